@@ -1,7 +1,7 @@
-"""The core of a node: its parts, wired to each other, and the turn in which they act.
+"""The core of a node: its parts, connected to each other, and the pass that runs what is pending.
 
-Every entry point (frames that arrived, a position that became durable, a session that ended) changes state and
-then calls ``run_pending``: queues that changed are dispatched, and each session that has something to say says it once.
+Every entry point (frames that arrived, a position that became durable, a session that ended) changes state and then
+calls ``run_pending``: queues that changed are dispatched, and each session with something to send is flushed once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class CoreSettings:
-    """What a core is made with."""
+    """Settings and callbacks for a core."""
 
     name: str
     node_id: bytes
@@ -70,7 +70,7 @@ class CoreSettings:
     instance: bytes = bytes(16)
     memory_limit_bytes: int
     address_settings: dict[str, AddressSettings]
-    #: Who may do what; None: whoever comes may do everything.
+    #: The permissions of users; None: every client may do everything.
     security: Security | None = None
     #: ``env.entropy.token``: for session keys.
     token: Callable[[int], bytes]
@@ -80,7 +80,7 @@ class CoreSettings:
     now_ms: Callable[[], int]
     #: Time that has passed since some moment, ms, of a clock that nobody can set: for how long messages wait.
     elapsed_ms: Callable[[], float]
-    #: Whom to tell of what happens.
+    #: Takes the notifications of the node.
     event_bus: EventBus = attrs.field(factory=EventBus)
     #: Services of the node that an operator can pause, by name.
     controlled: dict[str, Controllable] = attrs.field(factory=dict)
@@ -89,7 +89,7 @@ class CoreSettings:
 
 
 class Core:
-    """Queues, routes, marks and sessions of one node, without any I/O of its own."""
+    """Queues, routes, watermarks and sessions of one node, without any I/O of its own."""
 
     def __init__(self, settings: CoreSettings, log: Log | None, bodies: Bodies | None = None) -> None:
         self.settings = settings
@@ -98,27 +98,27 @@ class Core:
         self.fair_scheduler = FairScheduler(self._wake, settings.failpoint)
         self.router = Router(settings.address_settings, pages=log is not None)
         self.release_queue = ReleaseQueue(log, self._release)
-        #: What consumers hold in memory.
+        #: The memory that unacked messages keep.
         self.unacked_memory = UnackedMemory(settings.memory_limit_bytes // UNACKED_SHARE, self.schedule_dispatch)
         self.watermarks = HighWatermarks(self.release_queue, settings.failpoint)
         self.definitions = Definitions(self.router, self.release_queue, self.watermarks, self.event_bus)
         self.definitions.check_settings = self.check_windows
         self.producers = ProducerSequences()
         self.memory = MemoryBound(settings.memory_limit_bytes)
-        #: What is to be done later.  Whoever can wait calls ``clock_moved`` when it is time.
+        #: The timers of queues.  The node calls ``clock_moved`` when the next one is due.
         self.timers = TimerService(settings.now_ms, settings.elapsed_ms)
-        #: What other nodes have.
+        #: The queues of other nodes, as far as known.
         self.peers = KnownPeers(self.release_queue, self._warn)
         parts = self.release_queue, self.definitions, self.watermarks, self.producers, self.memory
         self.ingress = Ingress(*parts, timers=self.timers, peers=self.peers, warn=self._warn)
         self.delayed_delivery = DelayedDelivery(self.release_queue, self.watermarks, self.timers)
-        #: Tells other nodes which queues there are, and who wants messages.
+        #: Tells other nodes about the queues here and their consumers.
         self.demand = DemandUpdates()
         self.router.on_queue = self.demand.changed
         #: Called when a node came that has our node id.
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
         self.acknowledger = Acknowledger(self.release_queue, self.router, self.watermarks, self.memory)
-        #: Where large bodies are; without a place for them, in memory.
+        #: The large bodies; in memory if there is no disk.
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
         self.mover = MessageMover(self.ingress, self.acknowledger, self.release_queue, self.router, self.fair_scheduler)
         #: Sends messages of the node's own.
@@ -126,28 +126,28 @@ class Core:
         self.publisher = NotificationPublisher(self)
         self.expiry = Expiry(self.mover, self.timers)
         self.redelivery = Redelivery(self.release_queue, self.mover, self.expiry, self.timers)
-        #: Says how the whole node is: by whoever has put it together.
+        #: Returns the statistics of the whole node; set by the node.
         self.describe: Callable[[], dict[str, Any]] = dict
-        #: Called with what somebody must act on: the name of the event, and a sentence.
+        #: Called with warnings for an operator: the name of the event, and a sentence.
         self.on_warning: Callable[[str, str], None] = _ignore
-        #: What of all this is in memory, and what on the disk only.
+        #: Decides which runs are in memory, and which on the disk only.
         self.pager = Pager(self.router, self.memory, self.schedule_dispatch)
         self.transactions = TransactionManager(self, settings.transaction_timeout_s)
         #: Sessions by number, linked or not.
         self.sessions: dict[int, ServerSession] = {}
         #: Why nothing new is accepted: None while the node is active.
         self.closing: str | None = None
-        #: Called when a queue has not put everything to its filters in one step: ``resume`` is to be called soon, when
-        #: others have had their turn.  None: it goes on at once.
+        #: Called when work is left for another step: the node calls ``resume`` soon, after other tasks have run.  None:
+        #: all work is done at once.
         self.on_unfinished: Callable[[], None] | None = None
         self._unfinished: dict[Queue, None] = {}
-        # What operators have asked for and takes many steps.
+        # Operations of many steps that operators have asked for.
         self._operations: list[LongOperation] = []
-        # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
+        # Queues to be dispatched, and sessions to be flushed; ordered sets.
         self._dirty: dict[Queue, None] = {}
         self._to_flush: dict[ServerSession | NotificationPublisher, None] = {}
-        # Those that have a delivery to say.  They go first: whoever waits for a message is kept waiting by whatever
-        # another process does with its confirm, a pipelined producer by nothing.
+        # Sessions with a delivery are flushed first: what another process does with its confirm delays a waiting
+        # consumer; a pipelined producer is delayed by nothing.
         self._to_deliver: dict[ServerSession | NotificationPublisher, None] = {}
         self._running = False
         self._connect_parts()
@@ -157,7 +157,7 @@ class Core:
         self.on_warning(event, text)
 
     def _connect_parts(self) -> None:
-        """Each part is given what it needs of those that were made after it."""
+        """Give each part the callbacks that need parts made after it."""
         self.acknowledger.on_unneeded = self._release_body
         self.mover.on_taken = self.redelivery.on_ready = self.expiry.on_ready = self.schedule_dispatch
         self.redelivery.on_back = self.memory.look_again
@@ -167,7 +167,7 @@ class Core:
         self.expiry.settings_of = self.router.settings
 
     def _connect_events(self) -> None:
-        """Whoever notices something says it where notifications come from."""
+        """Connect the parts that notice events with the event bus."""
         self.event_bus.now_ms = self.settings.now_ms
         self.access.on_refused = self._emit_refused
         self.router.on_full = self._emit_address_full
@@ -182,42 +182,42 @@ class Core:
 
     @property
     def store(self) -> bytes:
-        """An id for as long as what the node holds is known: its journal's, or of this life."""
+        """The id of the journal; without a journal the id of this life of the node."""
         return self.release_queue.log.journal_id if self.release_queue.log is not None else self.settings.instance
 
     def schedule_dispatch(self, queue: Queue) -> None:
-        """Something changed by which the queue may have something to grant."""
+        """Dispatch a queue in the next pass."""
         self._dirty[queue] = None
 
     def schedule_all_dispatches(self) -> None:
-        """Something changed by which any queue may have something to grant, or may go."""
+        """Dispatch every queue in the next pass."""
         self._dirty.update(dict.fromkeys(self.router.queues.values()))
 
     def schedule_flush(self, session: ServerSession | NotificationPublisher) -> None:
-        """The session, or whoever announces, has something to say at the end of the turn."""
+        """Flush a session, or the publisher of notifications, at the end of the pass."""
         self._to_flush[session] = None
 
     def schedule_delivery(self, session: ServerSession) -> None:
-        """The session has a delivery to say at the end of the turn."""
+        """Flush a session that has a delivery, before the others."""
         self._to_deliver[session] = None
         self._to_flush.pop(session, None)
 
     def durable_moved(self, position: int) -> None:
-        """The journal has synced up to ``position``."""
+        """Release what the journal has synced, up to ``position``."""
         self.release_queue.durable_moved(position)
         self.run_pending()
 
     def clock_moved(self) -> bool:
-        """It is later: do what is due by now; returns whether something is left of that."""
+        """Run the timers that are due.  Return True if any of these are left."""
         if self.closing is not None:
-            # What is due now is so in the next life.
+            # The next life of the node runs these timers.
             return False
         left = self.timers.run()
         self.run_pending()
         return left
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
-        """What stands only in records that may die: kinds and payloads to be written where a segment begins."""
+        """Return records, as kinds and payloads, to be written anew at the beginning of a segment."""
         soft = self.producers.checkpoint()
         if self.ingress.links:
             soft.append((LINKS, encode_links(self.ingress.links)))
@@ -238,7 +238,7 @@ class Core:
                 self.acknowledger.discard(queue, view)
 
     def _release_body(self, body: Body) -> None:
-        """A run is gone that spoke of a large body: with the last one the body goes, once that is on disk."""
+        """Count a run less for a large body; without runs the body is removed, once that is durable."""
         body.refs -= 1
         if not body.refs:
             self.release_queue.when_all_is_durable(partial(self._remove_body, body))
@@ -249,9 +249,9 @@ class Core:
             self.bodies.remove(body)
 
     def run_pending(self) -> None:
-        """Dispatch what can be dispatched and let every session say what it has to; re-entered, it does nothing.
+        """Dispatch queues and flush sessions until nothing is pending; a nested call does nothing.
 
-        Links in process hand frames over within this call, so it goes on until nothing is left to do.
+        In-process links hand frames over within this call, so more may become pending during the call.
         """
         if self._running:
             return
@@ -270,12 +270,12 @@ class Core:
             self._running = False
 
     def schedule(self, operation: LongOperation) -> None:
-        """Begin what takes many steps; the first is done now."""
+        """Begin an operation of many steps; the first step is done now."""
         self._step(operation)
         self._resume_operations()
 
     def resume(self) -> None:
-        """Take up the queues that had not put everything to their filters, and what takes many steps."""
+        """Go on with unfinished dispatches, long operations and costly filters."""
         if self._unfinished:
             # One at a time, the one that has waited longest: each takes as much time as a step may.
             queue = next(iter(self._unfinished))
@@ -299,12 +299,12 @@ class Core:
         self.run_pending()
 
     def _resume_operations(self) -> None:
-        """Have jobs go on soon; now, if nobody would call again."""
+        """Have long operations resumed soon; at once if ``resume`` would not be called."""
         if self._operations and not self._wake():
             self._step_operations()
 
     def _step_operations(self) -> None:
-        """A step of each job; all of them if nobody would call again."""
+        """Do a step of each operation; all steps if ``resume`` would not be called."""
         while self._operations:
             operations, self._operations = self._operations, []
             for operation in operations:
@@ -339,9 +339,9 @@ class Core:
             # A node that stops has written how far messages were delivered, and delivers nothing more.
             return
         if queue in self._unfinished:
-            # It has had its turn, and has the next one when others have had theirs.
+            # It was dispatched in this round; the next round is after the other queues.
             return
-        # The alarm may be late: nobody gets what has expired.
+        # The timer may be late: an expired message must not be delivered.
         overdue = queue.expires and self.timers.expire()
         if queue.outdated:
             self.acknowledger.settle_outdated(queue)
@@ -365,7 +365,7 @@ class Core:
                 self.on_unfinished()
                 break
         if queue.ready:
-            # What waits for a mark is ready.
+            # Messages that wait for a watermark are ready.
             for priority_list in queue.priority_lists:
                 if priority_list.wanted_watermark > priority_list.high_watermark:
                     self._wait_for_watermark(queue, priority_list)
@@ -373,42 +373,40 @@ class Core:
             self.pager.fault_in_all(queue)
 
     def open_credits(self) -> None:
-        """Settings have changed by which producers may have to wait, or need not any more."""
+        """Give producers credit anew after address settings have changed."""
         for session in self.sessions.values():
             session.producers.credits.open_all()
 
     def check_windows(self, settings: SettingsTable) -> None:
-        """Whether these settings fit the producers that are there.
+        """Check that settings fit the open producers.
 
         Raises:
-            UsageError: one of them has more messages under way than duplicate ids would be remembered.
+            UsageError: a producer has more messages under way than duplicate ids would be remembered.
         """
         for session in self.sessions.values():
             session.producers.check_windows(settings)
 
     def begin_browse(self, consumer: ConsumerState | None) -> None:
-        """A browse that is still wanted begins."""
+        """Begin a browse, unless its consumer is gone."""
         if consumer is not None and consumer.browser is not None:
             consumer.browser.begin()
             self.schedule_dispatch(consumer.queue)
 
     def _dispatch_to_browsers(self, queue: Queue) -> None:
-        """Go on with those who only look."""
         for browser in list(queue.browsers):
             session: ServerSession = browser.consumer.owner  # type: ignore[assignment]
             for dispatch in browser.look():
                 session.deliver(browser.consumer, dispatch)
             if browser.ended and not any(dispatch.view.run.body for dispatch in browser.consumer.dispatches):
-                # Large bodies are read by whoever is still there.
+                # A consumer that has a large body to read stays.
                 session.lose_consumer(browser.consumer, 0, "")
             elif browser.unfinished:
-                # One of them in a turn, and each in its turn.
+                # One browser in each pass, in rotation.
                 queue.browsers[browser] = queue.browsers.pop(browser)
                 self._dispatch_later(queue)
                 break
 
     def _dispatch_later(self, queue: Queue) -> None:
-        """There is more to do for a queue, when others have had their turn."""
         if self.on_unfinished is None:
             self._dirty[queue] = None
         else:
@@ -428,7 +426,6 @@ class Core:
         self.event_bus.emit(MemoryFull, policy=policy, used=memory.used_bytes, limit=memory.limit_bytes)
 
     def _emit_moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
-        """Messages have left a queue for another reason than that somebody was done with them."""
         about: dict[str, Any] = {"address": queue.address, "queue": queue.name, "messages": messages}
         about["target"] = target.address if target is not None else ""
         if reason == "expired":
@@ -437,7 +434,7 @@ class Core:
             self.event_bus.emit(MessageDeadLettered, reason=reason, **about)
 
     def _can_auto_delete(self, queue: Queue) -> bool:
-        """Whether a queue without consumers goes by itself."""
+        """Whether a queue without consumers is deleted now."""
         if self.transactions.two_phase.keeps(queue) or queue in self.mover.pending_moves:
             return False
         owner = queue.spec.owner
@@ -453,13 +450,12 @@ class Core:
         return queue.used and (empty or not queue.spec.auto_created)
 
     def prepare_removal(self, queue: Queue) -> bool:
-        """Roll back what holds messages of a queue that nobody consumes from any more; whether all that is to leave it
-        for another address has done so."""
+        """Roll back transactions that have messages of a queue; return whether all moves from the queue are done."""
         self.transactions.leave_queue(queue)
         return queue not in self.mover.pending_moves
 
     def remove(self, queue: Queue) -> int:
-        """Delete a queue that was let go; returns how many messages went with it.
+        """Delete a queue after ``prepare_removal``; return how many messages were removed with it.
 
         Raises:
             JournalBrokenError: the disk has failed.

@@ -1,7 +1,7 @@
-"""Who is told of what happens in a node: nobody, and then it costs nothing; programs in this process, at once; and, at
-the end of the turn, the subscriptions to the address of notifications.
+"""Notifications of a node: for listeners in this process at once, for subscriptions at the end of the pass.
 
-Nobody is waited for.  What does not fit is dropped, the oldest first, and counted.
+Without listeners and subscriptions a notification costs nothing.  The node never waits for a listener: notifications
+that find no place are dropped, the oldest first, and counted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Listener = Callable[[Notification], None]
 
 
 class Watcher(Protocol):
-    """A program's own line of what happens."""
+    """A program's own buffer of notifications."""
 
     def put(self, event: Notification) -> None:
-        """Something has happened."""
+        """Take in a notification."""
 
     def close(self) -> None:
         """Nothing more will happen."""
 
 
 class EventBus:
-    """Takes what happens, and hands it on."""
+    """Hands notifications to listeners, watchers and the publisher."""
 
     __slots__ = ("_listeners", "_publisher", "_watchers", "now_ms")
 
@@ -42,38 +42,38 @@ class EventBus:
         #: The broker's clock; a core sets it.
         self.now_ms: Callable[[], int] = _never
         self._listeners: list[Listener] = []
-        # As long as somebody else holds on to them; they may come from, and go in, another thread.
+        # Weak: a watcher lives as long as its program refers to it, and may come and go in another thread.
         self._watchers: list[weakref.ref[Watcher]] = []
         self._publisher: NotificationPublisher | None = None
 
     def listen(self, listener: Listener) -> None:
-        """Tell somebody of everything from now on."""
+        """Call ``listener`` with each notification from now on."""
         self._listeners.append(listener)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it of everything from now on, until nobody looks at it any more."""
+        """Give each notification to a watcher, as long as the program refers to the watcher."""
         self._watchers.append(weakref.ref(watcher))
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """Close all watchers: there are no more notifications."""
         watchers, self._watchers = self._watchers, []
         for one in watchers:
             if (watcher := one()) is not None:
                 watcher.close()
 
     def open(self, publisher: NotificationPublisher) -> None:
-        """The node can announce what happens."""
+        """Publish notifications to subscriptions from now on."""
         self._publisher = publisher
 
     def emit(self, kind: type[Notification], **about: Any) -> None:
-        """Something has happened."""
+        """Emit a notification of this class, with these fields."""
         publisher = self._publisher
         # There are no subscriptions before a node is active, and no more deliveries when it stops.
         announced = publisher is not None and publisher.wanted and kind is not BrokerStateChanged
         if not announced and not self._listeners and not self._watchers:
             return
         if str(about.get("queue", "")).startswith(INTERNAL):
-            # What a link of the cluster keeps for itself.
+            # Store-and-forward queues are the cluster's own.
             return
         notification = kind(timestamp=self.now_ms() / 1000, **about)
         for listener in self._listeners:
@@ -84,7 +84,7 @@ class EventBus:
                 watcher.put(notification)
             else:
                 self._watchers.remove(one)
-        # What happens to notifications is not announced: it would lead to more of it.
+        # A notification about notifications is not published: it would cause further ones.
         if announced and publisher is not None and about.get("address") != NOTIFICATIONS:
             publisher.add(notification)
 
@@ -102,12 +102,12 @@ class NotificationPublisher:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody has subscribed."""
+        """Whether the address of notifications has a subscription."""
         address = self._core.router.addresses.get(NOTIFICATIONS)
         return address is not None and bool(address.queues)
 
     def add(self, notification: Notification) -> None:
-        """Announce it at the end of the turn."""
+        """Publish a notification at the end of the pass."""
         if len(self._waiting) == limits.NOTIFICATIONS_WAITING_MAX:
             self._waiting.popleft()
             self._drop(1)
@@ -115,7 +115,7 @@ class NotificationPublisher:
         self._core.schedule_flush(self)
 
     def flush(self) -> None:
-        """The end of a turn."""
+        """Publish all waiting notifications."""
         while self._waiting:
             count = min(len(self._waiting), limits.RUN_MESSAGES_MAX)
             self._announce([self._waiting.popleft() for _ in range(count)])
@@ -127,7 +127,7 @@ class NotificationPublisher:
             return
         kind = KIND_PLAIN | KIND_PROPERTIES
         envelopes = [Envelope(kind, b"", b"", encode_map(one.properties())) for one in notifications]
-        # What no subscription wants to know is no message that somebody has lost.
+        # A notification that no subscription takes does not count as lost.
         target, stamp_ms = Target(NOTIFICATIONS, None), round(notifications[0].timestamp * 1000)
         try:
             core.internal_producer.send(
@@ -138,7 +138,7 @@ class NotificationPublisher:
             self._drop(count)
 
     def _drop_oldest(self, count: int) -> None:
-        """So many notifications are placed now, perhaps long after they were announced."""
+        """Drop old notifications so that ``count`` new ones fit."""
         address = self._core.router.addresses.get(NOTIFICATIONS)
         for queue in address.queues if address is not None else ():
             over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX

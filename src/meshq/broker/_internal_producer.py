@@ -1,4 +1,4 @@
-"""Messages of the broker's own: what it tells, and what it answers."""
+"""The broker's own messages: notifications, and answers of management requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class InternalProducer:
-    """Sends as this life of the node; nothing of it is durable, and nobody waits for it."""
+    """Sends messages of this life of the node, which are not durable; no call waits for these."""
 
     __slots__ = ("_core", "_last", "_waiting_bytes")
 
@@ -41,14 +41,15 @@ class InternalProducer:
         ahead: Callable[[int], None] | None = None,
         lost: Callable[[int], None],
     ) -> None:
-        """Place messages, now or when costly filters have said what they say of them.
+        """Place messages, now or when costly filters have judged them.
 
-        ``counted``: whether what nobody takes is counted.  ``ahead`` is told how many are placed, just before that;
-        ``lost`` how many could not be placed later.
+        ``counted``: whether messages that no queue takes are counted.  ``ahead`` is called with the number of messages
+        just before they are placed, ``lost`` with the number that could not be placed later.
 
         Raises:
-            NotFoundError, UsageError: there is no such place, and none can be made.
-            AddressFullError, JournalBrokenError, ClosedError: there is no room, or the node is ending.
+            NotFoundError, UsageError: the target does not exist, and can't be created.
+            AddressFullError, JournalBrokenError, ClosedError: the address or the disk is full, the disk has failed, or
+                the node is ending.
         """
         core = self._core
         kinds = 0
@@ -122,4 +123,4 @@ class InternalProducer:
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Do nothing: no call waits for the messages."""

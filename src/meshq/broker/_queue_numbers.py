@@ -1,4 +1,4 @@
-"""The numbers of queues, of which none is given twice, in whichever life.
+"""The numbers of queues: no number is given twice, in any life of a node.
 
 Other brokers know a queue, and the messages in it, by its number.  A durable queue has a record that says its number;
 one that goes with the life of its node has none, so numbers for such queues are reserved by blocks.
@@ -36,7 +36,7 @@ class QueueNumbers:
         return position
 
     def is_sure(self, number: int) -> bool:
-        """Whether no later life gives a number again, whatever happens now."""
+        """Whether it is certain that no later life gives a number again."""
         unsure, log = self._unsure, self._release_queue.log
         while log is not None and unsure and unsure[first := next(iter(unsure))] <= log.durable:
             del unsure[first]

@@ -1,11 +1,10 @@
-"""What an address may hold, and what becomes of producers when it is full.
+"""The quota of an address, and the credit of its producers when it is full.
 
-Bytes are those of the runs that were sent there, until every queue is done with them; messages are those in its queues
-(of a multicast address, in the fullest one).  A run goes in whole as long as there is room for any of it.
+Bytes are those of the runs that were sent to the address, until every queue is done with a run; messages are those in
+its queues (of a multicast address, in the fullest queue).  A run is taken whole as long as the quota is not used up.
 
-Producers that have to wait are told how many messages they may send in all.  What they were told and have not sent
-counts as taken; and, as with memory, whoever waits while there is room that is only promised to others is let through
-with one run, for nobody can take a promise back.
+Producers that have to wait are told how many messages they may send in all: their credit.  Unused credit counts as
+used; credit can't be taken back, so a producer that waits only for the unused credit of others may send one run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from meshq.wire import COUNTER_MAX
 
 #: A producer that may send as much as it likes.
 UNLIMITED: Final = COUNTER_MAX
-#: Of the room that is left, one producer is promised such a part at most.
+#: The part of the free quota that one producer gets as credit, at most.
 SHARE: Final = 4
 #: What a message is taken to need as long as the address holds none from which that could be seen.
 MESSAGE_BYTES_GUESS: Final = limits.KIB
@@ -35,7 +34,7 @@ GROWTH_SHARE: Final = 16
 
 
 class ProducerCredit:
-    """One producer at an address where it may have to wait."""
+    """The credit of one producer at an address with a quota."""
 
     __slots__ = ("_quota", "_tell", "count", "step", "until")
 
@@ -50,25 +49,25 @@ class ProducerCredit:
 
     @property
     def promised(self) -> int:
-        """Messages that it may still send."""
+        """Messages that the producer may still send."""
         return max(0, self.until - self.count)
 
     def sent(self, count: int) -> None:
-        """So many of its messages have come."""
+        """Note that ``count`` messages of the producer have come in all."""
         self._quota.sent(self, count)
 
     def close(self) -> None:
-        """It leaves."""
+        """Give the credit back: the producer is closed."""
         self._quota.close(self)
 
     def extend(self, until: int) -> None:
-        """It may send so many in all."""
+        """Let the producer send ``until`` messages in all."""
         self.until = until
         self._tell(until)
 
 
 class AddressQuota:
-    """The room of one address."""
+    """The quota of one address: its use, its policy, and its producers."""
 
     __slots__ = (
         "_credits", "_goal", "_reserved", "_routing", "_slack", "_waiting", "body_bytes", "bytes", "dropped",
@@ -108,7 +107,7 @@ class AddressQuota:
 
     @property
     def limited(self) -> bool:
-        """Whether anything of it is bounded."""
+        """Whether bytes or messages are bounded."""
         return self.max_bytes < math.inf or self.max_messages < math.inf
 
     @property
@@ -123,12 +122,12 @@ class AddressQuota:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody knows it but its address."""
+        """Whether no producer has credit of this quota."""
         return not self._credits
 
     @property
     def messages(self) -> int:
-        """Messages that it holds."""
+        """Messages of the address."""
         held = [queue.ready + queue.unacked + queue.delayed + queue.scheduled_messages for queue in self.queues]
         if self._routing == "multicast":
             return max(held, default=0) + self.unreleased
@@ -136,18 +135,18 @@ class AddressQuota:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that it holds, in memory and elsewhere."""
+        """Bytes of the address, in memory and elsewhere."""
         return self.bytes + self.body_bytes
 
     @property
     def full(self) -> bool:
-        """Whether it has no room for anything."""
+        """Whether the quota is used up."""
         return self.total_bytes >= self.max_bytes or (
             self.max_messages < math.inf and self.messages >= self.max_messages
         )
 
     def rule(self, settings: AddressSettings, *, pages: bool) -> None:
-        """Other settings hold; ``pages``: there is a disk for what has no room."""
+        """Apply new settings; ``pages``: there is a disk for messages that don't fit in memory."""
         self.policy = settings.full_policy if pages or settings.full_policy != "page" else "block"
         self.max_bytes, self.max_messages = settings.max_size_bytes, settings.max_size_messages
         for credit in self._credits:
@@ -163,7 +162,7 @@ class AddressQuota:
         self.less()
 
     def charge(self, run: StoredRun) -> None:
-        """A run was placed here."""
+        """Count a run that was placed."""
         run.quota = self
         self.bytes += run.size_bytes
         if run.body is not None:
@@ -176,7 +175,7 @@ class AddressQuota:
                 self.on_pressure()
 
     def reached(self) -> None:
-        """It is full; that is told once, until it has room again."""
+        """Report that the quota is used up: once, until some of it is free again."""
         if not self.said_full:
             self.said_full = True
             self.on_full()
@@ -187,16 +186,16 @@ class AddressQuota:
         return max(0, self.bytes - int(self._goal * PAGE_TO)) if self._goal < math.inf else 0
 
     def relieved(self, left: int) -> None:
-        """Some of it was paged; ``left``: bytes for which that was not possible."""
+        """Note that runs were paged; ``left``: the bytes that could not be paged."""
         self.pressed = False
         self._slack = max(0, self.bytes - self._goal) + self._goal / GROWTH_SHARE if left > 0 else 0
 
     def freed_body(self, size_bytes: int) -> None:
-        """A run that was sent here is gone that had a body elsewhere; ``freed`` follows."""
+        """Free the bytes of a body that lies elsewhere; ``freed`` follows."""
         self.body_bytes -= size_bytes
 
     def freed(self, size_bytes: int) -> None:
-        """A run that was sent here is gone, or takes less."""
+        """Free bytes of a run that is gone, or takes less memory."""
         self.bytes -= size_bytes
         if self.said_full:
             self.said_full = self.full
@@ -204,13 +203,13 @@ class AddressQuota:
             self.less()
 
     def recount(self, runs: Iterable[StoredRun]) -> None:
-        """Take in what its queues held before it was bounded."""
+        """Count the runs that the queues had before the address was bounded."""
         for run in runs:
             if run.quota is None:
                 self.charge(run)
 
     def placed(self, rows: int, then: Callable[[], None]) -> Callable[[], None]:
-        """Messages are placed; what to call instead of ``then`` once they are released."""
+        """Count messages that are placed; return the function to call, instead of ``then``, when these are released."""
         self.unreleased += rows
 
         def released() -> None:
@@ -227,7 +226,7 @@ class AddressQuota:
     # -- producers that wait
 
     def open(self, count: int, tell: Callable[[int], None]) -> ProducerCredit:
-        """A producer comes that has sent ``count`` messages; its gate says what it may send for the time being."""
+        """Return the first credit of a producer that has sent ``count`` messages."""
         credit = ProducerCredit(self, count, tell)
         self._credits[credit] = None
         if not self.blocks:
@@ -245,7 +244,7 @@ class AddressQuota:
             self.reached()
 
     def sent(self, credit: ProducerCredit, count: int) -> None:
-        """A run of a producer came."""
+        """Note a run of a producer, and extend the producer's credit if possible."""
         before = credit.promised
         credit.count = count
         if not self.blocks:
@@ -260,7 +259,7 @@ class AddressQuota:
             self._wait(credit)
 
     def close(self, credit: ProducerCredit) -> None:
-        """A producer leaves."""
+        """Give the credit of a closed producer back."""
         del self._credits[credit]
         self._waiting.pop(credit, None)
         if self.blocks:
@@ -268,7 +267,7 @@ class AddressQuota:
             self.less()
 
     def less(self) -> None:
-        """There may be more room: whoever waits may go on."""
+        """Extend the credit of waiting producers, as far as the quota allows."""
         while self._waiting and (offer := self._offer()):
             credit = next(iter(self._waiting))
             del self._waiting[credit]
@@ -280,7 +279,7 @@ class AddressQuota:
         credit.extend(credit.count + offer)
 
     def _offer(self) -> int:
-        """How many messages the next producer may be promised; 0: none."""
+        """Return how many messages the next producer may get as credit."""
         if not self.blocks:
             return 0
         messages = self.messages
@@ -300,7 +299,7 @@ def _nothing() -> None:
 
 
 def is_refused(quota: AddressQuota | None, *, scarce: bool, together: bool = False) -> bool:
-    """Whether an address refuses or drops a run now, whatever is in it; ``scarce``: the node's memory is.
+    """Whether an address refuses or drops every run now; ``scarce``: the node's memory is.
 
     ``together``: the run is one of a transaction, which is weighed before any of it is dropped.
     """

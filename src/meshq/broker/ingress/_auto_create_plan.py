@@ -1,4 +1,4 @@
-"""What a name comes upon when somebody sends to it: what is there, and what would be made on first use."""
+"""The resolution of a target: the address and queue that exist, or that would be created on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshq.errors import NotFoundError, UsageError
 
 
 class TargetResolution(NamedTuple):
-    """The address of a target, there or to be made, and what of it is meant."""
+    """The address and the queue of a target, existing or to be created."""
 
     #: None: it is to be made, with this routing type.
     address: Address | None
@@ -22,11 +22,11 @@ class TargetResolution(NamedTuple):
 
 
 def resolve_target(router: Router, target: Target) -> TargetResolution:
-    """What a message to a target comes upon; nothing is made by looking.
+    """Find the address and the queue of a target, without creating either.
 
     Raises:
-        NotFoundError: it doesn't exist, and isn't made on first use.
-        UsageError: it can't be made, as another queue has its name.
+        NotFoundError: the target doesn't exist, and isn't created on first use.
+        UsageError: the queue can't be created: another queue has its name.
     """
     address = router.addresses.get(target.address)
     if target.queue is not None:
@@ -49,7 +49,7 @@ def resolve_target(router: Router, target: Target) -> TargetResolution:
 
 
 def _named(router: Router, target: Target, name: str, address: Address | None) -> TargetResolution:
-    """One queue of an address, which may be on other nodes, too, or only there."""
+    """Resolve one queue of an address, which may be on other nodes, too, or only there."""
     names = (f"{target.address}{SEPARATOR}{name}", name)
     there = router.remote_names(target.address)
     routing = address.routing if address is not None else router.remote_routing(target.address)
@@ -71,10 +71,10 @@ def _temporary(name: str, elsewhere: str | None) -> TargetResolution:
 
 
 def makeable(router: Router, name: str, address: str) -> str:
-    """The name of a queue that nobody has created, and that may be made on first use.
+    """Check that a queue may be created on first use; return its name.
 
     Raises:
-        NotFoundError: it may not.
+        NotFoundError: the queue may not be created.
         UsageError: another queue has its name.
     """
     if not router.settings(address).auto_create_queues or address.startswith(TEMPORARY):

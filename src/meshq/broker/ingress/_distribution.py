@@ -1,4 +1,4 @@
-"""Who gets what of a run whose messages don't all go the same way, or don't all go to one queue."""
+"""The distribution of a run among queues, if its messages don't all go to the same queues."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from meshq.selector import Filter
 
 
 def shared(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None, rows: Sequence[int]) -> list[Share]:
-    """Who gets what of a run that was sent to an address, or to one queue of it, or to those of one name.
+    """Distribute a run that was sent to an address, to one queue of it, or to the queues of one name.
 
-    What can't go to other nodes goes to queues here.
+    A run that can't go to other nodes goes to queues here.
     """
     if isinstance(only, Queue):
         return deal_here(run, address, [only], rows)
@@ -44,10 +44,10 @@ def travels(run: StoredRun) -> bool:
 
 
 def check_reach(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None) -> None:
-    """See that a run that no queue here takes can go where it is taken.
+    """Check that a run that no queue here takes can go to the nodes whose queues take it.
 
     Raises:
-        UsageError: that is on another node, and its body is larger than what nodes give each other.
+        UsageError: its body is larger than what nodes send to each other.
     """
     if run.body is None or travels(run) or isinstance(only, Queue):
         return
@@ -76,7 +76,7 @@ def left_out(run: StoredRun, address: Address, shares: Sequence[Share]) -> list[
 
 
 def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:
-    """Who gets what of a run where only this node has queues."""
+    """Distribute a run where only this node has queues."""
     anycast = address.routing == "anycast"
     shares = deal(run, queues, rows, anycast=anycast, next_index=address.next_index)
     if anycast and len(queues) > 1:
@@ -87,7 +87,7 @@ def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: S
 def deal(
     run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, next_index: int
 ) -> list[Share]:
-    """Deal rows to queues here: to all that take them, or to each queue in turn."""
+    """Distribute rows among queues here: to all that take a row, or to each queue in rotation."""
     if any(queue.spec.filter is not None for queue in queues):
         known = deal_known(run, queues, rows, anycast=anycast, next_index=next_index) if run.verdicts else None
         if known is not None:
@@ -103,7 +103,7 @@ def deal(
 
 
 def wants_of(run: StoredRun) -> Wants:
-    """Judges the messages of a run by filters; each message is read once."""
+    """Return a function that puts messages of a run to filters; each message is read once."""
     messages = RunMessages(run)
     seen = -1
 
@@ -118,7 +118,7 @@ def wants_of(run: StoredRun) -> Wants:
 
 
 class _Known:
-    """Looks up what filters have said of a run, and asks the others."""
+    """Puts messages to filters, unless the run's verdicts have the answer."""
 
     __slots__ = ("_by_filter", "_together", "_verdicts", "_wants")
 

@@ -1,10 +1,10 @@
-"""Who gets which messages of a run when other nodes have queues on its address, too.
+"""The distribution of a run when other nodes have queues on its address, too.
 
-Queues of one name form a ring over the nodes: each message goes to one of them, in turn, and the turn goes on from
-run to run.  On an anycast address each message goes to one name, on a multicast address to every name.
+Queues of one name on several nodes are one clustered queue: each message goes to one of its members, in a rotation
+that goes on from run to run.  On an anycast address a message goes to one name, on a multicast address to every name.
 
-Who may get a message is judged once, for placing and for explaining: ``takers``.  Filters say True or False of a
-message, or None where nothing is known of it, and so does what follows from them.
+``takers`` judges which queues may get a message, for placing and for explaining.  A filter says True or False of a
+message, or None where the message is not known, and so do all conclusions from filters.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ class Share(NamedTuple):
 
 
 def filters_of(queue: Queue) -> tuple[Filter, ...] | None:
-    """What a queue's consumers want: nothing in particular if one of them has no filter; None: it has none."""
+    """Return the filters of a queue's consumers: empty if a consumer has no filter, None without consumers."""
     return queue.filters if queue.consumers else None
 
 
 def takes(filter: Filter | None, row: int, wants: Wants) -> bool:
-    """Whether a queue with this filter takes a message."""
+    """Whether a queue with this filter takes the message of a row."""
     return filter is None or wants((filter,), row)
 
 
 class ClusteredQueue:
-    """The queues of one name."""
+    """The queues of one name on this node and others."""
 
     __slots__ = ("local", "name", "next_index", "remotes")
 
@@ -87,18 +87,18 @@ class ClusteredQueue:
 
     @property
     def members(self) -> list[Member]:
-        """All queues of the name; the rotation begins at the one here."""
+        """All queues of the name; the rotation begins with the local queue."""
         return [self.local, *self.remotes] if self.local is not None else [*self.remotes]
 
     @property
     def judged(self) -> bool:
-        """Whether it matters what is in a message."""
+        """Whether a filter decides about the messages."""
         if self.local is not None and (self.local.spec.filter is not None or filters_of(self.local)):
             return True
         return any(remote.filter is not None or remote.filters for remote in self.remotes)
 
     def filters(self) -> Iterator[Filter]:
-        """Whatever its messages may be put to."""
+        """Iterate over all filters that may judge the messages."""
         if self.local is not None:
             yield from filters_of(self.local) or ()
         for one in (self.local.spec if self.local is not None else None, *self.remotes):
@@ -109,7 +109,7 @@ class ClusteredQueue:
 
 
 class Taker(NamedTuple):
-    """A queue of a name, and whether it gets a message: the message goes to one of those that do."""
+    """A queue of a name, and whether it may get a message: the message goes to one of the queues that may."""
 
     clustered: ClusteredQueue
     member: Member
@@ -119,14 +119,14 @@ class Taker(NamedTuple):
 
 
 def both(first: Known, second: Known) -> Known:
-    """Whether two things are so."""
+    """Return the conjunction of two verdicts."""
     if first is False or second is False:
         return False
     return True if first and second else None
 
 
 def either(first: Known, second: Known) -> Known:
-    """Whether one of two things is so."""
+    """Return the disjunction of two verdicts."""
     if first or second:
         return True
     return False if first is False and second is False else None
@@ -170,7 +170,7 @@ _STAGES: Final = 4
 
 
 def _waits(member: Member) -> int:
-    """The stage at which a queue takes what nobody wants now."""
+    """The stage at which a queue takes messages that no queue asks for."""
     if not isinstance(member, RemoteBinding):
         return 1
     return 3 if member.gone else 2
@@ -272,10 +272,10 @@ def _give(member: Member, rows: Sequence[int], taken: _Taken) -> None:
 
 
 def _shares_of_queue(queue: Queue, table: dict[int, Sequence[int]]) -> list[Share]:
-    """No message stands twice in one queue: what is for several queues of a peer goes there once.
+    """Make the shares of one queue: a message for several queues of a peer stands in it once.
 
-    Each of those gets its messages in the order of the run: what is for one set of queues is one share until one of
-    them is also in the set of another share.
+    Each queue of the peer gets its messages in the order of the run: the messages for one set of queues are one share,
+    until a queue of the set is also in the set of a later share.
     """
     if len(table) == 1:
         ((number, rows),) = table.items()

@@ -1,4 +1,4 @@
-"""Diverts: what is sent to one address goes to another one, too, or only there."""
+"""Diverts: messages to one address also go to another address, or only there."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Diverts:
         return None
 
     def order(self, address: str) -> list[str]:
-        """The addresses that messages of one may reach, itself first, each before those that it forwards to."""
+        """Return the addresses that a message may reach by diverts, each address before those that it forwards to."""
         found: dict[str, None] = {}
         self._visit(address, found)
         return list(reversed(found))

@@ -60,7 +60,7 @@ class DuplicateIds:
         return rows
 
     def add(self, chunk: IdChunk) -> list[int]:
-        """Enter the ids of a run; returns positions of id records that nobody needs any more."""
+        """Enter the ids of a run; return positions of id records that are no longer needed."""
         if not self.capacity:
             return [chunk.record] if chunk.record else []
         self._known.update(chunk.ids)
@@ -71,7 +71,7 @@ class DuplicateIds:
         return self._evict() if self._count > self.capacity else []
 
     def resize(self, capacity: int) -> list[int]:
-        """Remember more ids from here on, or fewer; returns positions of id records that nobody needs any more."""
+        """Change how many ids are remembered; return positions of id records that are no longer needed."""
         self.capacity = capacity
         return self._evict() if self._count > capacity else []
 

@@ -136,7 +136,7 @@ class Explainer:
             self._member(member, taken, why + _notes(member))
 
     def _elsewhere(self, name: str, only: str, routing: str, *, here: bool) -> None:
-        """Queues on other nodes to which nothing goes from here, whatever is in it."""
+        """Explain queues on other nodes that get no message from this node."""
         for binding in self._router.bindings(name):
             if only and binding.name not in (only, f"{name}{SEPARATOR}{only}"):
                 continue
@@ -149,7 +149,7 @@ class Explainer:
                 self._member(binding, False, "what comes by a divert stays on this node")
 
     def _why_not(self, member: Member) -> str:
-        """Why a queue does not get what another one gets."""
+        """The reason why a queue does not get a message that another queue gets."""
         gone = member.gone if isinstance(member, RemoteBinding) else ""
         if gone:
             return f"its node {_GONE[gone]}, and another queue takes it"
@@ -189,7 +189,7 @@ class Explainer:
 
 
 def _notes(member: Member) -> str:
-    """What else is to be said of a queue that gets a message."""
+    """Further facts about a queue that gets a message."""
     if isinstance(member, RemoteBinding):
         return f"; its node {_GONE[member.gone]}: until it is back the message waits here" if member.gone else ""
     return "; the queue is made on first use" if not member.number else ""

@@ -1,8 +1,7 @@
-"""Steps of costly work, of which one is done between two turns of everybody else: users take turns, and then what each
-of them has under way.
+"""A fair scheduler for costly filters: one step in each round, in rotation among users, then among a user's keys.
 
-What costs no more than a step is done at once, as long as its user has not had that much in this round.  Nothing that
-costs nothing ever waits here.
+Work that costs no more than a step is done at once, as long as its user has not spent a whole step in this round.  Work
+without cost never waits.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from typing import Final, NamedTuple
 from meshq import limits
 from meshq.abc import no_failpoint
 
-#: Role and user of whoever the work is done for.
+#: Role and user that the work is done for.
 Owner = tuple[str, str]
-#: What the node does of itself.
+#: The owner of the node's own work.
 NODE: Final[Owner] = ("node", "")
 
 
 class CostlyScan(NamedTuple):
-    """Work that is done in steps, and how much of it there is, as that of so many small messages."""
+    """Filters to be asked in steps, and the amount of work, in small messages."""
 
     steps: Iterator[None]
     work: float
 
 
 class ScheduledWork:
-    """Work that waits, and what comes after the last of its steps."""
+    """Work in the scheduler, and the function to call after its last step."""
 
     __slots__ = ("alive", "key", "owner", "steps", "then", "work")
 
@@ -48,10 +47,10 @@ class ScheduledWork:
 
 
 class FairScheduler:
-    """Whose costly work waits, and who is next.
+    """Schedules costly work in rotation among owners.
 
-    ``wake`` has ``step`` called soon, when others have had their turn; False: nobody would, so nothing may wait.
-    With ``failpoint`` what is cheap waits, too, and for longer.
+    ``wake`` has ``step`` called soon, after other tasks have run.  It returns False if ``step`` would not be called:
+    then all work is done at once.  With ``failpoint`` cheap work waits, too, and for longer.
     """
 
     __slots__ = ("_asked", "_by_owner", "_failpoint", "_spent", "_wake")
@@ -112,7 +111,7 @@ class FairScheduler:
         return work
 
     def cancel(self, work: ScheduledWork) -> None:
-        """Nobody wants it any more: no further step is done, and ``then`` is not called."""
+        """Remove work: no further step is done, and ``then`` is not called."""
         keys = self._by_owner.get(work.owner, {})
         line = keys.get(work.key)
         if line is None or work not in line:
@@ -124,9 +123,9 @@ class FairScheduler:
             del self._by_owner[work.owner]
 
     def step(self, *, ending: bool) -> None:
-        """A round begins: do a step of whoever is next, or what is less than a step of several.
+        """Do one round: a step of the next owner's work, or smaller work of several owners.
 
-        ``ending``: the node ends; no step is done, and all are told.
+        ``ending``: the node ends; no step is done, and every ``then`` is called.
         """
         self._spent.clear()
         self._asked = False

@@ -1,4 +1,4 @@
-"""Who gets which messages of a run where queues of this node have filters and no other node has a share."""
+"""The distribution of a run by the filters of queues, where no other node has a share."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def sift(queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, next_in
 
 
 def placed(shares: Sequence[Share]) -> dict[int, None]:
-    """The rows that somebody gets."""
+    """Return the rows that at least one queue gets."""
     return dict.fromkeys(row for share in shares for row in share.rows)

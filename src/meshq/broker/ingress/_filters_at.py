@@ -14,7 +14,7 @@ from meshq.selector import Filter
 
 
 def filters_at(router: Router, target: Target) -> list[Filter]:
-    """Those where messages go that are sent to a target, by diverts, too."""
+    """Return the filters of all queues that messages to a target may reach, diverts included."""
     if target.queue is not None:
         return _distinct(_of_name(router, target))
     name = target.address
@@ -27,7 +27,7 @@ def filters_at(router: Router, target: Target) -> list[Filter]:
 
 
 def filters_here(router: Router, target: Target) -> list[Filter]:
-    """Those where messages go that the node itself moves to a target."""
+    """Return the filters of all queues that the node's own moves to a target may reach."""
     address = router.addresses.get(target.address)
     if address is None or not address.filtered:
         return []
@@ -40,30 +40,30 @@ def filters_here(router: Router, target: Target) -> list[Filter]:
 
 
 def filters_anew(router: Router, name: str) -> list[Filter]:
-    """Those where messages of an address go that wait for a node which is gone."""
+    """Return the filters for messages of an address that waited for a node which has left."""
     return _distinct(_of_everybody(router, name))
 
 
 def filters_of_moved(router: Router, target: Target, *, anew: bool = False) -> list[Filter]:
-    """Those that messages meet which the node itself moves: ``anew``, because they wait for a node which is gone."""
+    """Return the filters for messages that the node moves; ``anew``: the messages waited for a node which has left."""
     return filters_anew(router, target.address) if anew else filters_here(router, target)
 
 
 def forwarded_to(router: Router, address: str, queues: Sequence[int]) -> dict[Queue, None]:
-    """Those of some queues, by number, that are there still and belong to an address."""
+    """Return those queues, given by number, that still exist and belong to an address."""
     found = [router.by_number.get(number) for number in queues]
     return dict.fromkeys(queue for queue in found if queue is not None and queue.address == address)
 
 
 def filters_of_forwarded(router: Router, address: str, queues: Sequence[int]) -> list[Filter]:
-    """Those that messages meet which another node has dealt to queues of this one."""
+    """Return the filters for messages that another node has sent to queues here."""
     targets = forwarded_to(router, address, queues)
     # What is for a queue that is gone is routed once more.
     return _distinct(_of_queues(targets)) if targets else filters_at(router, Target(address, None))
 
 
 def filters_explained(router: Router, target: Target) -> list[Filter]:
-    """Those that are asked to tell where a message to a target would go, and why."""
+    """Return the filters that an explanation of a target asks."""
     found: dict[Filter, None] = {}
     for name in router.diverts.order(target.address):
         found.update(dict.fromkeys(_of_everybody(router, name)))

@@ -1,8 +1,8 @@
-"""How far each queue's numbers reach on disk, so that none is given twice and what may have been delivered is known.
+"""Two high watermarks of each durable queue in the journal: the numbers that were given, and those that were delivered.
 
-Both marks are moved ahead by blocks.  A number that leaves no trace (a message that is not durable) may be used
-only below the first mark, a durable message may be granted only below the second.  Of the second kind each priority
-has its own: what is urgent overtakes, and must not make everything that it overtakes look delivered.
+Both watermarks are moved ahead by blocks.  A message that is not durable leaves no trace: its number must be below the
+first watermark.  A durable message may be dispatched only below the second.  Each priority has its own second
+watermark: an urgent message overtakes others, which must not look delivered because of that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _QueueWatermarks:
 
 
 class HighWatermarks:
-    """The marks of all durable queues of a node with a journal."""
+    """The watermarks of all durable queues of a node with a journal."""
 
     def __init__(self, release_queue: ReleaseQueue, failpoint: Callable[[str], bool] = no_failpoint) -> None:
         self._release_queue = release_queue
@@ -89,7 +89,7 @@ class HighWatermarks:
         return 0 if self._failpoint("broker.no_block") else size
 
     def settle(self, queue: Queue, delivered: dict[int, int]) -> None:
-        """Write the exact marks, those of delivery by priority: the node stops in peace."""
+        """Write the exact watermarks when the node stops; ``delivered``: by priority."""
         watermark = self._by_queue.get(queue.number)
         if watermark is not None and (watermark.given, watermark.delivered) != (queue.last, delivered):
             self._write(queue, watermark, given=queue.last, delivered=delivered)

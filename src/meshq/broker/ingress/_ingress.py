@@ -1,4 +1,4 @@
-"""Placing: the one step in which a run gets its position, its numbers, and its duplicate ids are judged."""
+"""Placing: the one step in which a run gets its journal position and its numbers, and its duplicate ids are checked."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ from meshq.broker.queue._delivery_options import SPECIAL, DeliveryOptions, RowOp
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import TimerService
-from meshq.broker.records import (
-    USER_PRODUCERS,
-    SettledRow,
-    UserProducersRecord,
-    encode_user_producers,
-)
+from meshq.broker.records import USER_PRODUCERS, SettledRow, UserProducersRecord, encode_user_producers
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
 from meshq.wire import KIND_ID, RunBytes, duplicate_ids
 
@@ -70,7 +65,7 @@ class Ingress:
         self._entering = RecordWriter(release_queue, watermarks)
         self._producers = producers
         self._memory = memory
-        #: Where messages go that wait for a node which is gone.
+        #: Finds new queues for messages that wait for a node which has left.
         self.anew = Rerouting(definitions.router, peers)
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
@@ -82,7 +77,7 @@ class Ingress:
     def place(
         self, run: StoredRun, target: Target, kinds: int, then: Callable[[], None], *, weighed: bool = False
     ) -> None:
-        """Place one run; ``then`` is called when it may be confirmed.  ``weighed``: in the same step, and not refused.
+        """Place one run; ``then`` is called when it may be confirmed.  ``weighed``: ``weigh`` has let it pass just now.
 
         Raises:
             NotFoundError: the address doesn't exist and isn't made on first use; nothing changed.
@@ -138,12 +133,12 @@ class Ingress:
         self._release_queue.release_after(position, views, then)
 
     def weigh_owner_changes(self, runs: Iterable[StoredRun]) -> int:
-        """The bytes that records of whose these runs are may take."""
+        """Return the bytes that records of the users of these runs may take."""
         users = {(run.producer, run.user) for run in runs if run.user != self._producers.user_of(run.producer)}
         return sum(OWNER_RECORD_BYTES + len(user.encode()) for _, user in users)
 
     def attribute(self, run: StoredRun) -> None:
-        """Say in the journal whose the producer's runs are from here on, unless that holds already.
+        """Write the user of a producer's further runs to the journal, if the user has changed.
 
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
@@ -157,7 +152,7 @@ class Ingress:
         self._release_queue.doom([position])
 
     def _admit(self, run: StoredRun, quota: AddressQuota, *, weighed: bool) -> bool:
-        """Whether a run goes on; else it is dropped.
+        """Whether an address takes a run; if not, the run is dropped.
 
         Raises:
             AddressFullError: it has none, and senders are to know.
@@ -183,14 +178,14 @@ class Ingress:
         self.dropped += rows
 
     def charge(self, run: StoredRun, views: Views) -> None:
-        """A run that was placed takes memory, of its address, too."""
+        """Count a placed run in the used memory, and in the quota of its address."""
         self._memory.use(run.size_bytes)
         quotas = self._definitions.router.quotas
         if quotas and views and (quota := quotas.get(views[0][0].address)) is not None:
             quota.charge(run)
 
     def weigh(self, run: StoredRun, target: Target, kinds: int) -> int:
-        """The bytes that the records of a run may take if it is placed now; refuses what ``place`` would refuse.
+        """Return the bytes that the records of a run may take if it is placed now; raise as ``place`` would.
 
         Raises:
             NotFoundError, AddressFullError, JournalBrokenError: as ``place``; at most its address came into being.
@@ -199,7 +194,7 @@ class Ingress:
         quota = address.quota
         if quota is not None and quota.policy in ("block", "fail") and (quota.full or self._memory.scarce):
             quota.reached()
-            # Nobody can be made to wait who is in the middle of something.
+            # A transaction that has begun can't be made to wait.
             raise _full(run, quota)
         content = run.content
         size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + ROW_RECORD_BYTES * content.rows
@@ -224,13 +219,13 @@ class Ingress:
         for one, next_index in next_indexes:
             one.next_index = next_index
         counts = self._entering.count_parts(run, shares, asked).values()
-        # What is placed before it in the same step may make more of its ids known: then it has holes.
+        # Runs placed earlier in the same step may make more of its ids known: then it has holes.
         parts = sum(len(share.rows) for share in shares) if has_ids else sum(counts)
         size += PART_RECORD_BYTES * parts + MARK_RECORD_BYTES * sum(min(count, _MARKS_MAX) for count in counts)
         return size + 4 * sum(len(share.remote) * len(share.rows) for share in shares)
 
     def _diverted(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
-        """Who gets what of a run that is diverted.
+        """Return the shares of a run that is diverted.
 
         An address gets each message once, however many ways lead there.  Behind a divert only the queues of this node
         get something: the others have their own diverts.
@@ -259,14 +254,14 @@ class Ingress:
         return shares
 
     def _address_here(self, name: str) -> Address | None:
-        """An address, made if it may be; None if nobody is there."""
+        """Return an address, created on first use if allowed; None if it can't be created."""
         try:
             return self._definitions.address_for(Target(name, None))[0]
         except (NotFoundError, UsageError):
             return None
 
     def _book(self, run: StoredRun, address: Address, fresh: list[bytes], skipped: tuple[int, ...]) -> None:
-        """A run was placed: its duplicate ids are known from here on."""
+        """Enter the duplicate ids of a run that was placed."""
         self.duplicates += len(skipped)
         if fresh:
             run.has_ids = True
@@ -281,7 +276,7 @@ class Ingress:
         asked: list[RowOptions] | None,
         then: Callable[[], None],
     ) -> None:
-        """Place a run of a client's whose messages don't all go the same way."""
+        """Place a run of a client whose messages go to different queues, or at different times."""
         rows = run.content.rows - len(judged[1])
         taken = placed(shares)
         if not taken:
@@ -292,7 +287,7 @@ class Ingress:
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked)
         self.unrouted += rows - len(taken)
         if judged[0] and len(taken) < rows:
-            # What nobody took was not stored: when it is sent again it is no repeat.
+            # Messages that no queue took were not stored: sent again, they are no duplicates.
             ids = duplicate_ids(run.content)
             judged = [ids[row] for row in sorted(taken) if ids[row]], judged[1]
         self._book(run, address, *judged)
@@ -302,16 +297,16 @@ class Ingress:
         self._release_queue.release_after(position, views, then)
 
     def _asked(self, run: StoredRun, kinds: int) -> list[RowOptions] | None:
-        """What each message of a run asks for; None: nothing."""
+        """Return the delivery options of each message of a run; None: there are none."""
         if not kinds & SPECIAL and run.body is None:
             return None
         if run.options is None or not run.verdicts:
-            # What filters were told of a run holds for it.
+            # The options that filters have seen stay valid.
             self.prepare(run, kinds)
         return read_options(run.content, run.options.arrival if run.options is not None else 0)
 
     def prepare(self, run: StoredRun, kinds: int) -> None:
-        """Say of a run of a client's when it has come, if that matters: now."""
+        """Set the arrival time of a client's run, if it has delivery options."""
         if kinds & SPECIAL or run.body is not None:
             run.options = DeliveryOptions(self._timers.now_ms, taken=self._timers.elapsed_ms)
 
@@ -326,7 +321,7 @@ class Ingress:
         *,
         topic: bool = False,
     ) -> None:
-        """Place what another node has dealt to queues of this one, of a ``topic``; ``link``: whose number, the run's
+        """Place messages that another node has sent to queues here, of a ``topic``; ``link``: whose number, the run's
         last one.
 
         What is for a queue that is gone is routed once more, by its address: among the queues here, or, if there are
@@ -353,27 +348,27 @@ class Ingress:
 
     def _route_again(self, run: StoredRun, rows: range, *, topic: bool) -> list[Share]:
         if topic and run.address not in self._definitions.router.addresses:
-            # None of it is made for them: it would be no topic.
+            # No queue is created for these: then it would not be a topic.
             return []
         address = self._address_here(run.address)
         if address is None or address.routing == "multicast":
             return []
         if not address.queues:
-            # The address is there for the sake of other nodes, so nothing is made here on first use.
+            # The address exists because of other nodes, so no queue is created here on first use.
             return shared(run, address, None, rows)
         return deal_here(run, address, address.queues, rows)
 
     def weigh_moved(self, content: RunBytes) -> int:
-        """The bytes that the record of what leaves a queue may take, wherever it goes."""
+        """Return the bytes that the record of moved messages may take, whatever their target."""
         size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + 4 * limits.ADDRESS_BYTES_MAX
         size += (ROW_RECORD_BYTES + PART_RECORD_BYTES) * content.rows
         queues = min(len(self._definitions.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
         return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * queues
 
     def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:
-        """Place what leaves one of the queues here; ``gone``: what the same record says of that queue.
+        """Place messages that are moved out of a queue; ``gone``: the rows that the same record removes from it.
 
-        The address comes into being if need be.  Returns whether a record was written.
+        The address is created if need be.  Return whether a record was written.
 
         Raises:
             UsageError: no queue of an anycast address takes all of it; nothing changed.
@@ -393,7 +388,7 @@ class Ingress:
         asked = asked_of_moved(run.content, options.arrival)
         shares = deal_here(run, address, queues, range(run.content.rows))
         if address.routing == "anycast" and len(placed(shares)) < run.content.rows:
-            # A topic may have no subscriber; here somebody counts on a queue.
+            # A topic may have no subscriber; moved messages must not be lost.
             raise UsageError(f"no queue of {target.address!r} takes the message")
         if not shares:
             self.unrouted += run.content.rows
@@ -406,18 +401,18 @@ class Ingress:
         return logged
 
     def takes_moved(self, run: StoredRun, target: Target, rows: Sequence[int]) -> list[int]:
-        """Of some rows of a run those that have a place where ``place_moved`` would put them: somebody stores them."""
+        """Return those rows of a run that a queue would take if ``place_moved`` was called now."""
         address, queue = self._definitions.known_of_moved(target)
         queues = [queue] if queue is not None else address.queues if address is not None else []
         if not queues and (address is None or address.routing == "anycast"):
-            # One is made, unless it was a session's, or another address has one of its name.
+            # A queue is created, unless it is a gone temporary queue, or another address has a queue of that name.
             gone = address is None and target.address.startswith(TEMPORARY)
             return [] if gone or target.address in self._definitions.router.queues else list(rows)
         anycast = address is None or address.routing == "anycast"
         return sorted(placed(deal(run, queues, rows, anycast=anycast, next_index=0)))
 
     def place_anew(self, run: StoredRun, waited: tuple[Queue, tuple[int, ...]], gone: tuple[SettledRow, ...]) -> bool:
-        """Place what has ``waited`` in a store-and-forward queue for queues of its node: as if that node had none.
+        """Place messages anew that have ``waited`` in a store-and-forward queue, without the queues of that node.
 
         Nobody has handled it yet: what it asks for holds.  Returns whether a record was written.
 
@@ -444,7 +439,7 @@ class Ingress:
     def asked_of_forwarded(
         self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int
     ) -> list[RowOptions] | None:
-        """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it, and
+        """Return the options of each message of a run from another node; ``arrival_ms``: when the first node took it,
         ``waited_ms``: how long that is ago.
 
         Raises:
@@ -454,7 +449,7 @@ class Ingress:
             return None
         asked = read_options(run.content, arrival_ms)
         if run.options is None:
-            # Else it has waited here, for filters or for room on the disk, since it came.
+            # Otherwise it has waited here, for filters or for disk space, since it came.
             begun = max(1, self._timers.now_ms - waited_ms) if any(one.due for one in asked) else 0
             run.options = DeliveryOptions(arrival_ms, taken=self._timers.elapsed_ms - waited_ms, begun=begun)
         return asked
@@ -479,11 +474,11 @@ def _apart(address: Address, only: Queue | ClusteredQueue | None, targets: Seque
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """No producer waits for a confirm."""
 
 
 def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
-    """The rows of a run of ``count`` but for some."""
+    """Return the rows of a run of ``count`` messages without the ``skipped`` rows."""
     if not skipped:
         return range(count)
     known = dict.fromkeys(skipped)
@@ -491,7 +486,7 @@ def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
 
 
 def _judge(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
-    """The ids of a run that are new to the address, and the rows whose ids are not."""
+    """Return the ids of a run that are new to the address, and the rows whose ids are not."""
     ids = duplicate_ids(run.content)
     rows = address.duplicates.fresh_rows(ids)
     if rows is None:

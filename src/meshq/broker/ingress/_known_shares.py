@@ -1,7 +1,7 @@
-"""Who gets what of a run where it is known what the filters of all queues say of it: nothing is looked at twice.
+"""The distribution of a run by verdicts of filters that are known already.
 
-A commit places thousands of runs in one step, perhaps for hundreds of queues each: only those that take something of a
-run cost something.
+A commit places thousands of runs in one step, perhaps for hundreds of queues each: only queues that take a message of
+the run cost any time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meshq.broker.queue._verdicts import bits_of
 def deal_known(
     run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, next_index: int
 ) -> list[Share] | None:
-    """What ``sift`` would deal; None: it is not known."""
+    """Return the shares that ``sift`` would make; None if a verdict is not known."""
     whole = (1 << run.content.rows) - 1
     wanted = whole if len(rows) == run.content.rows else bits_of(rows)
     taking: dict[int, int] = {}

@@ -1,11 +1,11 @@
-"""One bound on what a broker holds in memory, at which producers wait.
+"""The memory limit of a broker, at which producers wait for credit.
 
-A session may send only what it was granted.  What is granted and not yet sent counts against the bound, too, and as
-what it may come to: a run of one small message takes several times the bytes that its frame has.  So the bound holds
-however many producers there are; apart from the last frame of each, which may be as large as a frame can be.
+A session may send only as many bytes as it was granted.  Unused credit counts against the limit, too, with the memory
+that it may come to: a run of one small message takes several times the bytes of its frame.  So the limit holds for any
+number of producers, apart from the last frame of each, which may be as large as a frame can be.
 
-Nobody can take a grant back.  So that sessions which send nothing don't keep others from sending, whoever waits
-while memory is there, but promised to others, is granted a single byte: one frame, of any size.
+Credit can't be taken back.  So that idle sessions don't keep others from sending, a session that waits only for the
+unused credit of others is granted a single byte: one frame, of any size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sender(Protocol):
 
 
 class MemoryBound:
-    """What is held, what is promised, and who waits."""
+    """Used memory, granted credit, and the sessions that wait for credit."""
 
     __slots__ = (
         "_reserved", "_told", "_waiting", "blocked", "limit_bytes", "on_full", "on_pressure", "page_at", "used_bytes",
@@ -73,7 +73,7 @@ class MemoryBound:
 
     @property
     def scarce(self) -> bool:
-        """Whether addresses that don't let anybody wait take nothing more."""
+        """Whether addresses with the policies ``drop`` and ``fail`` take nothing more."""
         return self.used_bytes >= self.limit_bytes // SCARCE_SHARE * (SCARCE_SHARE - 1)
 
     @property
@@ -82,7 +82,7 @@ class MemoryBound:
         return self._reserved
 
     def open(self, sender: Sender) -> None:
-        """A session begins; it starts small and earns more."""
+        """Grant a new session its first credit, which is small."""
         offer = 0 if self._waiting else self._offer()
         if offer:
             self._grant(sender, min(offer, GRANT_BYTES_MIN))
@@ -98,7 +98,7 @@ class MemoryBound:
         self.on_pressure()
 
     def block(self, blocked: bool) -> None:
-        """The disk is full, or is so no more: whoever waits is told."""
+        """Withhold credit while the disk is full; waiting sessions are told."""
         self.blocked = blocked
         if not blocked:
             self.released(0)
@@ -139,25 +139,25 @@ class MemoryBound:
             self._serve()
 
     def close(self, sender: Sender) -> None:
-        """A session ends; what it was promised is free."""
+        """Free the unused credit of a session that ends."""
         self._reserved -= max(0, sender.granted_bytes - sender.sent_bytes)
         sender.granted_bytes = sender.sent_bytes
         self._waiting.pop(sender, None)
         self._serve()
 
     def look_again(self) -> None:
-        """Something may be paged that could not be before."""
+        """Try again to page: runs may have become evictable."""
         if self._waiting:
             self.on_pressure()
 
     def use(self, size_bytes: int) -> None:
-        """A run is kept."""
+        """Count a run that is kept in memory."""
         self.used_bytes += size_bytes
         if self.used_bytes > self.page_at:
             self.on_pressure()
 
     def released(self, size_bytes: int) -> None:
-        """Runs are gone; whoever waits may go on."""
+        """Free bytes of runs, and grant credit to waiting sessions."""
         self.used_bytes -= size_bytes
         if self._told and self.used_bytes < self.limit_bytes // FREE_SHARE:
             self._told.clear()
@@ -171,7 +171,7 @@ class MemoryBound:
             self._grant(sender, offer)
 
     def _offer(self) -> int:
-        """Bytes of frames that the next one may be granted; 0: nothing."""
+        """Return the bytes of frames that the next session may be granted."""
         free = self.limit_bytes - self.used_bytes
         if self.blocked or free <= 0:
             return 0

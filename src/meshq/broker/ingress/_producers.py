@@ -1,4 +1,4 @@
-"""The highest message number stored from each producer: what makes a resent message harmless.
+"""The highest message number stored from each producer: a resent message is recognized by it.
 
 Below it there may be gaps: runs that were refused while later ones were stored.  Who sent them may never have been
 told, and sends them again after a restart; then they are not taken for stored.
@@ -83,7 +83,7 @@ class UserSequences:
         return self._highest.get(producer, 0)
 
     def gaps(self, producer: bytes) -> list[Gap]:
-        """What is known not to be stored below the mark."""
+        """Return the known gaps below the highest stored number."""
         return self._gaps.get(producer, [])
 
     def enter(self, producer: bytes, highest: int, gaps: list[Gap]) -> None:
@@ -245,7 +245,7 @@ class ProducerSequences:
             self._bound(sequences, user)
 
     def _enter(self, producer: bytes, user: str) -> UserSequences:
-        """Begin to remember a producer of a user: with what was stored before users were told apart, if it is new."""
+        """Begin to remember a producer of a user, with the number stored before users were told apart."""
         everybody = self._users[""]
         sequences = self._users.setdefault(user, UserSequences(everybody))
         known = self._sequences_of(producer, user)
@@ -265,11 +265,11 @@ class ProducerSequences:
     # -- channels
 
     def check_open(self, producer: bytes, user: str) -> None:
-        """See that one more producer of a user may have a channel.
+        """Check that one more producer of a user may have a channel.
 
-        A user may always have its share of what is remembered.
+        A user may always have its share of the remembered producers.
         Raises:
-            UsageError: the user has as many as it may.
+            UsageError: the user has the maximum of open producers.
         """
         sequences = self._users.get(user)
         if sequences is None or sequences.has_open(producer):

@@ -1,4 +1,4 @@
-"""The line between placing and release: what was placed waits here until the journal says that it is durable.
+"""The release queue: entries wait from placing until the journal says that their position is durable.
 
 Placing is the only ordering point of a node.  Entries are released strictly in the order in which they were
 placed, so a queue's messages become visible in the order of their numbers, and confirms go in order.
@@ -59,7 +59,7 @@ class Log(Protocol):
 
     @property
     def queued(self) -> Sized:
-        """What waits for the disk behind what is being written: while there is anything, all new records are asked for.
+        """Batches that wait behind the one being written: while there are any, space is requested for all new records.
 
         The same object for as long as the journal lives.
         """
@@ -75,16 +75,16 @@ class Log(Protocol):
         """
 
     def has_space(self, size_bytes: int) -> bool:
-        """Whether what is placed now is sure to find room on the disk."""
+        """Whether a record that is written now is sure to find space on the disk."""
 
     def request_commit(self) -> None:
-        """Somebody waits: don't wait for company."""
+        """Commit soon, without waiting for further records: a call waits for the commit."""
 
 
 class ReleaseQueue:
-    """Places records, and releases what waits for them.
+    """Writes records, and releases entries when their records are durable.
 
-    Without a log everything is as durable as it will ever be: it is released at once.
+    Without a log every entry is released at once.
     """
 
     __slots__ = ("_doomed", "_entries", "_group", "_release_views", "large_bytes", "log", "queued")
@@ -110,11 +110,11 @@ class ReleaseQueue:
         return len(self._entries)
 
     def has_entries_for(self, queue: Queue) -> bool:
-        """Whether something that was placed in a queue is not released yet."""
+        """Whether a run that was placed in a queue is not released yet."""
         return any(queue is one for _, views, _ in self._entries for one, _ in views)
 
     def pending(self) -> list[tuple[Queue, QueueRun]]:
-        """What was placed and is not released yet."""
+        """Return the views that were placed and are not released yet."""
         return [pair for _, views, _ in self._entries for pair in views]
 
     def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
@@ -128,18 +128,18 @@ class ReleaseQueue:
         return log.request_space(size_bytes, then)
 
     def check_space(self, size_bytes: int) -> None:
-        """See that what was asked for can be placed.
+        """Check that the disk has space for ``size_bytes``.
 
-        Once it is placed everything behind it waits for its room.
+        Once a large record is placed, all later ones wait for its space.
         Raises:
-            AddressFullError: the disk has no room for it.
+            AddressFullError: the disk has no space.
         """
         log = self.log
         if log is not None and size_bytes > self.large_bytes and not log.has_space(size_bytes):
             raise AddressFullError(f"the disk has no room for {size_bytes} bytes of new messages at once")
 
     def doom(self, positions: Sequence[int]) -> None:
-        """These records may die with whatever is written next."""
+        """Delete these records with the next record that is written."""
         self._doomed += positions
 
     def write(
@@ -179,7 +179,7 @@ class ReleaseQueue:
 
     @contextmanager
     def atomic_batch(self, size_bytes: int) -> Iterator[None]:
-        """What is placed inside is durable and visible as one thing: all of it or nothing.
+        """Make all records that are written inside durable and visible together: all of them or none.
 
         Raises:
             AddressFullError, JournalBrokenError, ClosedError: nothing was placed.
@@ -203,7 +203,7 @@ class ReleaseQueue:
             then()
 
     def durable_moved(self, position: int) -> None:
-        """Everything up to ``position`` is on disk."""
+        """Release the entries up to ``position``, which is durable now."""
         entries = self._entries
         while entries and entries[0][0] <= position:
             _, views, then = entries.popleft()

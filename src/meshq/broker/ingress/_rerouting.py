@@ -50,7 +50,7 @@ class Rerouting:
         return bool(self._clustered_queues(address, forward))
 
     def shares(self, forward: Queue, run: StoredRun, remote: Sequence[int], address: Address) -> list[Share]:
-        """Who gets what of a run all of which has a place."""
+        """Return the shares of a run; every row has a queue that takes it."""
         clustered_queues = self._clustered_queues(address, forward)
         first, others = self._choice(address, forward, remote, clustered_queues)
         anycast = address.routing == "anycast"
@@ -70,7 +70,7 @@ class Rerouting:
     def _choice(
         self, address: Address, forward: Queue, remote: Sequence[int], clustered_queues: dict[str, ClusteredQueue]
     ) -> tuple[list[ClusteredQueue], list[ClusteredQueue]]:
-        """The names that come first, and those that will do."""
+        """The preferred queue names, and the names that are the second choice."""
         names = self._names(forward, remote)
         known = [clustered_queues[name] for name in names if name in clustered_queues]
         if address.routing == "anycast":
@@ -91,7 +91,7 @@ class Rerouting:
         return clustered_queues
 
     def _names(self, forward: Queue, remote: Sequence[int]) -> list[str]:
-        """The names of a node's queues; one that nobody knows any more is empty."""
+        """The names of a node's queues; empty for a queue that is no longer known."""
         told = {binding.number: binding.name for binding in self._router.remote(forward.number.to_bytes(8, "big"))}
         kept = self._kept(forward, remote)
         return [told.get(number) or kept.get(number, {}).get("name", "") for number in remote]

@@ -142,7 +142,7 @@ class Router:
         self.on_full(name, self.quotas[name].policy)
 
     def settings_changed(self) -> list[int]:
-        """The settings of addresses are others; returns records of duplicate ids that nobody needs any more."""
+        """Apply changed address settings; return positions of id records that are no longer needed."""
         gone: list[int] = []
         for address in self.addresses.values():
             gone += address.duplicates.resize(self.settings(address.name).duplicate_id_cache_size)
@@ -184,7 +184,7 @@ class Router:
             self._forget_temporary(binding.address)
 
     def replace(self, link: bytes, bindings: Iterable[RemoteBinding]) -> None:
-        """All that a link has to say, instead of all that it said before."""
+        """Replace all bindings of a link."""
         fresh = {binding.number: binding for binding in bindings}
         for number in list(self._by_link.get(link, ())):
             if number not in fresh:
@@ -204,7 +204,7 @@ class Router:
             self._form_clustered_queues(address)
 
     def remote(self, link: bytes) -> list[RemoteBinding]:
-        """What a link has described."""
+        """Return the bindings of a link."""
         return list(self._by_link.get(link, {}).values())
 
     def remote_routing(self, address: str) -> str | None:
@@ -337,7 +337,7 @@ class Router:
         return queue
 
     def statistics(self, queue: Queue) -> dict[str, Any]:
-        """What is known of a queue, by name."""
+        """Return the statistics of a queue, by name."""
         paged = paged_of(queue)
         return {
             "name": queue.name,
@@ -367,7 +367,7 @@ class Router:
 
 
 def bounded(settings: AddressSettings) -> bool:
-    """Whether something becomes of what is sent to an address that is full."""
+    """Whether the settings bound an address."""
     limited = settings.max_size_bytes < math.inf or settings.max_size_messages < math.inf
     return limited or settings.full_policy in ("drop", "fail")
 

@@ -1,4 +1,4 @@
-"""A message that nobody has sent: what one would be, of which it is asked where it would go."""
+"""A sample message, made to explain where such a message would go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has sent what, as a start reads it: from the last checkpoint on, each run in its order and its user's name."""
+"""The producers' numbers as a start reads them from the journal: the last checkpoint, and each run after it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from meshq.broker.records import ProducersRecord, RunRecord, UserProducersRecord
 
 
 class RecoveredProducers:
-    """What the journal says of producers."""
+    """The records of the journal about producers."""
 
     __slots__ = ("_checkpoint_position", "_checkpoints", "_owner_changes", "_runs", "_users")
 
@@ -22,16 +22,16 @@ class RecoveredProducers:
         self._checkpoint_position = 0
 
     def run(self, record: RunRecord, position: int) -> None:
-        """A client has sent a run."""
+        """Take in the record of a client's run."""
         self._runs.append((position, record.producer, record.number, record.number + record.content.rows - 1))
 
     def everybody(self, record: ProducersRecord, position: int) -> None:
-        """A checkpoint says what was stored while nobody was asked who they are."""
+        """Take in the part of a checkpoint without users: numbers from the time before logins were required."""
         self._checkpoints.append(record)
         self._checkpoint_position = position
 
     def of_user(self, record: UserProducersRecord, position: int) -> None:
-        """A record says what a user has stored, or which runs behind it are the user's."""
+        """Take in a record of a user's producers, or of a change of a producer's user."""
         if record.whole:
             self._users.append(record)
             self._checkpoint_position = position
@@ -39,7 +39,7 @@ class RecoveredProducers:
             self._owner_changes += [(position, producer, record.user) for producer, _, _ in record.marks]
 
     def restore(self, producers: ProducerSequences) -> None:
-        """A checkpoint says all of what was sent before it; behind it, every run that was sent is here to be seen."""
+        """Restore the sequences: from the last checkpoint, and from every run after it."""
         for record in self._checkpoints:
             if record.forgotten:
                 producers.restore_forgotten()

@@ -1,4 +1,4 @@
-"""The settings of addresses: those that the broker was built with, and above them those that were set while it ran."""
+"""The settings of addresses: those from the start of the broker, overridden by those that were set while it ran."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SettingsTable:
         return kept_address_settings_of({**given, "default_routing": "multicast", "auto_create_queues": True})
 
     def pattern(self, pattern: str) -> AddressSettings | None:
-        """What holds for a pattern; None: it is not there."""
+        """Return the settings of a pattern; None if the pattern has none."""
         return self.set.get(pattern) or self._given.get(pattern)
 
     def changed(self, pattern: str, settings: AddressSettings | None) -> SettingsTable:
@@ -40,10 +40,10 @@ class SettingsTable:
         return other
 
     def put(self, pattern: str, settings: AddressSettings, position: int) -> None:
-        """Set the whole of what a pattern says."""
+        """Replace all settings of a pattern."""
         self.set[pattern] = settings
         self.positions[pattern] = position
 
     def drop(self, pattern: str) -> None:
-        """Forget what was set at run time; what the broker was built with holds again."""
+        """Delete the settings set at run time; those from the start of the broker apply again."""
         del self.set[pattern], self.positions[pattern]
