@@ -23,7 +23,7 @@ KEYS = (bytes(range(32)),)
 
 
 async def fill(store: Store) -> SimDisk:
-    """A life with a compaction, a checkpoint, notes, a watermark and a torn tail; returns the disk as killed."""
+    """A life with a compaction, a checkpoint, tombstones, a watermark and a torn tail; returns the disk as killed."""
     journal = store.journal(segment_bytes=12 * 1024, node_id=bytes(range(16)))
     journal.checkpoint = lambda: [CheckpointRecord(200, b"the owner's state")]
     async with journal:

@@ -10,7 +10,7 @@ from tests.store.kit import Store
 
 
 @pytest.mark.parametrize("failpoint", [False, True])
-async def test_records_that_stand_together_are_one_batch_however_large(store: Store, failpoint: bool) -> None:
+async def test_an_atomic_batch_is_one_batch_however_large(store: Store, failpoint: bool) -> None:
     store.failpoint["journal.batch_of_one"] = failpoint
     async with store.journal() as journal:
         journal.append_nowait(1, [b"before"])

@@ -50,7 +50,7 @@ async def _life(store: Store, count: int, *, clean: bool) -> tuple[int, int]:
     async with trio.open_nursery() as nursery:
         await nursery.start(journal.run)
         await owner.use(count)
-        # Long enough to reclaim whatever is dead.
+        # Long enough to reclaim the segments without live records.
         await trio.sleep(10)
         if not clean:
             store.disk.power_loss()
@@ -71,7 +71,7 @@ async def test_soft_state_survives_clean_ends_and_crashes_although_all_records_a
         assert asked >= min(count, 1)
 
 
-async def test_each_segment_begins_with_a_checkpoint_that_kills_the_one_before(store: Store) -> None:
+async def test_each_segment_begins_with_a_checkpoint_that_deletes_the_one_before(store: Store) -> None:
     async with store.journal() as journal:
         owner = Owner(journal)
         await owner.use(100)
@@ -113,7 +113,7 @@ async def test_nothing_is_dropped_between_the_begin_of_a_segment_and_its_durable
             wrong.extend(number for number in late if number in allowed)
 
         journal.on_durable = on_durable
-        # The first checkpoint is empty, so no living record of it keeps its segment.
+        # The first checkpoint is empty, so no live record of it keeps its segment.
         await journal.delete(await journal.append(b"before anything is numbered"))
         await trio.testing.wait_all_tasks_blocked()
         await owner.use(200)

@@ -1,4 +1,4 @@
-"""A root that refers to another one and is killed first: what it says of that one stays as long as that one lives."""
+"""A record that refers to another record and is deleted first: it is kept as long as the other one lives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.store.kit import Store
 
 
 async def _fill(journal: Journal, count: int) -> None:
-    """Let segments come and go: what is dead is reclaimed or compacted."""
+    """Let segments come and go: deleted records are reclaimed or compacted."""
     for _ in range(count):
         position = journal.append_nowait(1, [bytes(800)])
         await journal.wait_durable(journal.append_nowait(8, [], tombstone=True, deletes=[position]))

@@ -17,7 +17,7 @@ SEGMENT_BYTES = 128 * KIB
 LARGE_BYTES = large_bytes(SEGMENT_BYTES) - 100
 
 
-def blanks(store: Store) -> list[str]:
+def preallocated_segments(store: Store) -> list[str]:
     """The files of segments that don't count: what is made ahead."""
     listed = store.segments()
     return [path for path in store.disk.files() if path.endswith(".seg") and path not in listed]
@@ -32,7 +32,7 @@ async def begun(store: Store, room_bytes: int) -> list[int]:
 
 
 @pytest.mark.parametrize("room_bytes", range(32 * KIB, 256 * KIB, 16 * KIB))
-async def test_however_little_room_a_start_finds_it_is_drained_and_whole_again_with_more(
+async def test_however_little_space_a_start_finds_it_is_drained_and_whole_again_with_more(
     store: Store, room_bytes: int
 ) -> None:
     positions = await begun(store, room_bytes)
@@ -51,7 +51,7 @@ async def test_however_little_room_a_start_finds_it_is_drained_and_whole_again_w
         await trio.sleep(30)
         assert not journal.full
         # What was made by the way is gone: there is the next segment and the reserve, no more.
-        assert len(blanks(store)) <= 2
+        assert len(preallocated_segments(store)) <= 2
         # A disk that fills up now has as much to go on with as any other.
         store.disk.capacity_bytes = store.disk.tree.used_bytes()
         with trio.fail_after(60):
@@ -64,7 +64,7 @@ async def test_however_little_room_a_start_finds_it_is_drained_and_whole_again_w
         store.disk.capacity_bytes = math.inf
         await trio.sleep(30)
         assert not journal.full
-        assert len(blanks(store)) <= 2
+        assert len(preallocated_segments(store)) <= 2
     found = {record.position for record in store.records() if not record.tombstone}
     assert found >= {*positions[3:], first}
     assert not found & {*positions[:3]}

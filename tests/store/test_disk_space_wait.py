@@ -52,7 +52,7 @@ def test_what_is_placed_next_is_sure_of_the_segment_being_written_and_of_the_spa
     assert has_space_behind(writer(0), [batch(3_000, preallocated=own + 500)], 0, 500)
 
 
-def test_those_who_wait_go_in_turn_as_far_as_there_is_room() -> None:
+def test_waiting_records_go_in_order_as_far_as_there_is_space() -> None:
     waiting, free, gone = DiskSpaceWait(), 10, []
 
     def take(need: int) -> None:
@@ -77,7 +77,7 @@ async def flood(journal: Journal) -> list[int]:
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_a_small_record_waits_behind_many_batches_until_there_is_room_or_none(store: Store, full: bool) -> None:
+async def test_a_small_record_waits_behind_many_batches_until_the_space_is_known(store: Store, full: bool) -> None:
     async with store.journal() as journal:
         await journal.append(b"settled")
         await trio.sleep(1)

@@ -1,4 +1,4 @@
-"""What an earlier life has filled goes as soon as it is dead, although nothing is stored any more."""
+"""Segments of an earlier life are removed as soon as their records are deleted, although nothing is stored any more."""
 
 from __future__ import annotations
 

@@ -164,7 +164,9 @@ async def _fill(journal: Journal) -> list[int]:
 
 
 @pytest.mark.parametrize("room", [0, 100, SEGMENT_BYTES // 2, SEGMENT_BYTES, 3 * SEGMENT_BYTES + 100])
-async def test_on_a_full_disk_roots_are_refused_and_notes_go_on_until_there_is_room(store: Store, room: int) -> None:
+async def test_on_a_full_disk_records_are_refused_and_tombstones_go_on_until_there_is_space(
+    store: Store, room: int
+) -> None:
     changes: list[bool] = []
     async with store.journal() as journal:
         journal.on_full_changed = lambda: changes.append(journal.full)
@@ -218,7 +220,7 @@ async def test_no_descriptor_for_a_new_file_is_no_broken_disk(store: Store, erro
     ]
 
 
-async def test_a_manifest_that_finds_no_room_takes_the_ballast_and_then_waits(store: Store) -> None:
+async def test_a_manifest_without_space_takes_the_ballast_and_then_waits(store: Store) -> None:
     async with store.journal() as journal:
         await journal.append(b"first")
         await trio.sleep(1)
@@ -257,7 +259,7 @@ async def test_closing_on_a_full_disk_with_nothing_left_to_write_is_no_failure(s
     assert [record.payload for record in store.records() if record.kind == 1 or record.refs] == [bytes(900), b"half"]
 
 
-async def test_a_record_larger_than_the_reserve_waits_for_room(store: Store) -> None:
+async def test_a_record_larger_than_the_reserve_waits_for_space(store: Store) -> None:
     async with store.journal() as journal:
         await journal.append(b"first")
         await trio.sleep(1)

@@ -38,7 +38,7 @@ TEN = RecordPrefix(1, _first_ten)
 
 
 async def _filled(store: Store, record_prefix: RecordPrefix = TEN) -> dict[int, bytes]:
-    """A store of some segments, with dead records, notes, a checkpoint and what is compacted; what lives in it."""
+    """Make a store with deleted records, tombstones, a checkpoint and compacted segments; return its live records."""
     rng = random.Random(3)
     store.failpoint["journal.compact_early"] = False
     async with store.journal(record_prefix=record_prefix) as journal:
@@ -116,7 +116,7 @@ async def test_a_start_reads_of_a_segment_with_an_index_what_is_wanted_of_it_onl
 
 
 @pytest.mark.parametrize("keys", [(), (KEY,)])
-async def test_excerpts_are_handed_out_to_who_wants_them_in_this_form(store: Store, keys: tuple[bytes, ...]) -> None:
+async def test_prefixes_are_returned_to_an_owner_that_asks_for_this_form(store: Store, keys: tuple[bytes, ...]) -> None:
     store.keys = keys
     living = await _filled(store)
     short = 0
@@ -134,7 +134,7 @@ async def test_excerpts_are_handed_out_to_who_wants_them_in_this_form(store: Sto
     await journal.aclose()
     journal = store.journal(record_prefix=RecordPrefix(2, _first_ten))
     await journal.open()
-    # These indexes have excerpts of another form.
+    # These indexes have prefixes of another form.
     assert not any(record.missing for record in journal.recovered(deleted=True, prefixes=True))
     await journal.aclose()
 
@@ -161,7 +161,7 @@ async def test_indexes_of_another_form_are_written_anew(store: Store) -> None:
     ],
     ids=["empty", "head", "short", "long", "magic", "newer", "tag", "torn"],
 )
-async def test_an_index_that_cannot_be_believed_is_counted_and_written_anew(
+async def test_an_index_that_is_refused_is_counted_and_written_anew(
     store: Store, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     await _filled(store)
@@ -185,7 +185,7 @@ def _rewrite(store: Store, path: str, data: bytes) -> None:
     file.close()
 
 
-async def test_indexes_that_have_changed_places_are_not_believed(store: Store) -> None:
+async def test_indexes_that_have_changed_places_are_refused(store: Store) -> None:
     await _filled(store)
     expected = store.records(deleted=True)
     one, two = store.indexes()[:2]
@@ -197,7 +197,7 @@ async def test_indexes_that_have_changed_places_are_not_believed(store: Store) -
     assert store.report().sums()["index of no use"][0] == 2
 
 
-async def test_an_index_of_another_state_of_its_segment_is_not_believed(store: Store) -> None:
+async def test_an_index_of_another_state_of_its_segment_is_refused(store: Store) -> None:
     """The index knows more of the segment than the manifest does: as if it had been written before the seal was."""
     async with store.journal() as journal:
         await journal.append_many([bytes(900)] * 5)
@@ -299,7 +299,7 @@ async def test_an_index_of_no_segment_goes_at_the_next_start(store: Store) -> No
     assert "unfinished" not in store.report().sums()
 
 
-async def test_without_room_there_is_no_index_and_no_failure(store: Store) -> None:
+async def test_without_space_there_is_no_index_and_no_failure(store: Store) -> None:
     async with store.journal() as journal:
         store.disk.faults.inject("write", errno.ENOSPC, path=".idx", times=3)
         await journal.append_many([bytes(900)] * 40)

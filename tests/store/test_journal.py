@@ -272,7 +272,7 @@ async def test_two_tasks_may_close_at_once(store: Store) -> None:
     assert journal.state == "closed"
 
 
-async def test_a_clean_end_leaves_no_blank_segment_and_seals_the_last_one(store: Store) -> None:
+async def test_a_clean_end_leaves_no_preallocated_segment_and_seals_the_last_one(store: Store) -> None:
     async with store.journal() as journal:
         await journal.append(b"x")
         await trio.sleep(10)

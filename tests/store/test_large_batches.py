@@ -36,7 +36,9 @@ async def settled(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("size", [LARGE, SEGMENT_BYTES // 2])
-async def test_what_finds_no_room_is_known_before_it_is_placed_and_holds_nothing_up(store: Store, size: int) -> None:
+async def test_a_batch_without_space_is_refused_before_it_is_placed_and_holds_nothing_up(
+    store: Store, size: int
+) -> None:
     seen: list[int | None] = []
     async with store.journal() as journal:
         await settled(journal)
@@ -60,7 +62,7 @@ async def test_what_finds_no_room_is_known_before_it_is_placed_and_holds_nothing
     assert [record.position for record in store.records() if len(record.payload) == size] == placed
 
 
-async def test_a_disk_without_room_for_a_large_batch_takes_small_ones(store: Store) -> None:
+async def test_a_disk_without_space_for_a_large_batch_takes_small_ones(store: Store) -> None:
     seen: list[int | None] = []
     async with store.journal() as journal:
         await settled(journal)
@@ -72,7 +74,7 @@ async def test_a_disk_without_room_for_a_large_batch_takes_small_ones(store: Sto
         await journal.append_many([bytes(900)] * 20)
 
 
-async def test_each_that_asks_has_room_of_its_own(store: Store) -> None:
+async def test_each_request_gets_space_of_its_own(store: Store) -> None:
     seen: list[int | None] = []
     async with store.journal() as journal:
         await settled(journal)
@@ -84,7 +86,7 @@ async def test_each_that_asks_has_room_of_its_own(store: Store) -> None:
         assert journal.durable == journal.last
 
 
-async def test_room_that_was_made_keeps_its_batch_from_waiting_on_a_full_disk(store: Store) -> None:
+async def test_a_preallocated_segment_keeps_its_batch_from_waiting_on_a_full_disk(store: Store) -> None:
     seen: list[int | None] = []
     async with store.journal() as journal:
         await settled(journal)
@@ -105,7 +107,7 @@ async def test_room_that_was_made_keeps_its_batch_from_waiting_on_a_full_disk(st
         store.disk.capacity_bytes = math.inf
 
 
-async def test_records_that_stand_together_take_the_room_that_was_made_for_them(store: Store) -> None:
+async def test_an_atomic_batch_takes_the_segment_that_was_made_for_it(store: Store) -> None:
     placed: list[int] = []
     async with store.journal() as journal:
         await settled(journal)
@@ -123,7 +125,7 @@ async def test_records_that_stand_together_take_the_room_that_was_made_for_them(
         store.disk.capacity_bytes = math.inf
 
 
-async def test_room_that_nobody_takes_is_given_back(store: Store) -> None:
+async def test_a_segment_that_is_not_claimed_becomes_the_spare(store: Store) -> None:
     async with store.journal() as journal:
         await settled(journal)
         await journal.append_many([bytes(900)] * 8)
@@ -146,7 +148,7 @@ async def test_room_that_nobody_takes_is_given_back(store: Store) -> None:
         assert store.disk.tree.used_bytes() == before
 
 
-async def test_what_fits_after_all_gives_its_room_back(store: Store) -> None:
+async def test_a_batch_that_fits_after_all_releases_its_segment(store: Store) -> None:
     async with store.journal() as journal:
         await trio.sleep(1)
         size = SEGMENT_BYTES // 2
@@ -164,7 +166,7 @@ async def test_what_fits_after_all_gives_its_room_back(store: Store) -> None:
     assert [path for path in store.disk.files() if path.endswith(".seg")] == store.segments()
 
 
-async def test_room_that_is_given_back_while_more_is_made_is_not_forgotten(
+async def test_a_segment_released_while_another_is_made_is_not_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = PendingBatch(1, 0)
@@ -238,7 +240,7 @@ def test_what_is_not_large_fits_in_the_reserve(segment_bytes: int) -> None:
     assert 4096 + batch_bytes_for(large_bytes(segment_bytes)) <= reserve_bytes(segment_bytes)
 
 
-async def test_what_counts_on_the_room_behind_a_large_batch_keeps_it(store: Store) -> None:
+async def test_a_batch_that_counts_on_space_behind_a_large_one_keeps_it(store: Store) -> None:
     """A small batch before it begins a segment in which there is space for the large one, not for what follows."""
     seen: list[int | None] = []
     async with store.journal() as journal:
@@ -264,7 +266,7 @@ async def test_what_counts_on_the_room_behind_a_large_batch_keeps_it(store: Stor
         store.disk.capacity_bytes = math.inf
 
 
-async def test_a_blank_that_comes_back_while_the_disk_is_found_full_makes_it_full_no_more(store: Store) -> None:
+async def test_a_segment_released_while_the_disk_is_found_full_makes_it_full_no_more(store: Store) -> None:
     async with store.journal() as journal:
         await settled(journal)
         allocator = journal._journal_state.allocator
@@ -288,7 +290,7 @@ async def test_a_blank_that_comes_back_while_the_disk_is_found_full_makes_it_ful
         store.disk.capacity_bytes = math.inf
 
 
-def test_a_large_batch_leaves_the_room_that_was_made_for_it_only_if_nobody_counts_on_that() -> None:
+def test_a_large_batch_leaves_its_segment_only_if_no_batch_counts_on_that() -> None:
     def batch(size: int, preallocated: int = 0) -> PendingBatch:
         found = PendingBatch(1, 0, rows=[size])
         if preallocated:

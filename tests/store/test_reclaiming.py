@@ -1,4 +1,4 @@
-"""Room is given back, by dropping what is dead and by copying what is not."""
+"""Segments are freed: those without live records are removed, others are compacted."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_what_is_kept_of_many_segments_is_copied_in_batches_to_segments_of
 
 
 async def test_a_deletion_is_not_forgotten_before_what_it_deleted(store: Store) -> None:
-    """A note in an old segment must outlive its target in a compacted one, and the other way round."""
+    """A tombstone in an old segment must outlive its target in a compacted one, and the other way round."""
     rng = random.Random(5)
     store.failpoint["journal.compact_early"] = True
     async with store.journal() as journal:
@@ -173,8 +173,8 @@ async def test_a_large_record_gets_a_segment_of_its_own_and_that_is_given_back(s
         assert journal.statistics().bytes < 4 * SEGMENT_BYTES
 
 
-async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store: Store) -> None:
-    """2 is killed by 3, a root, which is killed by 4.  Only the segments of 3 and 4 are compacted."""
+async def test_a_deleted_record_that_is_kept_as_a_tombstone_stays_deleted(store: Store) -> None:
+    """2 is deleted by 3, a data record, which is deleted by 4.  Only the segments of 3 and 4 are compacted."""
     store.failpoint["journal.roll_early"] = True
     # So large that small ones are not compacted while nothing else is done.
     async with store.journal(segment_bytes=8 * SEGMENT_BYTES) as journal:
@@ -189,7 +189,7 @@ async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store
         assert [record.payload for record in store.records()] == [b"1, which lives", b"5"]
         assert usage.find_record(3) is not None
         assert usage.find_record(4) is None
-        # Once 1 is dead, too, nothing of all that is needed any more.
+        # Once 1 is deleted, too, none of these records is needed.
         await journal.delete(1)
         await _settle(journal)
         assert [usage.find_record(position) for position in (1, 2, 3)] == [None, None, None]
@@ -219,7 +219,7 @@ async def test_a_segment_that_begins_while_others_are_removed_is_not_compacted(
 
         began: list[int] = []
         monkeypatch.setattr(JournalState, "remove_segments", meanwhile)
-        # A segment that is dead, and one of which next to nothing is alive.
+        # A segment without live records, and a nearly empty one.
         dead = [await journal.append(bytes(11_000)), *await journal.append_many([b"lives", bytes(11_000)])]
         del dead[1]
         await journal.append(bytes(11_000))

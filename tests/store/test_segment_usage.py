@@ -1,4 +1,4 @@
-"""The model of segments, compared with a model that knows every record and works nothing out in advance."""
+"""The usage of segments, compared with a model that knows every record and works nothing out in advance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Entry:
 
 
 class Model:
-    """The ledger and the model side by side."""
+    """The segment usage and the model side by side."""
 
     def __init__(self) -> None:
         self.usage = SegmentUsage()
@@ -43,9 +43,9 @@ class Model:
         self.active += 1
         self.usage.add_segment(self.active, self.last + 1)
 
-    def place(self, root: bool, deletes: tuple[int, ...], refs: tuple[int, ...], size: int = 10) -> None:
+    def place(self, data: bool, deletes: tuple[int, ...], refs: tuple[int, ...], size: int = 10) -> None:
         self.last += 1
-        row = 1 << KIND_SHIFT | size | (DATA_RECORD if root else 0) | (TARGETS if deletes or refs else 0)
+        row = 1 << KIND_SHIFT | size | (DATA_RECORD if data else 0) | (TARGETS if deletes or refs else 0)
         segment = self.usage.segments[self.active]
         segment.add_batch(self.last, 4096 + 512 * self.last, [row], None)
         self.entries[self.last] = Entry(self.last, self.active, row, deletes, refs)
@@ -123,7 +123,7 @@ class Model:
         self.entries = {p: e for p, e in self.entries.items() if e.segment not in numbers}
         halves = [copies[: len(copies) // 2], copies[len(copies) // 2 :]]
         for half in filter(None, halves):
-            segment = SegmentRecords.compacted(self.ledger_number(), half[0].position)
+            segment = SegmentRecords.compacted(self.output_number(), half[0].position)
             segment.add_batch(half[0].position, 4096, [e.row for e in half], [e.position for e in half])
             outputs.append(segment)
             for entry in half:
@@ -134,7 +134,7 @@ class Model:
                 if entry.deletes or entry.refs:
                     self.usage.add_targets(segment, entry.row & SIZE_MASK, entry.deletes, entry.refs)
 
-    def ledger_number(self) -> int:
+    def output_number(self) -> int:
         self.next_output = getattr(self, "next_output", 1_000) + 1
         return self.next_output
 
@@ -151,14 +151,14 @@ step = st.one_of(
 
 def _shaped(model: Model, wanted: tuple[bool, list[int], list[int]]) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
     """A record that may be placed now: targets count back from the last position."""
-    root, deletes, refs = wanted
+    data, deletes, refs = wanted
     back = [tuple(sorted({model.last + 1 - t for t in targets if t <= model.last})) for targets in (deletes, refs)]
-    return root or not (back[0] or back[1]), back[0], back[1]
+    return data or not (back[0] or back[1]), back[0], back[1]
 
 
 @settings(max_examples=400)
 @given(st.lists(step, max_size=40))
-def test_the_ledger_agrees_with_a_model_that_looks_at_every_record(steps: list[tuple[str, object]]) -> None:
+def test_the_usage_agrees_with_a_model_that_looks_at_every_record(steps: list[tuple[str, object]]) -> None:
     model = Model()
     for name, argument in steps:
         if name == "place":
@@ -188,7 +188,7 @@ def test_records_behind_the_covered_position_stay_although_they_are_dead() -> No
     assert removable(model.usage.segments, active=2, covered=2) == [1]
 
 
-def test_who_kills_a_record_while_it_is_copied_must_stay_as_long_as_the_copy() -> None:
+def test_a_delete_during_a_copy_must_stay_as_long_as_the_copy() -> None:
     model = Model()
     for _ in range(3):
         model.place(True, (), ())
@@ -208,7 +208,7 @@ def test_the_offset_of_a_batch_is_found_by_any_of_its_positions() -> None:
     assert segment.index_of(14) is None
 
 
-def test_an_exchange_that_was_not_watched_is_a_defect() -> None:
+def test_a_compaction_that_was_not_begun_is_a_defect() -> None:
     model = Model()
     with pytest.raises(InvariantError):
         model.usage.finish_compaction([1], [])

@@ -1,4 +1,4 @@
-"""Journals that were killed on a full disk: each start serves, and none of them takes room that the next one needs."""
+"""Journals that were killed on a full disk: each start serves, and none of them takes space that the next one needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mark() -> list[CheckpointRecord]:
 
 
 async def filled(store: Store, room: int) -> list[int]:
-    """The positions in a store whose last life was killed when the disk had no room."""
+    """The positions in a store whose last life was killed when the disk was full."""
     store.disk.capacity_bytes = room
     journal = store.journal()
     journal.checkpoint = mark
@@ -42,7 +42,7 @@ async def filled(store: Store, room: int) -> list[int]:
 
 
 async def life(store: Store, deletes: list[int], *, patience: float = 60) -> bool:
-    """One life that is killed after these records are dead; whether the disk was full."""
+    """Run one life that is killed after these records are deleted; return whether the disk was full."""
     journal = store.journal()
     journal.checkpoint = mark
     await journal.open()
@@ -74,7 +74,7 @@ async def test_fifty_starts_on_a_full_disk_write_nothing_that_stays(store: Store
 
 @pytest.mark.parametrize("room", [6, 20, 40])
 @pytest.mark.parametrize("at_a_time", [1, 3, 1_000])
-async def test_what_is_drained_by_many_short_lives_gives_the_room_back(store: Store, room: int, at_a_time: int) -> None:
+async def test_a_store_drained_by_many_short_lives_frees_its_space(store: Store, room: int, at_a_time: int) -> None:
     positions = await filled(store, room * SEGMENT_BYTES)
     for _ in range(50):
         deletes, positions = positions[:at_a_time], positions[at_a_time:]
@@ -96,7 +96,7 @@ async def drained(store: Store, positions: list[int]) -> None:
 
 
 @pytest.mark.parametrize("free", [0, 512, 4096])
-async def test_a_tail_for_whose_copy_there_is_no_room_is_made_durable_where_it_is(free: int) -> None:
+async def test_a_tail_without_space_for_a_copy_is_made_durable_in_place(free: int) -> None:
     kept = 0
     for seed in range(20):
         store = Store(disk=SimDisk(random.Random(seed)))
@@ -125,7 +125,7 @@ async def test_a_tail_for_whose_copy_there_is_no_room_is_made_durable_where_it_i
     assert kept >= 3
 
 
-async def test_a_start_without_room_for_a_manifest_goes_on(store: Store) -> None:
+async def test_a_start_without_space_for_a_manifest_goes_on(store: Store) -> None:
     async with store.journal() as journal:
         positions = await journal.append_many([BODY] * 30)
         await trio.sleep(1)
