@@ -8,11 +8,11 @@ layer       packages
 ==========  ====================================================================================
 L7          ``demo``: two commands that show everything; ``testing``: the kit that others test with;
             ``cli``, ``config``: a broker from a file;
-            ``blocking``, ``aio``: broker and client without async, and for asyncio; ``portal``: what they
-            share, a trio loop in a thread
+            ``blocking``, ``aio``: broker and client without async, and for asyncio; ``portal``: the
+            common part of both, a trio loop in a thread
 L6          ``node``: ``Broker``, one node put together
-L4          ``cluster``: who is there, who consumes what, and how messages get there
-L3          ``bridge``: messages of a queue here, carried to another broker
+L4          ``cluster``: membership, remote bindings, forwarding between nodes
+L3          ``bridge``: forwards the messages of a queue to another broker
 L2          ``broker``: queues, routing, sessions; ``client``: connections, failover
 L1          ``store``: the journal; ``wire``: frames without I/O
 L0          ``abc``: every interface; ``env``: the real outside world

@@ -270,7 +270,7 @@ class Env:
     memory_bytes: int
     #: Files and connections that this process may have open.
     descriptors: int = limits.DESCRIPTORS_UNKNOWN
-    #: What a loop that meshq starts in a thread of its own goes by; None: trio's own clock.
+    #: The clock of loops that meshq starts in threads of their own; None: trio's own clock.
     clock: Clock | None = None
     #: Asked at named points; True takes the rare way there.  Constant False outside the simulation.
     failpoint: Callable[[str], bool] = no_failpoint

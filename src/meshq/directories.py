@@ -12,7 +12,7 @@ from meshq.errors import SettingsError
 PARTS: Final = ("journal", "bindings", "paging", "large_messages")
 
 
-#: The bit of a mode that lets everybody write.
+#: The mode bit that lets every user write.
 WRITABLE_BY_ALL: Final = 0o002
 
 

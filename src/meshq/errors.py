@@ -78,7 +78,7 @@ class SettingsError(UsageError, ValueError):
         self.setting = setting
         self.value = value
         self.allowed = allowed
-        #: What stands in the message in place of the value; None: the value does.
+        #: The text in the message in place of the value; None: the value itself.
         self.shown = shown
 
 

@@ -10,7 +10,7 @@ from meshq.limits import XID_BYTES_MAX
 #: The number of a record since its journal began; the first is 1, and 0 means "nowhere".
 Position = NewType("Position", int)
 
-#: Rises each time a session is made anew or a node becomes active; whoever has an older one is refused.
+#: Rises each time a session is made anew or a node becomes active; older epochs are refused.
 Epoch = NewType("Epoch", int)
 
 #: The number of a message within one queue, in placing order; the first is 1; never reused.

@@ -42,7 +42,7 @@ class QueueCreated(Notification):
     queue: str
     routing: str
     durable: bool
-    #: It goes with the session that made it.
+    #: Whether the queue ends with the session that created it.
     temporary: bool
 
 

@@ -11,7 +11,7 @@ from meshq import limits
 from meshq.address import is_pattern, matches, specificity
 from meshq.errors import SettingsError
 
-#: What can be permitted, in the order in which it is shown.
+#: All permissions, in the order in which they are shown.
 PERMISSIONS: Final = ("send", "consume", "create", "manage", "browse")
 
 Roles = frozenset[str]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-#: What stands before the names of the journal's values among those of its broker.
+#: The prefix of the journal's values among the broker's values.
 _JOURNAL: Final = "journal_"
 
 
@@ -140,7 +140,7 @@ class BridgeStatistics:
     #: Messages that the transformer has ended here, and those that can't be carried and were rejected.
     ended: int
     rejected: int
-    #: What last went wrong, in this life; None: nothing has.
+    #: The last error since the broker started; None: no error.
     last_error: str | None
 
     @classmethod

@@ -36,7 +36,7 @@ class TaskBlockRunner(portal.BlockRunner):
         )
         self._here: asyncio.AbstractEventLoop
         self._task: asyncio.Task[Any]
-        # How often somebody else had asked the task to end when the block was entered.
+        # The requests to cancel the task that were pending when the block was entered.
         self._cancelling = 0
         # The thing has failed; and the body was cancelled for that.
         self._has_failed = False
@@ -80,7 +80,7 @@ class TaskBlockRunner(portal.BlockRunner):
         """
         self.open = False
         if self._loop.forked:
-            # Whoever came here in a child can do nothing to what its parent has.
+            # A forked child can't use the loop of its parent.
             self._loop.check()
         if isinstance(error, GeneratorExit):
             self._abandon(error)

@@ -210,7 +210,7 @@ class Broker:
         Raises:
             UsageError: the broker never started.
         """
-        # Not whether a body runs: a broker is active a moment before whoever has started it goes on.
+        # Not whether a body runs: a broker is active a moment before the body of its block begins.
         if self._inner.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
         try:

@@ -26,7 +26,7 @@ class EventStream(Generic[E]):
         self._lock = threading.Lock()
         self._wakeup = CrossThreadWakeup()
         self._closed = False
-        #: Events that were dropped because nobody looked.
+        #: Events that were dropped because the reader was too slow.
         self.missed: int = 0
         loop.close_at_end(self)
 

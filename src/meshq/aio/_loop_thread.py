@@ -28,7 +28,7 @@ class TaskCompletion(portal.PortalCompletion):
         self._future: asyncio.Future[None] | None = None
 
     def _wake_waiter(self) -> None:
-        # A loop that is closed has nobody who waits.
+        # A closed loop has no waiting task.
         with suppress(RuntimeError):
             self._here.call_soon_threadsafe(self._woken)
 
@@ -50,7 +50,7 @@ class TaskCompletion(portal.PortalCompletion):
                 if cancelled is None:
                     cancel()
                 if not isinstance(error, asyncio.CancelledError):
-                    # The task is being thrown away: nobody waits any more.
+                    # The task is being destroyed and no longer waits.
                     raise
                 cancelled = cancelled or error
         if cancelled is None:

@@ -43,7 +43,7 @@ class Producer(BufferedProducer):
         self._client = client
         self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
         self._wakeup = CrossThreadWakeup()
-        # What a call has found out, and whoever called was cancelled before he could be told.
+        # The error of a call whose caller was cancelled before the error was raised.
         self._unraised: MeshqError | None = None
         self._yields = YieldCounter()
 

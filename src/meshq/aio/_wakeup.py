@@ -18,7 +18,7 @@ class CrossThreadWakeup:
         """Wake all waiting tasks."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
-            # A loop that is closed has nobody who waits.
+            # A closed loop has no waiting task.
             with suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(_wake, future)
 

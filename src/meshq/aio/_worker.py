@@ -13,7 +13,7 @@ from meshq.aio._loop_thread import TaskLoop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
 
-#: What ``serve`` calls with each message.
+#: The function that ``serve`` calls with each message.
 Handler = Callable[[Delivery], Awaitable[object]]
 
 
@@ -108,7 +108,7 @@ class Handling:
         if self._errors.misused(error):
             self._delivery.consumer._hand_back(self._delivery)
             return False
-        # A message of a session that is gone comes again; where the client is closed, nobody is left to be told.
+        # A message of a lost session comes again; a closed client can't settle.
         cause = error
         if isinstance(error, asyncio.CancelledError) and not self._cancelled():
             error = RuntimeError("a handler has ended with a CancelledError of its own")

@@ -38,7 +38,7 @@ class ThreadBlockRunner(portal.BlockRunner):
         """Leave the block, whose body has ended with ``error``; the result is that of ``__exit__``."""
         self.open = False
         if self._loop.forked:
-            # Whoever came here in a child can do nothing to what its parent has.
+            # A forked child can't use the loop of its parent.
             self._loop.check()
         try:
             return self._depart(error)

@@ -23,7 +23,7 @@ class EventStream(Generic[E]):
         self._events: deque[E] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._closed = False
-        #: Events that were dropped because nobody looked.
+        #: Events that were dropped because the reader was too slow.
         self.missed: int = 0
         loop.close_at_end(self)
 

@@ -15,7 +15,7 @@ from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
 
-#: What ``serve`` calls with each message.
+#: The function that ``serve`` calls with each message.
 Handler = Callable[[Delivery], object]
 
 
@@ -35,7 +35,7 @@ class Worker:
 
     def stop(self) -> None:
         """Receive nothing more; returns at once."""
-        # What was handed over can still be settled.
+        # Received messages can still be settled.
         self._consumer._end()
         self._ended.set()
 
@@ -100,7 +100,7 @@ class Handling:
         if self._errors.misused(error):
             self._delivery.consumer._hand_back(self._delivery)
             return False
-        # A message of a session that is gone comes again; where the client is closed, nobody is left to be told.
+        # A message of a lost session comes again; a closed client can't settle.
         with suppress(StaleDeliveryError, ClosedError):
             self._delivery.__exit__(kind, error, trace)
         if not isinstance(error, Exception):

@@ -190,7 +190,7 @@ class Bridge(Service, Controllable):
         settings, control = self.settings, broker.control
         here = Client.over(broker.open_link, env=control.env, reconnect_attempts=0)
         self._there = there = self._factory(control.connectors, control.env).connect()
-        # Until somebody answers, which may be never, the block below is not entered.
+        # The block below is not entered before the target answers, which may be never.
         on_failed_attempts(there, self._not_reached)
         async with there, here:
             while not self._paused:

@@ -136,7 +136,7 @@ class Forwarder:
             self._put_back(self._refused, settings.retry_interval)
             return True
         finally:
-            # Where something broke, or somebody cancels: nobody is waited for.
+            # After an error or a cancellation: without waiting.
             acknowledge(self.consumer, self._let_go(self._done))
             self._put_back(list(self._held), None)
 
@@ -181,7 +181,7 @@ class Forwarder:
         try:
             await self._put(piece)
         except SettingsError as error:
-            # One of them is what nobody can send; none was sent.
+            # One message can't be sent by any client; none was sent.
             if len(piece.places) > 1:
                 for one in piece.pieces(1):
                     await self._send_piece(one)

@@ -9,7 +9,7 @@ from meshq import limits
 from meshq.errors import MeshqError
 from meshq.message import Message
 
-#: What a time to live is at least: a millisecond, in which it is counted.
+#: The least time to live: a millisecond, its unit.
 TTL_S_MIN: Final = 0.001
 Transformer = Callable[[Message], Message | None]
 
@@ -97,7 +97,7 @@ class ForwardPlan(NamedTuple):
     ended: list[int]
     #: The transformer has failed with them.
     failed: dict[int, str]
-    #: They can't be carried.
+    #: Messages that can't be forwarded, with the reasons.
     rejected: dict[int, str]
 
 

@@ -89,7 +89,7 @@ class BodyPrefetch:
             return
         if isinstance(found, StaleDeliveryError):
             if self._inbox.browse:
-                # Somebody has taken the message while this one only looked.
+                # Another consumer has taken the message that this browse shows.
                 self._line.remove(fetch)
                 self._out -= fetch.asked - len(fetch.blocks)
                 self._inbox.skip(fetch.run)
@@ -97,7 +97,7 @@ class BodyPrefetch:
                 self._pump()
             return
         if isinstance(found, MeshqError):
-            # It is handed over all the same: only its holder can say what becomes of it.
+            # The message is handed over all the same: only its consumer can settle it.
             self._out -= fetch.asked - len(fetch.blocks)
             large.trouble, fetch.count = found, 0
             fetch.blocks.clear()

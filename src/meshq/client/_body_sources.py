@@ -12,7 +12,7 @@ from meshq import limits
 from meshq.abc import Buffer, Threads
 from meshq.errors import SettingsError, kind_of
 
-#: What a body may be given as.
+#: The types of a body.
 BodySource: TypeAlias = Buffer | BinaryIO | AsyncIterable[Buffer] | Iterable[Buffer]
 #: Where files are read, and iterators asked: they may block.
 POOL: Final = "large"
@@ -127,7 +127,7 @@ class _AsyncPieces(PieceSource):
         return True
 
     async def close(self) -> None:
-        # An iterator that was made here belongs to nobody else.
+        # An iterator that was made here is closed here.
         iterator, self._iterator = self._iterator, None
         if iterator is not self._pieces and isinstance(iterator, AsyncGenerator):
             await iterator.aclose()

@@ -34,7 +34,7 @@ class BodyStream:
         large = self._run.large
         self._here = large is None or large.fetched
         self._count = -(-delivery.size // limits.LARGE_BLOCK_BYTES)
-        # Chunks asked for, and handed over.
+        # Numbers of chunks asked for, and returned.
         self._asked = 0
         self._given = 0
         self._ahead: deque[OpenCompletion] = deque()

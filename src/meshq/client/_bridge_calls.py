@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from meshq.message import Message
 
 
-#: Addresses whose windows are kept; whoever sends to more of them asks again.
+#: Addresses whose windows are kept; for more addresses the broker is asked again.
 WINDOWS_MAX: Final = 1_024
 
 

@@ -95,7 +95,7 @@ class OpenCompletion(Completion):
     def __init__(self, what: str) -> None:
         super().__init__()
         self.what = what
-        #: It waits for an answer whenever there is a connection.
+        #: Whether an answer is awaited: whenever there is a connection.
         self.sent = True
 
     def expired(self, why: BaseException) -> None:

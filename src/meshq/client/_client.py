@@ -211,7 +211,7 @@ class Client(MessagingPatterns):
             await self._connection.close()
         finally:
             self._session.fail(ClosedError("the client is closed"))
-            # Somebody may still be waiting for the connection.
+            # A task may still be waiting for the connection.
             self._connection.first.fail(ClosedError("the client was closed before it was connected"))
             self._life.cancel()
             self._end_events()
@@ -459,7 +459,7 @@ class Client(MessagingPatterns):
             return
         now = self._session.now()
         for run in waiting:
-            # What waited in line has begun to wait before.
+            # A queued run has begun to wait before.
             run.since = run.since or now
         self._session.timed.update(dict.fromkeys(waiting))
         self._connection.look_at_timeout(waiting[0].since)

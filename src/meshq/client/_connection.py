@@ -334,7 +334,7 @@ class Connection:
                 soonest = min(soonest, now + self._settings.check_period)
             with trio.CancelScope(deadline=soonest) as self._timer:
                 await trio.sleep_forever()
-            # While this process stood still nobody could be heard: what was said then waits to be read.
+            # While this process stood still no frame was read: frames of that time wait to be read.
             now = trio.current_time()
             self._session.heard_at = min(self._session.heard_at + now - self._timer.deadline, now)
 

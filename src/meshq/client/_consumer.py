@@ -25,7 +25,7 @@ from meshq.wire import FLAG_REJECT, Consume
 if TYPE_CHECKING:
     from meshq.client._client import Client
 
-#: Who acknowledges a message: the program, or the client when it hands over the next one.
+#: How messages are acknowledged: by the program, or by the client at hand-over.
 AckMode = Literal["explicit", "auto"]
 ACKS: Final = get_args(AckMode)
 
@@ -36,9 +36,9 @@ class ConsumerStatistics:
 
     queue: str
     state: str
-    #: Messages that wait here to be handed over.
+    #: Messages that wait here to be received.
     ready: int
-    #: Messages handed over since it was opened.
+    #: Messages received since the consumer was opened.
     received: int
 
 
@@ -111,7 +111,7 @@ class Consumer:
         #: The queue, as it was asked for.
         self.queue: str = queue
         self.client = client
-        # What is looked at is acknowledged by being handed over: that is what makes room for more.
+        # Browsed messages are acknowledged at hand-over, which frees the window.
         auto = auto or browse
         about = {} if subscription is None else subscription._asdict()
         header = Consume(

@@ -23,7 +23,7 @@ class ConsumerTap:
     ``mark`` and ``settle`` are for one thread at a time: whoever borrows has a lock for them.
     """
 
-    #: What may become of a message.
+    #: The fates of a message.
     ACK: Final = 0
     returning: Final = staticmethod(returning)
     REJECT: Final = FLAG_REJECT

@@ -71,7 +71,7 @@ class FailedOver(ConnectionEvent):
     same_node: bool
 
 
-#: What a stream is of.
+#: The type of a stream's events.
 E = TypeVar("E")
 E_in = TypeVar("E_in", contravariant=True)
 
@@ -124,10 +124,10 @@ class EventStream(Generic[E]):
         self._most = most
         self._events: deque[E] = deque()
         self._lot = trio.lowlevel.ParkingLot()
-        # The loop of whoever looks, which may be another one than that in which it happens; None: nobody has looked.
+        # The loop of the reader, which may differ from the loop of the events; None: no reader yet.
         self._token: trio.lowlevel.TrioToken | None = None
         self._closed = False
-        #: Events that were dropped because nobody looked.
+        #: Events that were dropped because the reader was too slow.
         self.missed: int = 0
 
     def put(self, event: E) -> None:
@@ -152,7 +152,7 @@ class EventStream(Generic[E]):
         if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
             self._lot.unpark_all()
             return
-        # A loop that has ended has nobody who looks.
+        # A loop that has ended has no reader.
         with suppress(trio.RunFinishedError):
             token.run_sync_soon(self._lot.unpark_all)
 

@@ -27,7 +27,7 @@ class ImplicitProducers:
         self._token = token
         # The least recently used one first.
         self._outboxes: OrderedDict[str, Outbox] = OrderedDict()
-        #: What may be unconfirmed at addresses where the broker is to judge it; a bridge says it.
+        #: The window of unconfirmed messages by address, as a bridge has set it.
         self.windows: dict[str, int] = {}
 
     def to(self, address: str) -> Outbox:

@@ -152,11 +152,11 @@ class Inbox:
         self.consumer = consumer
         #: The encoded header of its CONSUME frame.
         self.header = header
-        #: What is handed over is acknowledged by that.
+        #: Whether messages are acknowledged at hand-over.
         self.auto = auto
-        #: Its queue goes with the session: it is not asked for again in another one.
+        #: Whether the queue ends with the session, so that no later session opens it again.
         self.temporary = temporary
-        #: It only looks at what its queue has; and everything has arrived.
+        #: Whether the consumer browses; and whether the browse has ended.
         self.browse = False
         self.ended = False
         #: The session's channel and epoch; 0 when there is none.
@@ -164,25 +164,25 @@ class Inbox:
         self.epoch = 0
         #: The broker has opened the channel.
         self.ready = False
-        #: Nobody wants it any more.
+        #: Whether the consumer is being closed.
         self.closing = False
         self.failed: MeshqError | None = None
         #: The lowest tag that was not handed to the application.
         self.handed = 1
-        #: The lowest tag that was handed over in vain: whoever got it could do nothing with it.
+        #: The lowest tag that was handed back, because the application could not use it.
         self.undone: int | None = None
         #: Called when something has arrived or failed.
         self.on_change: Callable[[], None] = _nothing
-        # Runs that wait to be handed over, and the one that is being handed over with its next index.
+        # Runs that wait to be received, and the run that is being received with its next index.
         self._runs: deque[DeliveredRun] = deque()
         self._current: DeliveredRun | None = None
         self._position = 0
         self._last_tag = 0
-        #: What waits for the body of a large message, its own or that of one before it; None: there has been none.
+        #: Runs that wait for a large body, their own or an earlier one; None: no large body so far.
         self.arriving: BodyPrefetch | None = None
         #: The session's reads, while it has a session.
         self.body_reads: BodyReads | None = None
-        #: Messages handed over and not settled.
+        #: Messages received and not settled.
         self.open = 0
         # Gathered and not sent: the fate that a SETTLE frame tells, and its ranges flat.
         self._pending: list[tuple[int, list[int]]] = []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from meshq.client._session import ClientSession
 
 
-#: What the journal has room for.
+#: The largest number that the journal can hold.
 _QUEUE_MAX: Final = 2**32 - 1
 #: Queues that one frame names: as many as a header surely has room for.
 QUEUES_MAX: Final = 512

@@ -139,7 +139,7 @@ class MessageTrace:
     locations: tuple[MessageLocation, ...]
 
 
-#: What a broker names in each row of its answer.
+#: The values in each row of a broker's answer.
 STEP_KEYS: Final = tuple(field.name for field in attrs.fields(MessageRouteStep))
 LOCATION_KEYS: Final = (
     *(field.name for field in attrs.fields(MessageLocation) if field.name != "origin"),

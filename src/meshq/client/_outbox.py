@@ -64,15 +64,15 @@ class OutgoingRun(Completion):
         self.first: int = 0
         #: Place of the first message among all that its owner has taken.
         self.start: int = 0
-        #: It was sent, in this session or an earlier one.
+        #: Whether the run was sent, in this session or an earlier one.
         self.sent: bool = False
-        #: It waits in the session's line, for credit or for the confirmation window.
+        #: Whether the run waits in the send queue, for credit or for the confirmation window.
         self.queued: bool = False
         #: The node did not take it because it is stopping: it goes out again when there is a session.
         self.again: bool = False
         #: Where the body of its one message was sent, if that was sent apart: the channel and the session's epoch.
         self.upload: tuple[int, int] | None = None
-        #: Nobody wants it any more; only ever true of a run that was not sent.
+        #: Whether the waiting task has given up; only ever true of a run that was not sent.
         self.given_up: bool = False
 
     @property
@@ -135,7 +135,7 @@ class Outbox:
     ) -> None:
         self.address = address
         self.producer = producer
-        #: Messages that may be unsettled, as somebody has set it; 0: nobody has.
+        #: The window of unconfirmed messages that a bridge has set; 0: none.
         self.window = window
         #: Called when the broker does not take this producer.
         self.on_failed = on_failed
@@ -147,7 +147,7 @@ class Outbox:
         self.ready = False
         #: Duplicate ids that the broker remembers at the address; None: it has not said.
         self.remembered: int | None = None
-        #: Nobody will give it runs any more; it leaves when the last one is settled.
+        #: Whether the producer is closing; the outbox leaves when its last run is settled.
         self.closing = False
         self.failed: MeshqError | None = None
         #: Messages that were sent on this channel, in all.

@@ -74,7 +74,7 @@ class Producer:
         self._rows: list[Row] = []
         self._size = 0
         self._durable = True
-        # Messages that may be appended before somebody has to look.
+        # Messages that may be appended before the next check.
         self._room = 0
         # Whether the flusher knows of us; how long the run was at its last look; for how many turns it has been
         # open, and for how many of them it has not grown.
@@ -82,7 +82,7 @@ class Producer:
         self._seen = 0
         self._turns = 0
         self._idle_turns = 0
-        # The last run that did not grow was a single message: whoever sends one now and then is not kept waiting.
+        # The last run that did not grow was a single message: an occasional message is sent at once.
         self._lone = False
         # Messages of runs cut so far.
         self._cut_count = 0

@@ -28,7 +28,7 @@ class ProducerFeed:
     """
 
     def __init__(self, producer: Producer, on_settled: Callable[[int, MeshqError | None], None]) -> None:
-        #: Messages taken and not handed over.  The other thread appends, and nothing else.
+        #: Messages taken and not sent yet.  The other thread only appends.
         self.items: deque[Item] = deque()
         self._producer = producer
         self._encoder = EnvelopeEncoder()

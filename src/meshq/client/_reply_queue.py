@@ -48,13 +48,13 @@ class ReplyQueue:
         #: The temporary queue that was made last, and whether it is open.
         self.queue = ""
         self._ready = False
-        #: Answers that came when nobody waited for them any more.
+        #: Answers that came after their requests had given up.
         self.late = 0
         self._last = 0
         self._waiting: dict[str, Completion] = {}
         self._inbox: Inbox | None = None
         self._opened = OpenCompletion("opening the reply queue")
-        # Set when whoever makes the queue has done so, or failed.
+        # Set when the request that creates the queue has done so, or failed.
         self._made: trio.Event | None = None
         # What is left of a request that was cancelled meanwhile: the call for a queue, or one that nobody consumes
         # from; and in which epoch.

@@ -34,7 +34,7 @@ from meshq.wire import (
 if TYPE_CHECKING:
     from meshq.client._session import ClientSession
 
-#: Runs that were given up may stay in line, but not many more than there are others.
+#: Cancelled runs may stay in the queue, but not many more than there are others.
 _VOID_SLACK: Final = 64
 #: Refusals of a node that is going away: what it refused so was fine, and goes to the next one.
 _GOING = ("not_active", "stopping")
@@ -65,7 +65,7 @@ class SendQueue:
         self.backlog: deque[tuple[Outbox, OutgoingRun]] = deque()
         #: Open producers, in the order in which they were opened.
         self.outboxes: dict[Outbox, None] = {}
-        # Runs that were given up since the lines were last cleared of such, and how many may be.
+        # Cancelled runs since the last clean-up of the queues, and the number that starts the next one.
         self._void = 0
         self._void_max = _VOID_SLACK
 
@@ -103,7 +103,7 @@ class SendQueue:
             and (outbox.awaiting_credit or outbox.sent_on_channel >= outbox.credit_until)
             and outbox.wait_for_credit(run)
         ):
-            # Its address is full: in the line it would keep others waiting, and nothing else may come to move that.
+            # Its address is full: in the queue the run would block the runs behind it.
             return
         if outbox.ready:
             self.backlog.append((outbox, run))
@@ -125,7 +125,7 @@ class SendQueue:
             if (outbox.awaiting_credit or outbox.sent_on_channel >= outbox.credit_until) and outbox.wait_for_credit(
                 run
             ):
-                # Its address is full: it keeps nobody else waiting.
+                # Its address is full: the run waits outside the queue and blocks no other.
                 continue
             outbox.queued -= run.count
             if not run.count:
@@ -256,7 +256,7 @@ class SendQueue:
         outbox.queued += sum(run.count for run in again)
         for run in (*again, *awaiting_channel):
             run.queued = True
-        # What was sent before goes first, and before what others have in line.
+        # Runs that were sent before go first, before the queued runs of other producers.
         self.backlog.extendleft((outbox, run) for run in reversed(again))
         self.backlog.extend((outbox, run) for run in awaiting_channel)
         outbox.on_ready()
@@ -322,7 +322,7 @@ class SendQueue:
         """Set the credit of a producer: the total number of messages that it may send."""
         outbox.credit_until, outbox.credit_told = credit_until, True
         awaiting_credit, outbox.awaiting_credit = outbox.awaiting_credit, deque()
-        # They have waited longer than what is in line.
+        # These runs have waited longer than the queued ones.
         self.backlog.extendleft((outbox, run) for run in reversed(awaiting_credit))
 
     # -- life

@@ -56,7 +56,7 @@ class ClientSession:
 
     def __init__(self, settings: ClientSettings, now: Callable[[], float]) -> None:
         self.settings = settings
-        #: A peer's line to the other node.
+        #: The channel of a link between nodes.
         self.link_channel: LinkChannel | None = None
         self.now = now
         self.link: Link | None = None
@@ -66,37 +66,37 @@ class ClientSession:
         self.number, self.key, self.node_id = 0, b"", b""
         #: The TTL that the node granted, seconds.
         self.ttl = settings.connection_ttl
-        #: What was sent so far is kept and can be sent again: not on a link that loses nothing, nor without a window.
+        #: Whether sent frames are kept for a resume: not on a lossless link, nor without a window.
         self.resumable = False
-        #: Why nothing works here any more.
+        #: Why the session has failed.
         self.failure: MeshqError | None = None
         self.link_failures = LinkFailures()
         self.pending_calls = PendingCalls(self)
         self.send_queue = SendQueue(self)
         self.body_reads = BodyReads(self)
-        #: Of the large bodies that the broker takes from a session at a time.
+        #: Slots for the large bodies that the broker takes from a session at a time.
         self.upload_slots = Slots(limits.UPLOADS_MAX)
-        #: Decided when the session has been made anew, or has failed.
+        #: Completions of waits until the session is made anew, or has failed.
         self.renewals: list[Completion] = []
         #: Open consumers, in the order in which they were opened.
         self.inboxes: dict[Inbox, None] = {}
         self.transactions = TransactionTable()
         #: Consumers with acknowledgements that were not sent yet.
         self.settling: dict[Inbox, None] = {}
-        #: What has a timeout.
+        #: Waits that have a timeout.
         self.timed: dict[Call | OpenCompletion | OutgoingRun, None] = {}
-        #: Bells to be rung at a time.
+        #: Wakeups with their deadlines.
         self.wakeups: dict[Wakeup, float] = {}
-        #: When the link was got or lost; when bytes came last, which whoever reads them says; when some went.
+        #: When the link was attached or lost; when bytes were last received; when bytes were last sent.
         self.changed_at = self.heard_at = self.flushed_at = 0.0
         #: Wakes the task that sends what was gathered.
         self.wake: Callable[[], None] = nothing
         #: Tells the timer of an earlier deadline.
         self.look_at: Callable[[float], None] = _ignore
-        #: The peer says good-bye, or breaks the protocol.
+        #: Called when the peer closes the session, or violates the protocol.
         self.on_close: Callable[[Close], None] = _ignore
         self.on_violation: Callable[[RemoteProtocolError], None] = _ignore
-        # Something was put in line since the last flush.
+        # Whether a frame was queued on the link since the last flush.
         self._unflushed = False
         self._channel = 0
         self._by_channel: dict[int, Outbox | Inbox | LinkChannel] = {}
@@ -156,7 +156,7 @@ class ClientSession:
 
     def _put(self, link: Link, frame: Frame) -> None:
         if not link.lossless:
-            # Where nothing can be lost, nobody waits to hear of it.
+            # A lossless link needs no report of received frames.
             frame.received = self.incoming.last
             self.incoming.unreported_bytes = 0
         self._unflushed = True

@@ -161,7 +161,7 @@ class ClientSettings:
 
 def unknown_key(name: str, known: list[str]) -> SettingsError:
     """The error for a setting that doesn't exist.  Its value is not shown: it may be a mistyped password."""
-    # Loaded by whoever mistypes, not by every import.
+    # Imported after a typing error only.
     from difflib import get_close_matches
 
     nearest = get_close_matches(name, known, n=1, cutoff=0.0)

@@ -18,7 +18,7 @@ class SlotWait(OpenCompletion):
     def __init__(self, what: str, since: float) -> None:
         super().__init__(what)
         self.since = since
-        #: It is its turn, or was.
+        #: Whether the slot is or was acquired.
         self.acquired = False
         self.queued = True
 

@@ -17,13 +17,13 @@ class QueueStatistics:
     address: str = ""
     routing: str = ""
     durable: bool = True
-    #: It takes messages and gives none to consumers.
+    #: Whether the queue is paused: it stores messages and delivers none.
     paused: bool = False
-    #: It goes with the session that made it.
+    #: Whether the queue ends with the session that created it.
     temporary: bool = False
     #: How it was subscribed to: 'own', 'single' or 'shared'; empty if it is no subscription.
     subscription: str = ""
-    #: It takes only messages of which this is true; empty if it takes all.
+    #: The filter of the queue; empty: all messages.
     filter: str = ""
     #: Waiting for a consumer; delivered and not settled.
     ready: int = 0
@@ -38,7 +38,7 @@ class QueueStatistics:
     acknowledged: int = 0
     rejected: int = 0
     purged: int = 0
-    #: Their time to live was over; delivered too often, and sent to the dead-letter address; moved by somebody.
+    #: Messages that expired; that were dead-lettered; that were moved by an operator.
     expired: int = 0
     dead_lettered: int = 0
     moved: int = 0
@@ -85,7 +85,7 @@ class PreparedTransaction:
     """A prepared transaction that waits for ``commit`` or ``rollback``."""
 
     xid: bytes
-    #: Whose it is; empty if nobody was asked.
+    #: The user of the session that prepared the transaction; empty without security.
     user: str
     #: Seconds for which it has waited, by the broker's clock.
     age: float
@@ -114,7 +114,7 @@ class ClientStatistics:
     #: Messages taken and not confirmed; runs that wait for credit or a connection.
     unconfirmed: int
     waiting_runs: int
-    #: Requests that wait for their answers, and answers that came when nobody waited for them any more.
+    #: Requests that wait for answers, and answers that came after their requests had given up.
     requests: int
     late_answers: int
     #: Bytes of frames that are not known to have arrived.

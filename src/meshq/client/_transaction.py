@@ -253,7 +253,7 @@ class Transaction:
         while runs and runs[0].done:
             runs.popleft()
         if idle and (self._sent or self._acked):
-            # It may have been rolled back meanwhile: whoever comes back after a while is told at once.
+            # The broker may have rolled the transaction back meanwhile: a late call fails at once.
             self._cut()
             await self._wait(self._call("look_at_transaction"))
         elif len(runs) >= _WINDOW_RUNS:
@@ -495,6 +495,6 @@ class Transaction:
     def renewed(self) -> None:
         """The session was made anew, and the broker has dropped the work of the transaction."""
         if (self._sent or self._acked) and not self._busy:
-            # Whoever waits is told by what it waits for.
+            # Waiting calls are told by their own completions.
             self._fail(lost())
         self._runs.clear()

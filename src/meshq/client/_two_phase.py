@@ -13,7 +13,7 @@ from meshq.errors import RetryTransactionError, UnblockedError
 from meshq.ids import check_xid
 from meshq.wire import Call, Frame, FrameType
 
-#: What a broker says of a prepared transaction.
+#: The values of a prepared transaction in a broker's answer.
 _PREPARED_KEYS: Final = ("xid", "user", "age", "sent", "acked")
 
 

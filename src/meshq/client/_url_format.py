@@ -25,7 +25,7 @@ from meshq.limits import URL_DEPTH_MAX
 
 ALLOWED: Final = "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME or a list (URL,URL,...), each with ?key=value&..."
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
-#: What ends a place or a query inside brackets.
+#: The characters that end a target or a query inside brackets.
 _TEXT: Final = re.compile(r"[^(),?]*")
 _QUERY: Final = re.compile(r"[^(),]*")
 

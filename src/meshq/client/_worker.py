@@ -14,7 +14,7 @@ from meshq.client._delivery import Delivery
 from meshq.client._handlers import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
 
-#: What ``serve`` calls with each message.
+#: The function that ``serve`` calls with each message.
 Handler = Callable[[Delivery], Awaitable[object]]
 
 

@@ -37,7 +37,7 @@ class PeerStatistics:
     #: connector, and by this one when that fails), ``left`` (it said goodbye), ``away`` (nobody answers there) or
     #: ``down`` (all attempts are used up).
     state: str
-    #: What went wrong last with the link; None: nothing yet.
+    #: The last error of the link; None: no error so far.
     error: MeshqError | None
     #: Messages that this node holds for it, and how many of them were sent and are not confirmed.
     waiting: int
@@ -171,7 +171,7 @@ class ClusterConnection(Service):
         by_url = dict(zip(self._urls, self._peers, strict=True))
         for former in broker.routes.former(self.settings.prefix):
             if not former.connector:
-                # Another one is where it was: nobody knows where it is now.
+                # Another node answers at the URL, so the place of this node is unknown.
                 continue
             link = broker.routes.forwarding(former.name)
             broker.routes.take_up(link, self.settings.load_balancing)

@@ -48,25 +48,25 @@ class Peer:
         self._claims = claims
         # Event, text and cause.
         self._warn = warn
-        #: Set by whoever makes both.
+        #: The link, set once after both are made.
         self.link: PeerLink | None = None
         #: The other node; empty before the first connection.
         self.node_id = b""
-        #: Its queues are known.
+        #: Whether the node's queues are known.
         self.known = False
-        # All of them were described in this session.
+        # Whether all queues were described in this session.
         self._described = False
         # What it had stored of the link when this session began, and what it calls its store; None: it has not said so.
         self._opened: tuple[int, bytes] | None = None
         #: ``connecting``, ``linked``, ``spare``, ``left``, ``away`` or ``down``.
         self.state = "connecting"
-        #: What went wrong last.
+        #: The last error; None: no error so far.
         self.error: MeshqError | None = None
         self._name = ""
         self._called = trio.Event()
         self._forwarding: StoreAndForwardQueue | None = None
         self._queues: dict[int, RemoteQueue] = {}
-        # Runs handed over: the link's last number, and their tags.
+        # Runs given to the link: the last link number of each, and its tags.
         self._under_way: deque[tuple[int, int, int]] = deque()
 
     @property
@@ -114,7 +114,7 @@ class Peer:
         self._yield()
         if self._forwarding is not None:
             self._broker.routes.met(self._forwarding, "")
-            # Where the old one is now nobody knows: what waits for it waits, and nothing more is sent there.
+            # The place of the old node is unknown: its messages wait, and no more are dealt to it.
             self._broker.routes.withdraw(self._forwarding)
         self.node_id, self._forwarding = node_id, None
         if node_id == self._broker.control.node_id:

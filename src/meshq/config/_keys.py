@@ -17,7 +17,7 @@ from meshq.settings import TLS
 
 #: The kinds of services, as a file names them.
 SERVICES: Final[dict[str, type[Any]]] = {"bridge": Bridge, "cluster_connection": ClusterConnection}
-#: What a program may give in more ways than a file.
+#: Keys whose type in a file is narrower than in a program.
 _IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None}
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)

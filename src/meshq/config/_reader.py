@@ -24,7 +24,7 @@ from meshq.node import Broker
 from meshq.settings import TLS, Acceptor, EncryptionKey, Secret
 from meshq.store import why_not_private
 
-#: What could not be made, and is complained of.
+#: Stands for a value that could not be made, and has a problem.
 MISSING: Final = object()
 _SECRET = '{ env = "NAME" }, { file = "PATH" } or a text'
 _SECRETS = (Secret, EncryptionKey)

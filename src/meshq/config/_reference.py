@@ -34,7 +34,7 @@ _WORDS = {
 }
 
 
-#: What a key that is not set stands for, where that is worked out by the broker.
+#: The meaning of unset keys that the broker works out.
 _WORKED_OUT = {"memory_limit": "a quarter of the machine's memory"}
 
 

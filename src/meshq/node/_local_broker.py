@@ -12,7 +12,7 @@ from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsEr
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
 
-#: What a link may have on its way: many full frames, so that a round trip does not slow it down.
+#: The window of a link: many full frames, so that a round trip does not slow the link down.
 FORWARD_WINDOW = 64 * limits.RUN_MESSAGES_MAX
 FORWARD_WINDOW_BYTES = 16 * limits.MIB
 #: Of the node's memory, the part that one link has on its way at most: what is on its way can't be paged.

@@ -7,7 +7,7 @@ import trio
 from meshq.logs import logger
 
 _log = logger("node")
-#: How often the loop's lag is looked at, and from which lag on somebody should know.
+#: The period of the lag's measurement, and the lag that is logged as a warning.
 LAG_INTERVAL_S = 1.0
 LAG_WARNING_S = 1.0
 #: A warning that repeats is given so often at most.

@@ -430,7 +430,7 @@ class Node:
         Cancellation: not here: the caller shields it.
         """
         self.listeners.close()
-        # Whoever stops in peace has said it before.
+        # A clean stop has said good-bye before.
         self.inproc.close("stopping", "the node has stopped", goodbye=False)
         if self._journal is not None:
             # What becomes durable from here on is told to nobody, and must not lead to more that is to be written.

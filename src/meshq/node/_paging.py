@@ -24,7 +24,7 @@ class PagingTask:
         self._core = core
         self._journal = journal
         self._threads = env.threads
-        #: Told when the disk has failed.
+        #: Called when the disk has failed.
         self.on_failed: Callable[[MeshqError], None] = _ignore
         self._files = SpillFiles(env.disk, directory, env.entropy)
         self._work = trio.Event()
@@ -79,7 +79,7 @@ class PagingTask:
                 if pager.crowded and not await self._durable():
                     return
                 pager.relieve()
-            # Whoever waited for what has gone meanwhile has been told.
+            # Waits for messages that have gone meanwhile were answered.
             core.run_pending()
             await self._threads.run(self._files.remove_unused, pool=POOL)
 
@@ -105,7 +105,7 @@ class PagingTask:
 
     async def _read(self, runs: Sequence[StoredRun]) -> dict[StoredRun, RunBytes] | None:
         """The content of runs; None: the journal has failed, and says so to everybody itself."""
-        # What nobody needs any more by then has no page.
+        # Runs that are no longer needed have no page.
         spilled = [(run, run.spill) for run in runs if run.spill is not None]
         positions = dict.fromkeys((run.origin or run).position for run in runs if run.spill is None)
         try:
@@ -122,7 +122,7 @@ class PagingTask:
             if run in found:
                 continue
             record = records.get((run.origin or run).position)
-            # What has died meanwhile has no record, and nobody who waits for it.
+            # A record that died meanwhile is missing, and no consumer waits for it.
             found[run] = run_content(run, record.kind, record.payload) if record is not None else run.content
         return found
 

@@ -53,7 +53,7 @@ class QueueDeclarer:
         for index, name in enumerate(self._names):
             while (error := await self._make(name)) is not None:
                 if serving and isinstance(error, UsageError):
-                    # Somebody has made something else of the name meanwhile: what is there stays.
+                    # A queue of that name was created with other settings meanwhile; it stays.
                     self._warn("queues_wait", f"the queue {name!r} of the settings can't be made any more: {error}")
                     break
                 if not isinstance(error, AddressFullError):

@@ -46,7 +46,7 @@ class BlockRunner:
         self._before_leaving = before_leaving
         self._on_failed = on_failed
         self._used = False
-        # It was closed before it was entered.
+        # Whether the block was closed before it was entered.
         self._shut = False
         #: Whether the body runs.
         self.open = False
@@ -55,7 +55,7 @@ class BlockRunner:
         self._leave = trio.Event()
         self._gone = trio.Event()
         self._scope = trio.CancelScope()
-        # What the body has raised.
+        # The exception of the body.
         self._error: BaseException | None = None
 
     @property
@@ -76,7 +76,7 @@ class BlockRunner:
             raise UsageError(f"{self._name} is not open: use it in {self._loop.WITH!r}")
         self._loop.check()
 
-    # -- by whoever enters and leaves the block
+    # -- by the caller of the block
 
     def begin(self) -> None:
         """Have the loop enter the block; ``entered`` completes when the block is entered or has failed.
@@ -86,7 +86,7 @@ class BlockRunner:
         """
         self._loop.check()
         self._used = True
-        # Whoever closed it did so while the loop was starting.
+        # The block may have been closed while the loop was starting.
         self._check_shut()
         self._entered, self._left = self._loop.completion(), self._loop.completion()
         self._loop.start_task(self._entered, self._live)
@@ -139,7 +139,7 @@ class BlockRunner:
             await self._body()
             left = await outcome.acapture(self._end)
             if isinstance(left, outcome.Error) and self._scope.cancel_called:
-                # Whoever interrupted it goes on with that; it is left all the same.
+                # The interrupt goes on; the block is left all the same.
                 left = outcome.Value(False)
             loop.remove_block(self._asked_to_leave)
             self._gone.set()

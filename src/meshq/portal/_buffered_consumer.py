@@ -40,11 +40,11 @@ class BufferedConsumer(ABC):
         self._run: DeliveredRun | None = None
         self._position = 0
         self._reported = 0
-        # What the loop is to be told: handed over, settled; and whether it was asked to come for it.
+        # The next report to the loop: received, settled; and whether the loop was asked to take it.
         self._handed: list[DeliverySpan] = []
         self._settled: list[tuple[int, DeliverySpan]] = []
         self._armed = False
-        # Somebody waits for messages.
+        # Whether a caller waits for messages.
         self._busy = False
         self._closed = False
         self._received = 0
@@ -164,7 +164,7 @@ class BufferedConsumer(ABC):
         runs = self._tap.take()
         with self._lock:
             if not self._closed:
-                # What comes later goes back, not handed over, when the consumer is closed.
+                # Later runs go back unmarked when the consumer is closed.
                 self._runs += runs
             if self._busy:
                 self._wake_waiters()

@@ -31,11 +31,11 @@ class BufferedProducer(ABC):
         # All below is touched with that lock only.  Messages taken, and those of them that are not decided.
         self._sent = 0
         self._unconfirmed = 0
-        # The loop was asked to come for what has gathered.
+        # Whether the loop was asked to take the gathered messages.
         self._armed = False
-        # There may be an error to be raised.
+        # Whether an error may have to be raised.
         self._failing = False
-        # Neither before the block is entered nor when it is closed.
+        # Whether the block is entered and not closed.
         self._open = False
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ class PortalCompletion(ABC):
     def __init__(self) -> None:
         self._value: Any = None
         self._error: BaseException | None = None
-        #: Whether it is decided.
+        #: Whether the operation has completed or failed.
         self.done = False
 
     @property

@@ -37,22 +37,22 @@ class LoopThread(ABC):
     WITH: ClassVar = "with"
 
     def __init__(self, name: str, clock: trio.abc.Clock | None = None) -> None:
-        #: Whose thread it is, for errors and for the thread's own name.
+        #: The owner of the thread, for errors and for the thread's name.
         self.name = name
         self._clock = clock
         self.state: str = "new"
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._end: trio.Event | None = None
-        # It may be asked to end before it has begun.
+        # Whether the end was requested, which may come before the start.
         self._asked = False
         self._thread: threading.Thread | None = None
         self._forks = forks()
-        #: Kept by the thread as the last thing that it does; there from `launch` on.
+        #: Completed by the thread as its last step; set by `launch`.
         self.gone: PortalCompletion
-        # What is waited for outside: a loop that dies leaves nobody waiting.
+        # Completions with waiters outside; a loop that dies fails them.
         self._completions: dict[PortalCompletion, None] = {}
-        # What lives in the loop, in the order in which it came; and what is told when the thread has ended.
+        # The blocks in the loop, in order of entry; and the callbacks of the thread's end.
         self._blocks: dict[Callable[[], Awaitable[None]], None] = {}
         self._end_callbacks: dict[Callable[[], None], None] = {}
 
@@ -117,7 +117,7 @@ class LoopThread(ABC):
             try:
                 await self._end.wait()
             finally:
-                # The end, or a defect in the loop, after which nobody shall wait either.
+                # Reached at the end and after a defect in the loop.
                 for leave in reversed(list(self._blocks)):
                     await leave()
                 self._nursery.cancel_scope.cancel()

@@ -133,6 +133,6 @@ class PipeStream(Stream):
 
     def _wake(self) -> None:
         """Wake the tasks that wait at this end; called by both loops."""
-        # A loop that has ended has nobody who waits.
+        # A loop that has ended has no waiting task.
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._lot.unpark_all, idempotent=True)

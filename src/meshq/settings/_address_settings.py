@@ -25,9 +25,9 @@ from meshq.errors import SettingsError
 from meshq.settings._secrets import fits
 from meshq.settings._validators import in_range, is_bool, one_of, only
 
-#: What a duplicate id that is known does to its transaction.
+#: The effect of a known duplicate id on its transaction.
 DuplicateInTransaction = Literal["reject", "skip"]
-#: What happens to messages for an address that is full.
+#: The treatment of messages for a full address.
 FullPolicy = Literal["page", "block", "drop", "fail"]
 
 

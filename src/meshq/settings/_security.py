@@ -70,7 +70,7 @@ def _shown(value: Mapping[str, object] | None) -> str:
     return repr(None if value is None else dict(value))
 
 
-#: What a certificate may say who somebody is.
+#: The fields of a certificate that may name a user.
 IDENTITIES = ("CN", "DNS", "URI", "EMAIL", "SHA256")
 
 
