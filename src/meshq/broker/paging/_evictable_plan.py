@@ -1,8 +1,7 @@
-"""Which runs of a queue are not needed for a while: all but those at its head, the farthest first.
+"""The evictable runs of a queue: all but those at its head, the farthest first.
 
-What was paged stands between what is at the head and what came since, so a look goes from the tail back to the first
-run that is on the disk only.  What is here in between (it was read for a filter, or could not be paged when the others
-were) is known to the pager.
+Paged runs stand between the head and the runs that came later, so the search goes from the tail back to the first paged
+run.  The pager knows the resident runs in between: runs that were read for a filter, or could not be paged earlier.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def size_of(view: QueueRun) -> int:
 
 
 def head_of(queue: Queue, reserve_bytes: int) -> dict[QueueRun, None]:
-    """The runs that are served next: at least one, and what fits into the reserve."""
+    """Return the runs that are dispatched next: at least one, and those that fit into the reserve."""
     kept: dict[QueueRun, None] = {}
     left = reserve_bytes
     for priority_list in queue.priority_lists:
@@ -35,7 +34,7 @@ def head_of(queue: Queue, reserve_bytes: int) -> dict[QueueRun, None]:
 
 
 def evictable(queue: Queue, reserve_bytes: int, resident: Iterable[QueueRun]) -> list[QueueRun]:
-    """The runs of a queue that may go to the disk; ``resident``: those that are here in the midst of others."""
+    """Return the runs of a queue that may be evicted; ``resident``: runs in memory between paged ones."""
     kept = head_of(queue, reserve_bytes)
     found: dict[QueueRun, None] = {}
     for view in reversed(queue.scheduled):
@@ -54,5 +53,5 @@ def evictable(queue: Queue, reserve_bytes: int, resident: Iterable[QueueRun]) ->
 
 
 def pinned(view: QueueRun) -> bool:
-    """Whether somebody has a message of it: it may come back, or have to be moved, at once."""
+    """Whether a run has unacked messages, which may be returned, or have to be moved, at any time."""
     return view.states.find(UNACKED) >= 0

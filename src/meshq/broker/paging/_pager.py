@@ -1,8 +1,8 @@
-"""Paging: over its limit a node, or an address, leaves the content of what is not needed next to the disk.
+"""Paging: over its limit a node, or an address, evicts the content of runs that are not needed next.
 
-The order, the numbers and the counts of messages stay in memory; only bytes go, and only those of runs that nobody
-holds.  What a queue meets without its bytes it asks for, and goes on when they are here.  A durable run has its bytes
-in the journal; any other one is written to a file first.
+The order, the numbers and the counts of messages stay in memory; only the content of runs without unacked messages is
+evicted.  A queue asks for the content of a paged run, and goes on when it is in memory.  A durable run has its content
+in the journal; any other run is written to a file first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESIDENT_SLACK: Final = 64
 
 
 class _Fault:
-    """A run that is read back: the queues that wait for it, and what is to be done when it is here."""
+    """A run that is read back: the queues that wait for it, and the functions to call when it is in memory."""
 
     __slots__ = ("then", "views")
 
@@ -46,25 +46,25 @@ class _Fault:
 
 
 class Pager:
-    """Says what goes to the disk and what comes back; whoever has the disk does it."""
+    """Decides which runs are evicted and which are read back; the node's paging task does it."""
 
     def __init__(self, router: Router, memory: MemoryBound, schedule_dispatch: Callable[[Queue], None]) -> None:
         self._router = router
         self._memory = memory
         self._schedule_dispatch = schedule_dispatch
-        #: Called when there is something to do for whoever has the disk.
+        #: Called when there is work for the paging task.
         self.on_work: Callable[[], None] = _nothing
-        #: Called when the bytes of a run in a file are of no use any more.
+        #: Called when the bytes of a run in a file are no longer needed.
         self.on_spill_gone: Callable[[Any], None] = _ignore
         #: Whether there is room for what is in no journal.
         self.spills = False
         self._faults: dict[StoredRun, _Fault] = {}
-        #: Runs in the midst of a queue that are here.  Whoever ends one takes it out, for its content would stay.
+        #: Runs in memory between paged ones.  A run that ends is removed from here, or its content would stay.
         self.resident: dict[QueueRun, Queue] = {}
         self._resident_limit = self._shared_limit = RESIDENT_SLACK
         # What is to be written, and what is being written.
         self._spilling: dict[StoredRun, dict[QueueRun, Queue]] = {}
-        # The queues that have a run which is on the disk, if these are several.
+        # Paged runs that several queues have, with these queues.
         self._shared: dict[StoredRun, dict[QueueRun, Queue]] = {}
         #: Bytes that went to the disk and that came back, since the start.
         self.paged_bytes = 0
@@ -80,7 +80,7 @@ class Pager:
 
     @property
     def free_bytes_at_start(self) -> float:
-        """Bytes up to which what a broker finds at its start is held in memory."""
+        """The bytes of recovered runs that are kept in memory at a start."""
         return self._memory.limit_bytes * PAGE_TO if self._router.pages else math.inf
 
     def _wake(self) -> None:
@@ -89,13 +89,13 @@ class Pager:
     # -- what is needed
 
     def fault_in_all(self, queue: Queue) -> None:
-        """A queue can't go on without some of its runs."""
+        """Read all runs that a queue needs in memory."""
         views, queue.to_fault_in = queue.to_fault_in, {}
         for view in views:
             self.fault_in(queue, view)
 
     def fault_in(self, queue: Queue, view: QueueRun, then: Callable[[], None] | None = None) -> None:
-        """Get the content of a run, and tell its queue; ``then``: what is to be done before anybody gets it."""
+        """Read the content of a run back, and dispatch its queue; ``then`` is called before that."""
         run = view.run
         if not run.paged:
             self._here(queue, view)
@@ -112,7 +112,7 @@ class Pager:
         self.on_work()
 
     def _read_ahead(self, queue: Queue, view: QueueRun) -> None:
-        """What comes next is needed soon."""
+        """Read the runs behind ``view``, too: they are needed soon."""
         left = self._head_bytes(queue) - view.run.paged
         following = view.next
         while following is not None and following.run.paged and left > 0:
@@ -131,11 +131,11 @@ class Pager:
 
     @property
     def crowded(self) -> bool:
-        """Whether what was read should leave before more is."""
+        """Whether runs should be evicted before more are read."""
         return self._memory.used_bytes > self._memory.page_at
 
     def next_reads(self) -> list[StoredRun]:
-        """What is to be read next, not too much of it at a time."""
+        """Return the runs to be read next, a bounded number of bytes."""
         found: list[StoredRun] = []
         left = self._step_bytes
         for run, fault in list(self._faults.items()):
@@ -152,7 +152,7 @@ class Pager:
         return found
 
     def arrived(self, found: Mapping[StoredRun, RunBytes]) -> None:
-        """The content of these runs is here."""
+        """Take in the content of runs that were read."""
         for run, content in found.items():
             fault = self._faults.pop(run)
             if run.paged and any(view.live for view in fault.views):
@@ -179,7 +179,7 @@ class Pager:
         self.resident.update((view, queue) for view, queue in views.items() if view.live)
 
     def _trim_resident(self) -> None:
-        """Forget those that are on the disk."""
+        """Forget resident runs that were evicted."""
         for view in [view for view in self.resident if view.run.paged]:
             del self.resident[view]
         self._resident_limit = 2 * len(self.resident) + RESIDENT_SLACK
@@ -194,7 +194,7 @@ class Pager:
         self._memory.released(freed)
 
     def ended(self, run: StoredRun) -> None:
-        """Nobody needs a run any more that stood in a file."""
+        """Free the file bytes of a run that is gone."""
         self._drop_spill(run)
 
     def _drop_spill(self, run: StoredRun) -> None:
@@ -205,9 +205,9 @@ class Pager:
     # -- what goes
 
     def relieve(self) -> bool:
-        """Page what has to go; what is in no journal is to be written first (``next_spills``).
+        """Evict as much as the limits demand; runs that are in no journal are written first (``next_spills``).
 
-        Returns whether all of that was possible.
+        Return whether that was possible.
         """
         memory, left = self._memory, 0
         for quota in self._router.quotas.values():
@@ -231,7 +231,7 @@ class Pager:
         return left <= 0
 
     def _free(self, need: int, queues: Sequence[Queue]) -> int:
-        """Page ``need`` bytes; returns how many are left to find."""
+        """Evict ``need`` bytes; return how many are still to be found."""
         need -= sum(size_of(next(iter(views))) for views in self._spilling.values())
         for reserve in RESERVES:
             if need > 0:
@@ -272,7 +272,7 @@ class Pager:
         return freed
 
     def _evict(self, run: StoredRun, views: dict[QueueRun, Queue]) -> int:
-        """The content of a run goes: these are all its views."""
+        """Evict a run; ``views``: all its views."""
         whole = run.origin or run
         freed = 0
         if run is not whole and whole.views == whole.share_views:
@@ -289,7 +289,7 @@ class Pager:
         return freed
 
     def note_evicted(self, run: StoredRun, views: dict[QueueRun, Queue]) -> None:
-        """A run is left to the disk: when it is here for one queue, the others know of it."""
+        """Note the queues of an evicted run: when one queue reads it back, the others learn of it."""
         if len(views) > 1:
             self._shared[run] = views
 
@@ -302,7 +302,7 @@ class Pager:
     # -- what is in no journal
 
     def next_spills(self) -> list[tuple[StoredRun, RunBytes]]:
-        """What is to be written, not too much of it at a time."""
+        """Return the runs to be written next, a bounded number of bytes."""
         found: list[tuple[StoredRun, RunBytes]] = []
         left = self._step_bytes
         for run, views in list(self._spilling.items()):
@@ -316,13 +316,13 @@ class Pager:
         return found
 
     def unspilled(self) -> None:
-        """There is no room for what was to be written: it stays."""
+        """Keep the runs in memory that were to be written: the disk has no space."""
         for views in self._spilling.values():
             self._add_resident(views)
         self._spilling.clear()
 
     def spilled(self, written: Mapping[StoredRun, object]) -> None:
-        """This was written, and where."""
+        """Evict runs that were written to files; by run the place of its bytes."""
         for run, spill in written.items():
             views = self._spilling.pop(run)
             if run.paged or not any(view.live for view in views) or any(pinned(view) for view in views):

@@ -1,4 +1,4 @@
-"""What a record of the journal says of a run whose bytes were left there."""
+"""The content of a paged run, from its record in the journal."""
 
 from __future__ import annotations
 

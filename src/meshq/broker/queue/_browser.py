@@ -1,7 +1,7 @@
-"""Looking at what a queue has, without taking anything: ready or held, in the order in which it would be delivered.
+"""Browsing: a consumer sees the messages of a queue, ready or unacked, in the order of delivery, and takes none.
 
-A browse ends with what was last in the queue when it began.  It stands at a run, and the run's list tells it when that
-goes; so it needs no copy of anything.
+A browse ends with the message that was last in the queue when it began.  A browser points at a run, and the run's list
+tells it when the run is unlinked; so it needs no copy of the queue.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Browser:
         self._until = 0
 
     def begin(self) -> None:
-        """Stand at the head of the queue, as it is now."""
+        """Begin at the head of the queue, as it is now."""
         queue = self.consumer.queue
         tails = [priority_list.tail for priority_list in queue.priority_lists if priority_list.tail is not None]
         self._until = max((tail.first + len(tail.states) - 1 for tail in tails), default=0)
@@ -51,7 +51,7 @@ class Browser:
         self._next_list()
 
     def end(self) -> None:
-        """Nobody looks any more."""
+        """End the browse."""
         self.consumer.unsettled()
         self.consumer.queue.browsers.pop(self, None)
         if self._priority_list is not None:
@@ -67,10 +67,10 @@ class Browser:
             self._view, self._row = self._priority_list.head, 0
 
     def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """These tags were handed over: nothing was taken, so there is room again, and that is all.
+        """Free the credit of messages that the application has seen.
 
         Raises:
-            RemoteProtocolError: a tag was not given, or came before.
+            RemoteProtocolError: a tag was not given, or was settled before.
         """
         for first, last in ranges:
             self.consumer.take(first, last)
@@ -81,7 +81,7 @@ class Browser:
             self._view, self._row = view.next, 0
 
     def look(self) -> list[Dispatch]:
-        """What is shown next, as far as there is room."""
+        """Return the next dispatches, as far as the credit goes."""
         shown: list[Dispatch] = []
         looks = limits.SCAN_MESSAGES_MAX
         self.unfinished = False
@@ -113,8 +113,7 @@ class Browser:
         return shown
 
     def _rows(self, view: QueueRun, looks: int) -> tuple[list[int], int, int]:
-        """The rows of a run, from where it stands on, that are there and accepted; up to which row, and how much work
-        that was."""
+        """Scan the run from the current row on: the accepted rows, the row where the scan ended, and the work."""
         states, filter = view.states, self._filter
         rows = [row for row in range(self._row, len(states)) if states[row] != GONE]
         if filter is None or not rows:

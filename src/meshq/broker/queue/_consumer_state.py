@@ -65,9 +65,9 @@ def weight(dispatches: Iterable[tuple[object, Dispatch]]) -> int:
 
 
 class ConsumerState:
-    """What one consumer of a queue may hold, and does.
+    """The window, credit and unacked messages of one consumer.
 
-    ``willing`` is False while its session can't take more (detached, or too much not known to have arrived).
+    ``willing`` is False while the session takes nothing more: it is detached, or too much is on its way.
     """
 
     __slots__ = (
@@ -82,28 +82,28 @@ class ConsumerState:
         self.number = number
         self.window = window
         self.window_bytes = window_bytes
-        # Which messages it wants; None: all of them.
+        # The consumer gets only messages that this filter accepts; None: all.
         self.filter: Filter | None = None
-        # It only looks at what the queue has, which does not know it.
+        # Set if the consumer only browses; then it is none of the queue's consumers.
         self.browser: Browser | None = None
         # The highest is served first.
         self.priority = 0
-        # Whether it wants to be the only one that is served; and whether it is served, for the queue to say.
+        # Whether it wants to be the only one that is served; and whether it is served, which the queue decides.
         self.exclusive = False
         self.served = False
         self.willing = True
         self.unacked = 0
         self.unacked_bytes = 0
         self.next_tag = 1
-        # Grants with unsettled rows, by rising tag.
+        # Dispatches with unsettled rows, by rising tag.
         self.dispatches: list[Dispatch] = []
-        # The bound on what all consumers hold; None: this one is not counted.  And its share of that: the content of
-        # each run of which it holds a message.
+        # The memory bound of all consumers; None: this consumer is not counted.  And its share: the content of each run
+        # with an unacked message.
         self.unacked_memory: UnackedMemory | None = None
         self.pinned_bytes = 0
 
     def credit(self) -> int:
-        """How many messages it may be given now, as far as their number goes."""
+        """Return how many messages the consumer may get now."""
         if not self.willing:
             return 0
         if self.unacked:
@@ -116,11 +116,11 @@ class ConsumerState:
         return self.window - self.unacked
 
     def fits(self, size: int) -> bool:
-        """Whether a message of this size fits into its window; one always does."""
+        """Whether a message of this size fits into the window; a single message always fits."""
         return not self.unacked or size <= self.window_bytes - self.unacked_bytes
 
     def record_dispatch(self, dispatch: Dispatch) -> None:
-        """Messages are granted to it."""
+        """Add a dispatch to the unacked messages."""
         self.next_tag += dispatch.rows
         self.unacked += dispatch.rows
         self.unacked_bytes += dispatch.size_bytes
@@ -131,14 +131,14 @@ class ConsumerState:
             if run.pins:
                 self._share(run, dispatch)
             else:
-                # All but a few grants are the first of their run: that path makes no call.
+                # Most dispatches are the first of their run: that path makes no call.
                 run.pins = 1
                 size = run.content_bytes
                 unacked_memory.free_bytes -= size
                 self.pinned_bytes += size
 
     def _share(self, run: StoredRun, dispatch: Dispatch) -> None:
-        """A grant is the newest, and of a run of which somebody holds a message already."""
+        """Count the newest dispatch, of a run that has unacked messages already."""
         run.pins += 1
         dispatches = self.dispatches
         if len(dispatches) > 1 and dispatches[-2].view.run is run:
@@ -147,7 +147,7 @@ class ConsumerState:
             self.pinned_bytes += run.content_bytes
 
     def _unpin(self, dispatch: Dispatch, index: int, unacked_memory: UnackedMemory) -> None:
-        """A grant is gone that stood at ``index`` among the consumer's."""
+        """Free the memory of a dispatch that stood at ``index``."""
         run = dispatch.view.run
         if run.pins > 1:
             run.pins -= 1
@@ -162,7 +162,7 @@ class ConsumerState:
             unacked_memory.retry_limited()
 
     def _stop_counting(self, run: StoredRun, index: int) -> None:
-        """The grant that stood at ``index`` counts no more: the one behind it does, if it has relied on that."""
+        """Move the count of a dispatch that stood at ``index`` to the next one, if that is of the same run."""
         following = self.dispatches[index] if index < len(self.dispatches) else None
         if following is not None and not following.counts:
             following.counts = True
@@ -170,16 +170,16 @@ class ConsumerState:
             self.pinned_bytes -= run.content_bytes
 
     def set_willing(self, willing: bool) -> None:
-        """Its session can take more, or can't."""
+        """Set whether the session takes more."""
         self.willing = willing
         if self.filter is not None:
             self.queue.credit_changed(self)
 
     def take(self, first: int, last: int) -> list[RowSpan]:
-        """Settle the tags ``first`` to ``last``; returns the rows, in order.
+        """Settle the tags ``first`` to ``last``; return the rows, in order.
 
         Raises:
-            RemoteProtocolError: one of them was never given, or was settled before; nothing changed.
+            RemoteProtocolError: a tag was never given, or was settled before; nothing changed.
         """
         if not 0 < first <= last < self.next_tag:
             raise violation("bad_tag", f"tags {first} to {last}; given so far: 1 to {self.next_tag - 1}")
@@ -204,7 +204,7 @@ class ConsumerState:
         return spans
 
     def unacked_run(self, tag: int) -> QueueRun | None:
-        """The run of a message that it holds and has not settled; None if it doesn't.
+        """Return the run of an unacked message; None if the message is not unacked.
 
         Raises:
             RemoteProtocolError: the tag was never given.

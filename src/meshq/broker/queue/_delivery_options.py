@@ -1,7 +1,7 @@
-"""What single messages ask of the broker besides being kept: a priority, a time to live, a delay, a group.
+"""Delivery options of messages: a priority, a time to live, a delay, a group.
 
-Most runs have nothing of the kind, and none of this is ever looked at.  Those that have are divided: the messages of
-one share have one priority and become visible at one time.
+Most runs have no options, and none of this is ever looked at.  A run with options is divided: the messages of one share
+have one priority and become visible at one time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MS_MAX: Final = limits.TIME_S_MAX * 1000
 
 
 class DeliveryOptions(NamedTuple):
-    """What the messages of one share have in common, and what each of them has."""
+    """The options that the messages of one share have in common, and those of each message."""
 
     #: When the first broker took them, by its clock, ms; 0: they are not late and expire no more.
     arrival: int
@@ -57,7 +57,7 @@ class DeliveryOptions(NamedTuple):
 
 
 class RowOptions(NamedTuple):
-    """What one message asks for; times are absolute, 0 is none."""
+    """The options of one message; times are absolute, 0 is none."""
 
     priority: int = limits.PRIORITY_DEFAULT
     due: int = 0
@@ -66,10 +66,10 @@ class RowOptions(NamedTuple):
 
 
 def read_options(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
-    """What each message of a run asks for; without an arrival, 0, nothing that has to do with time.
+    """Return the options of each message of a run; without an arrival (0) no times.
 
     Raises:
-        RemoteProtocolError: its headers can't be read.
+        RemoteProtocolError: the headers can't be read.
     """
     view = RunView(content)
     found = []
@@ -106,7 +106,7 @@ def readable(content: RunBytes) -> bool:
 
 
 def asked_of_moved(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
-    """What messages ask for where they were moved: whatever they waited for is over."""
+    """Return the options of moved messages: delays are over."""
     return [one._replace(due=0) for one in read_options(content, arrival_ms)]
 
 

@@ -1,12 +1,12 @@
-"""Consumers with filters, of one priority: which messages of one list each gets, and who has to look at what.
+"""Consumers with filters, of one priority: the messages of one list that each gets, and the scan of the runs.
 
-Consumers with the same filter are a lane.  All lanes look at the queue's runs together, each run once: the run's
-messages are put to the filters, and what they accept is noted beside the run, as rows by lane.  Filters that want one
-name to have certain values are not asked but looked up.  A lane that comes later looks alone, from the head of the
-queue to where the others have come.  Nobody looks further than somebody has room for.
+Consumers with the same filter are a filter group.  All groups scan the queue's runs together, each run once: the run's
+messages are put to the filters, and the accepted rows are noted beside the run, by group.  Filters that compare one
+name with values are not asked but looked up.  A group that joins later scans alone, from the head of the queue to the
+run that the others have reached.  No scan goes further than the credit of the consumers.
 
-So a message that nobody wants is looked at once for each filter, and never again; a message that comes back is found
-by what was noted.
+So a message that no filter accepts is looked at once for each filter, and never again; a returned message is found by
+the noted rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Lookup:
-    """Lanes whose filters want one name to have certain values, by these."""
+    """Filter groups whose filters compare one name with values, by these values."""
 
     __slots__ = ("filter_groups", "read")
 
@@ -79,7 +79,7 @@ class FilteredConsumers:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no consumer with a filter."""
+        """Whether no consumer is left."""
         return not self._filter_groups
 
     @property
@@ -91,13 +91,13 @@ class FilteredConsumers:
 
     @property
     def asked(self) -> int:
-        """How many filters each message is put to."""
+        """The number of filters that each message is put to."""
         return len(self._asked)
 
     # -- who is there
 
     def add(self, consumer: ConsumerState, filter: Filter) -> None:
-        """A consumer joins."""
+        """Add a consumer."""
         filter_group = self._filter_groups.get(filter)
         if filter_group is None:
             filter_group = self._filter_groups[filter] = FilterGroup(filter)
@@ -123,7 +123,7 @@ class FilteredConsumers:
         self.changed(consumer)
 
     def remove(self, consumer: ConsumerState) -> None:
-        """A consumer leaves, and its lane with it if it was the last there."""
+        """Remove a consumer, and its filter group with the last one."""
         assert consumer.filter is not None
         filter_group = self._filter_groups[consumer.filter]
         filter_group.remove(consumer)
@@ -152,7 +152,7 @@ class FilteredConsumers:
             del self._lookups[index.name]
 
     def changed(self, consumer: ConsumerState) -> None:
-        """A consumer has room again, or none any more."""
+        """Note that the credit of a consumer has changed between none and some."""
         filter_group = self._filter_groups.get(consumer.filter) if consumer.filter is not None else None
         if filter_group is None:
             return
@@ -163,7 +163,7 @@ class FilteredConsumers:
             self._drop(filter_group)
 
     def _wake(self, filter_group: FilterGroup) -> None:
-        """The lane wants something."""
+        """Put a filter group with credit into the set where it belongs."""
         self._drop(filter_group)
         # What stands further back than where it looks for itself has to wait for that.
         if filter_group.queued and filter_group.next_rows() is not None:
@@ -180,12 +180,12 @@ class FilteredConsumers:
     # -- what happens to runs
 
     def appended(self, view: QueueRun) -> None:
-        """A run became visible."""
+        """Scan a run that became visible, later."""
         if self._front is None:
             self._front = view
 
     def unlinked(self, view: QueueRun) -> None:
-        """A run is gone."""
+        """Forget a run that was unlinked."""
         if self._front is view:
             self._front, self._half = view.next, None
         for filter_group in [filter_group for filter_group in self._catching if filter_group.behind is view]:
@@ -198,7 +198,7 @@ class FilteredConsumers:
             view.filter_groups = None
 
     def returned(self, view: QueueRun) -> None:
-        """Rows of a run came back."""
+        """Note that rows of a run are ready again."""
         for filter_group in view.filter_groups or ():
             if self._filter_groups.get(filter_group.filter) is filter_group:
                 filter_group.push(view.first)
@@ -208,8 +208,8 @@ class FilteredConsumers:
     # -- what goes out
 
     def serve(self, budget: int, dispatches: list[tuple[ConsumerState, Dispatch]], until: float = math.inf) -> int:
-        """Grant ready messages to consumers whose filters accept them, with numbers below ``until``; returns
-        what they take of the step."""
+        """Give ready messages with numbers below ``until`` to consumers whose filters accept them; return the part of
+        the step's budget that was used."""
         priority_list = self._priority_list
         self._until = until
         self._waiting.update(self._blocked)
@@ -238,7 +238,7 @@ class FilteredConsumers:
         return dispatched
 
     def _serve(self, filter_group: FilterGroup, dispatches: list[tuple[ConsumerState, Dispatch]]) -> int:
-        """Grant a lane some of the first run that it knows to have messages for it."""
+        """Give a filter group messages of the first run that is known to have some for it."""
         self._drop(filter_group)
         willing = filter_group.willing()
         if not willing:
@@ -262,12 +262,12 @@ class FilteredConsumers:
         return dispatched
 
     def _fault_in(self, view: QueueRun) -> None:
-        """The content of a run is on the disk only: nothing less urgent goes before that is looked at."""
+        """Ask for the content of a paged run; no less urgent message is dispatched before it is in memory."""
         self._priority_list.absent = view
         self._queue.fault_in(view)
 
     def _below_watermark(self, view: QueueRun, rows: list[int]) -> list[int]:
-        """The rows that may be granted now."""
+        """Return the rows up to the watermark."""
         priority_list = self._priority_list
         last = view.first + rows[-1]
         if last <= priority_list.high_watermark or not view.run.durable or not priority_list.durable:
@@ -283,7 +283,7 @@ class FilteredConsumers:
         willing: list[ConsumerState],
         dispatches: list[tuple[ConsumerState, Dispatch]],
     ) -> int:
-        """Deal rows of the same distance to the consumers of a lane in turn; returns how many."""
+        """Distribute rows of the same distance among the consumers of a filter group; return how many."""
         most, step = stride(rows)
         count = min(len(willing), most)
         chosen = willing[:count]
@@ -310,7 +310,7 @@ class FilteredConsumers:
     # -- who looks at what
 
     def _look_alone(self, filter_group: FilterGroup, looks: int) -> int:
-        """A lane that came late looks at the next run, as far as ``looks`` allows; returns how much work that was."""
+        """Scan the next run for a group that joined late, as far as ``looks`` allows; return the work done."""
         view = filter_group.behind
         assert view is not None
         rows, found = filter_group.half or (_live(view), [])
@@ -326,7 +326,7 @@ class FilteredConsumers:
         return max(work, len(view.states) - len(rows))
 
     def _step_behind(self, filter_group: FilterGroup, view: QueueRun | None) -> None:
-        """The lane looks at ``view`` next, unless all lanes have begun to look together before it."""
+        """Let a group scan ``view`` next by itself, unless the common scan has not yet passed that run."""
         filter_group.half = None
         if view is not None and view.first < filter_group.until:
             filter_group.behind = view
@@ -336,7 +336,7 @@ class FilteredConsumers:
             self._catching.pop(filter_group, None)
 
     def _look_together(self, looks: int) -> int:
-        """All lanes look at the next run, as far as ``looks`` allows; returns how much work that was."""
+        """Scan the next run for all groups, as far as ``looks`` allows; return the work done."""
         view = self._front
         assert view is not None
         half, self._half = self._half, None
@@ -379,7 +379,7 @@ class FilteredConsumers:
         return work
 
     def _note(self, filter_group: FilterGroup, view: QueueRun, rows: list[int]) -> None:
-        """Keep what a filter has accepted."""
+        """Note the rows that a filter has accepted."""
         if view.filter_groups is None:
             view.filter_groups = {}
         view.filter_groups[filter_group] = bytes(rows)
@@ -410,7 +410,7 @@ class FilteredConsumers:
 
 
 def _live(view: QueueRun) -> list[int]:
-    """The rows that are ready, or may come back; those of groups are found another way."""
+    """The rows that are not gone and have no group."""
     states = view.states
     if view.groups is not None:
         return [row for row, state in enumerate(states) if state != GONE and view.groups[row] is None]

@@ -1,7 +1,7 @@
-"""A group of messages: who has it, how many of it there are, and where those stand that wait.
+"""A group of messages: its owner, its counts, and its waiting messages.
 
-What waits of a group that nobody has stands in a place of the group's own; what waits of those that a consumer has
-stands together, in that consumer's place, so that it gets them in the order of the queue.
+The waiting messages of a group without an owner are in a backlog of the group's own.  Those of all groups of one owner
+are in one backlog, so that the owner gets them in the order of the queue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SLACK: Final = 64
 class Group:
     """One group of a queue.
 
-    ``owner`` has it; None: nobody has, and nobody may get it while ``unacked`` messages are still with who had it.
+    ``owner`` None: the group has no owner, and gets none while an earlier owner has ``unacked`` messages of it.
     """
 
     __slots__ = ("backlog", "delayed", "firsts", "name", "offers", "owner", "unacked", "unjudged", "waiting")
@@ -51,14 +51,14 @@ class Group:
         self.unjudged: dict[Filter | None, QueueRun] = {}
 
     def withdraw(self) -> None:
-        """It is not to be had."""
+        """Withdraw all offers of the group."""
         self.offers.clear()
         self.firsts.clear()
         self.unjudged.clear()
 
 
 class GroupBacklog:
-    """Where the messages of some groups wait: their runs, in order, and whose filter has to accept them."""
+    """The waiting messages of some groups: their runs, in order, and the filter that has to accept them."""
 
     __slots__ = ("_filter", "_heap", "_passed", "_queued", "groups")
 
@@ -72,14 +72,14 @@ class GroupBacklog:
         self._passed: dict[Key, QueueRun] = {}
 
     def push(self, view: QueueRun) -> None:
-        """Messages of a run wait here."""
+        """Note that messages of a run wait in this backlog."""
         key = key_of(view, 0)
         if key not in self._queued:
             self._queued[key] = view
             heappush(self._heap, key)
 
     def forget(self, view: QueueRun) -> None:
-        """Nothing of a run waits here any more."""
+        """Note that no message of a run waits in this backlog any more."""
         key = key_of(view, 0)
         self._passed.pop(key, None)
         self._queued.pop(key, None)
@@ -133,7 +133,7 @@ class GroupBacklog:
 
 
 def key_of(view: QueueRun, row: int) -> Key:
-    """Where a message stands in its queue."""
+    """Return the place of a message in its queue: priority, then number."""
     assert view.priority_list is not None
     return -view.priority_list.priority, view.first + row
 
@@ -152,7 +152,7 @@ def judged(filter: Filter | None, view: QueueRun) -> bool:
 
 
 class GroupFilterScan:
-    """Puts runs with messages of groups to filters, as much as a step has room for, and the others later."""
+    """Puts runs with messages of groups to filters: as much as one step allows, the rest later."""
 
     __slots__ = ("_half", "_left", "_waiting")
 
@@ -167,7 +167,7 @@ class GroupFilterScan:
         return bool(self._waiting)
 
     def judge(self, filter: Filter | None, view: QueueRun) -> bool:
-        """Whether it can be said now which messages of a run a filter accepts; the run is here."""
+        """Whether a filter has judged a run, which is in memory; if not, judge it now or later."""
         if filter is None or judged(filter, view):
             return True
         key = filter, view
@@ -183,14 +183,13 @@ class GroupFilterScan:
         return True
 
     def forget(self, filter: Filter) -> None:
-        """Nobody has a filter any more."""
+        """Forget a filter that no consumer has any more."""
         if self._waiting and next(iter(self._waiting))[0] == filter:
             self._half = None
         self._waiting = {key: None for key in self._waiting if key[0] != filter}
 
     def step(self) -> list[QueueRun]:
-        """Look at what waits, as far as a step goes; returns the runs of which something is known now, and those that
-        went to the disk meanwhile."""
+        """Scan waiting runs as far as one step allows; return the runs that were judged, or paged meanwhile."""
         self._left = limits.SCAN_MESSAGES_MAX
         found: list[QueueRun] = []
         while self._waiting and self._left > 0:

@@ -1,7 +1,7 @@
-"""Queues that keep, of the messages with one value of a property, the newest that nobody holds.
+"""Last-value queues: of the messages with one value of a property only the newest is kept, and those that are unacked.
 
-The table has, by value, what is visible and not settled.  Whatever of that is not the newest, and not held, goes: when
-the newer one becomes visible, or when it comes back.
+The table has, by value, the visible messages that are not settled.  An older message is removed when a newer one
+becomes visible, or when the older one is returned.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LastValues:
         self.unread: dict[QueueRun, None] = {}
 
     def take_up(self) -> None:
-        """Its queue knows it, and tells it what goes: what is there already is looked at."""
+        """Take in the messages that the queue has already."""
         for view in sorted(self._queue.runs(), key=_first):
             self.appeared(RowSpan(view, 0, len(view.states), 1))
 
@@ -70,7 +70,7 @@ class LastValues:
             self.appeared(RowSpan(view, 0, len(view.states), 1))
 
     def appeared(self, span: RowSpan) -> None:
-        """Messages became visible, or came back: of each value the older one goes, unless somebody holds it."""
+        """Take in messages that became visible, or were returned: of each value the older one is removed."""
         view = span.view
         for row, value in self._values(span):
             if view.states[row] == GONE:

@@ -1,4 +1,4 @@
-"""What must hold of a queue between steps: its counts, its lists, its runs and its consumers agree."""
+"""The invariants of a queue between steps: its counts, lists, runs and consumers agree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _check_share(consumer: ConsumerState) -> None:
 
 
 def check_queue(queue: Queue) -> None:
-    """Assert what must hold between steps."""
+    """Assert the invariants of a queue."""
     unacked = delayed = 0
     for priority_list in queue.priority_lists:
         priority_list.check()

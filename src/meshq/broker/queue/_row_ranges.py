@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def pieces(rows: Sequence[int]) -> list[range]:
-    """Rising numbers as few ranges: what is dealt in turn is one."""
+    """Return rising numbers as few ranges; rows at equal distances are one range."""
     if isinstance(rows, range):
         return [rows]
     found: list[range] = []

@@ -1,7 +1,7 @@
-"""What a broker holds: runs of messages, and each queue's view of them.
+"""Runs: batches of up to 256 messages, and each queue's view of a run.
 
-No object per message outlives a call.  A ``StoredRun`` is the content, shared by every queue that holds it; a
-``QueueRun`` is one queue's view: where it stands in the queue's order, and a state byte per message.
+No object per message outlives a call.  A ``StoredRun`` is the content, shared by every queue that has messages of it; a
+``QueueRun`` is one queue's view: its place in the queue's order, and a state byte per message.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 READY: Final = 0
 UNACKED: Final = 1
 GONE: Final = 2
-#: It was handed back, and waits until it may be granted again.
+#: Returned, and waiting until it may be dispatched again.
 DELAYED: Final = 3
-#: Ready, and to be had through its group only.
+#: Ready, and dispatched through its group only.
 PARKED: Final = 4
-#: The states of messages that are there and that nobody holds.
+#: The states of messages that are in the queue and not unacked.
 ENQUEUED: Final = (READY, DELAYED, PARKED)
 
 _READY: Final = b"\0"
@@ -43,13 +43,13 @@ RUN_OVERHEAD_BYTES: Final = 600
 
 
 class Quota(Protocol):
-    """What an address may hold, as far as a run knows it."""
+    """The quota of an address, as far as a run knows it."""
 
     def freed_body(self, size_bytes: int) -> None:
-        """So many bytes of bodies that lie elsewhere are free; ``freed`` follows."""
+        """Free bytes of a body that lies elsewhere; ``freed`` follows."""
 
     def freed(self, size_bytes: int) -> None:
-        """So many bytes of it are free."""
+        """Free bytes of the quota."""
 
 
 class StoredRun:
@@ -133,13 +133,13 @@ class StoredRun:
         self.size_bytes = size + RUN_OVERHEAD_BYTES
 
     def forget(self) -> int:
-        """Leave the content to the disk; returns how many bytes that frees."""
+        """Drop the content, which is on the disk; return the freed bytes."""
         size = self.strip()
         self.paged = size
         return size
 
     def strip(self) -> int:
-        """Drop the content, which nobody needs here any more; returns how many bytes that frees."""
+        """Drop the content, which is no longer needed in memory; return the freed bytes."""
         rows, table, _, body = self.content
         size = len(table) + len(body)
         self.content = RunBytes(rows, b"", 0, b"")
@@ -147,7 +147,7 @@ class StoredRun:
         return size
 
     def restore(self, content: RunBytes) -> int:
-        """The content is back; returns how many bytes that takes."""
+        """Take the content back from the disk; return the bytes that it takes."""
         size = len(content.table) + len(content.body)
         invariant(content.rows == self.content.rows and size == self.paged, "what comes back is what went")
         self.content = content
@@ -227,16 +227,16 @@ class QueueRun:
         self.previous: QueueRun | None = None
 
     def deliveries(self, row: int) -> int:
-        """How often a row may have been handed to an application before."""
+        """Return how often a row may have reached an application before."""
         counted = self.counts.get(row, 0) if self.counts else 0
         return counted or int(row < self.maybe)
 
     def returns(self, row: int) -> int:
-        """How often a row came back for sure from whoever it was handed to."""
+        """Return how often a row certainly was returned."""
         return self.sure.get(row, 0) if self.sure else 0
 
     def count_return(self, row: int) -> None:
-        """A row comes back that may have reached an application."""
+        """Count the return of a row that may have reached an application."""
         if self.counts is None or self.sure is None:
             self.counts, self.sure = {}, {}
         self.counts[row] = self.deliveries(row) + 1

@@ -39,7 +39,7 @@ class RunMessages:
         self.properties: Mapping[str, Any] = _NOTHING
 
     def move(self, row: int, *, properties: bool) -> None:
-        """Be the message of this row; without ``properties`` nobody will ask for any."""
+        """Move to the message of a row; without ``properties`` its properties are not read."""
         self._row = row
         self._headers = None
         self.properties = _decoded(self._view.properties(row)) if properties else _NOTHING

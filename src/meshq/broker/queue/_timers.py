@@ -1,8 +1,8 @@
-"""What is to be done later: what is due goes in the order of its times.
+"""Timers of runs: calls that are due later, in the order of their times.
 
-Two clocks say when.  A message expires at a time of day, so that the wall clock decides.  Whatever only waits (a delay,
-another attempt) counts the time that has passed, and doesn't care if somebody sets the wall clock meanwhile.  Nobody
-here waits: whoever can asks for ``wait_ms``, and calls ``run`` after so long.
+There are two clocks.  A message expires at a time of day, by the wall clock.  A delay, and a further attempt, counts
+the time that has passed, and does not depend on the wall clock.  Nothing here waits: the node asks for ``wait_ms`` and
+calls ``run`` after that time.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TimerHeap:
             self._dead = 0
 
     def run(self, now_ms: float, budget: int) -> int:
-        """Do what is due, at most ``budget`` calls; returns how many it could still be."""
+        """Run the timers that are due, at most ``budget``; return how much of the budget is left."""
         while budget and self._heap and self._heap[0][0] <= now_ms:
             _, _, timer = heappop(self._heap)
             if timer.call is None:
@@ -147,12 +147,12 @@ class TimerService:
         return max(1, math.ceil(due.time_ms if due.by_wall else due.time_ms - self._elapsed_ms() + self._now_ms()))
 
     def run(self, budget: int = limits.STEP_MESSAGES_MAX) -> bool:
-        """Do what is due, at most ``budget`` calls; returns whether some may be left that are due."""
+        """Run the timers that are due, at most ``budget``; return True if any may be left."""
         budget = self._delays.run(self._elapsed_ms(), budget)
         return not self._expiries.run(self._now_ms(), budget)
 
     def expire(self, budget: int = limits.STEP_MESSAGES_MAX) -> bool:
-        """Do what is due by the time of day, at most ``budget`` calls; returns whether some may be left."""
+        """Run the timers that are due by the time of day, at most ``budget``; return True if any may be left."""
         due = self._expiries.next_ms
         if due is None or due > self._now_ms():
             return False
@@ -160,7 +160,7 @@ class TimerService:
 
 
 def cancel_timers(view: QueueRun) -> None:
-    """The run is gone: what was to be done with it is not."""
+    """Cancel the timers of a run that is gone."""
     timers, view.timers = view.timers, None
     for timer in timers or ():
         timer.call = None

@@ -1,8 +1,8 @@
-"""What filters say of the messages of a run before it is placed: found out in steps, where that is much work.
+"""Verdicts: which filters accept which messages of a run; asked in steps before the run is placed.
 
 Placing is one step that nothing may interrupt, and on an address with hundreds of filtered queues each message of a run
-is put to hundreds of filters.  So a run that is much work is put to them beforehand, message by message and filter by
-filter; placing then looks up what they have said.
+is put to hundreds of filters.  So a run that is much work is put to the filters beforehand, message by message and
+filter by filter; placing then looks the verdicts up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class QueuePlaces(NamedTuple):
-    """Queues, by what is known of their filters: where each stands among them."""
+    """Positions of queues, by whether their filters were asked."""
 
     by_filter: dict[int, list[int]]
     #: They have no filter.
@@ -58,9 +58,9 @@ class AskedFilters:
 
 
 class Verdicts:
-    """What some filters say of the messages of one run: a bit for each.
+    """The verdicts of some filters about the messages of one run: a bit for each.
 
-    ``filters``: runs that are put to the same ones share them.  ``asked``: the messages of which they say something,
+    ``filters``: shared by runs that are put to the same filters.  ``asked``: the messages that were put to the filters,
     each a bit.
     """
 
@@ -78,7 +78,7 @@ class Verdicts:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, but for the filters."""
+        """Bytes in memory, without the filters."""
         return len(self._bits) + OVERHEAD_BYTES
 
     def accept(self, place: int, row: int) -> None:
@@ -86,7 +86,7 @@ class Verdicts:
         self._bits[place * self._stride + (row >> 3)] |= 1 << (row & 7)
 
     def of(self, filter: Filter) -> int | None:
-        """The messages that a filter accepts, each a bit, of those of which it was asked; None: it was of none."""
+        """Return the messages that a filter accepts, each a bit; None if the filter was not asked."""
         place = self.filters.by_filter.get(filter)
         return None if place is None else self.accepted().get(place, 0)
 
@@ -101,7 +101,7 @@ class Verdicts:
         return self._accepted
 
     def picked(self, rows: Sequence[int]) -> Verdicts:
-        """What the filters say of some of the messages, which are a run of their own."""
+        """Return the verdicts about some of the messages, which are a run of their own."""
         if len(rows) == self._rows:
             return self
         asked = bits_of(index for index, row in enumerate(rows) if self.asked >> row & 1)
@@ -133,7 +133,7 @@ def bits_of(rows: Iterable[int]) -> int:
 
 
 def unasked(run: StoredRun, filters: Sequence[Filter], rows: Sequence[int] | None = None) -> Sequence[Filter]:
-    """The filters of which it is not known what they say of all these messages of a run."""
+    """Return the filters without a verdict about each of these messages of a run."""
     if not run.verdicts:
         return filters
     wanted = (1 << run.content.rows) - 1 if rows is None else bits_of(rows)
@@ -141,7 +141,7 @@ def unasked(run: StoredRun, filters: Sequence[Filter], rows: Sequence[int] | Non
 
 
 def known_of(verdicts: Sequence[Verdicts], filter: Filter) -> tuple[int, int]:
-    """The messages that a filter is known to accept, and those of which it was asked."""
+    """Return the messages that a filter accepts, and those that were put to the filter, each a bit."""
     accepted = asked = 0
     for one in verdicts:
         bits = one.of(filter)
@@ -152,14 +152,14 @@ def known_of(verdicts: Sequence[Verdicts], filter: Filter) -> tuple[int, int]:
 
 
 class Cost(NamedTuple):
-    """What filters cost together: how many names they look up, and how many LIKE they have."""
+    """The cost of filters: the number of names that they look up, and of their LIKE conditions."""
 
     terms: int
     searches: int
 
 
 def cost_of(filters: Sequence[Filter]) -> Cost:
-    """What filters cost together."""
+    """Return the common cost of filters."""
     return Cost(sum(filter.terms for filter in filters), sum(filter.searches for filter in filters))
 
 
@@ -179,9 +179,9 @@ def work_of(run: StoredRun, cost: Cost, rows: Sequence[int] | None = None) -> fl
 def judging(
     run: StoredRun, filters: Sequence[Filter], asked: AskedFilters, rows: Sequence[int] | None = None
 ) -> Iterator[None]:
-    """Put messages of a run to filters, step by step; at the end the run knows what they say.
+    """Put messages of a run to filters, step by step; at the end the run has the verdicts.
 
-    The first message and filter of a step are always taken.
+    Each step asks at least one filter about one message.
     """
     rows = range(run.content.rows) if rows is None else rows
     verdicts = Verdicts(asked, run.content.rows, bits_of(rows))

@@ -125,12 +125,12 @@ class Listeners:
             nursery.start_soon(self._serve, stream, entrance, _Arrived(address, self._last))
 
     def _trusts(self, entrance: _Entrance) -> bool:
-        """Whether nobody has to say who they are there."""
+        """Whether clients of an acceptor need no login."""
         security = self._credentials is not None and self._credentials.serves("client")
         return not security and (entrance.acceptor.endpoint.loopback or entrance.acceptor.insecure)
 
     def _displace(self, number: int) -> None:
-        """End a connection that has no session, so that somebody else finds room."""
+        """End a connection that has no session, in favour of a new one."""
         self._counts.turned_away += 1
         self._core.on_warning("turned_away", "connections without a session are ended, to make room for others")
         scope = self._scopes.get(number)
@@ -154,7 +154,7 @@ class Listeners:
             stream.close()
 
     async def _shake(self, stream: abc.Stream, entrance: _Entrance, address: str) -> abc.Stream | None:
-        """What is served, after the delay and the handshake of TLS; None if there is nobody to be served."""
+        """Wait for the delay and the TLS handshake; return the stream to serve, or None."""
         try:
             wait = self._guard.delay(address, trio.current_time())
             if wait:
@@ -179,7 +179,7 @@ class Listeners:
         )
 
     def take(self, stream: abc.Stream) -> None:
-        """Serve somebody in the same process, who is asked for nothing."""
+        """Serve a client in the same process, without a login."""
         if self._nursery is None or self._closed:
             stream.close()
         else:

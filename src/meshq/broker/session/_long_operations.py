@@ -1,4 +1,4 @@
-"""What takes many steps: between two of them everybody else has a turn."""
+"""Long operations: done in many steps, between which other work is done."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from meshq.errors import MeshqError, NotActiveError
 
 
 class FaultInWait(NamedTuple):
-    """A job can't go on before the content of this run is here."""
+    """The operation waits for the content of a paged run."""
 
     queue: Queue
     view: QueueRun
 
 
 class DiskSpaceWait(NamedTuple):
-    """A job can't go on before there is room on the disk for so many bytes, or is known to be none."""
+    """The operation waits for disk space, or for the answer that there is none."""
 
     size_bytes: int
 
 
 class FairTurnWait(NamedTuple):
-    """A job does costly steps before it goes on, or just waits for its turn among what costs as much: users take turns,
-    and then the keys of each.
+    """The operation waits for its turn in the fair scheduler, or for costly filters that are asked there.
 
-    ``alive``: whether anybody still wants them.
+    ``alive``: whether the operation is still wanted.
     """
 
     owner: Owner
@@ -38,22 +37,19 @@ class FairTurnWait(NamedTuple):
 
 
 class PendingMovesWait(NamedTuple):
-    """A job can't go on before all moves from a queue are done that wait for filters, or for room on the disk, now."""
+    """The operation waits for all moves of a queue that are pending now."""
 
     queue: Queue
 
 
-#: What a job waits for.
+#: The reasons for which an operation waits.
 Needs = FaultInWait | DiskSpaceWait | FairTurnWait | PendingMovesWait
-#: None after each step, what is answered at the end, or what is needed first.
+#: Yields None after each step, the reason to wait, or the result at the end.
 Steps = Iterator[dict[str, Any] | Needs | None]
 
 
 def at_once(values: dict[str, Any] | Steps) -> dict[str, Any]:
-    """What the last of some steps gives, all of which are done now: for whoever is the same program, and waits.
-
-    They need nothing but their turn.
-    """
+    """Do all steps now and return the result: for calls of the same program, whose steps wait only for their turn."""
     if isinstance(values, dict):
         return values
     for step in values:
@@ -66,7 +62,7 @@ def at_once(values: dict[str, Any] | Steps) -> dict[str, Any]:
 
 
 class LongOperation:
-    """Steps, and whom to tell of their end."""
+    """An operation of many steps, and the functions to call with its result or error."""
 
     __slots__ = ("_fail", "_steps", "_then")
 
@@ -78,9 +74,9 @@ class LongOperation:
         self._fail = fail
 
     def step(self, closing: str | None) -> bool | Needs:
-        """Do the next step; whether it was the last, or what is needed before the next one.
+        """Do the next step; return True if it was the last, or the reason to wait before the next one.
 
-        ``closing``: why there are no more.
+        ``closing``: why the node does no more steps.
         """
         try:
             if closing is not None:

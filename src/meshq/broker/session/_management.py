@@ -1,4 +1,4 @@
-"""The table of everything that can be asked of a node by name: what it takes, who may, and what does it."""
+"""The table of management operations: the parameters, the permissions and the function of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Parameter(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A permission that whoever asks must have, and where.
+    """A permission that the asker must have, and the address where.
 
     ``address``: at the one that an argument names, for ``target`` also as ``address::queue``; ``queue`` and ``divert``:
     at the address of what it names; ``name``: at the address of a new queue's name; ``node``: at the address of
@@ -47,7 +47,7 @@ class Need(NamedTuple):
 
 @attrs.frozen
 class Operation:
-    """One of them.  ``asks``: the function is told which session asks."""
+    """A management operation.  ``asks``: the function gets the session that asks."""
 
     work: Callable[..., Values | Steps]
     parameters: Mapping[str, Parameter]

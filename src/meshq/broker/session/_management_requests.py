@@ -50,7 +50,7 @@ Values = dict[str, Any]
 
 
 class _Request(NamedTuple):
-    """One request: where its answer goes, and by what the one who asks knows it again."""
+    """One request: the address for its answer, and the correlation id of the asker."""
 
     operation: str
     reply_to: Target | None

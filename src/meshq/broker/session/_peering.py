@@ -1,7 +1,7 @@
-"""What another node may say in its session, and what it is told: runs that are for queues here, and which there are.
+"""The session of another node: the runs that it sends to queues here, and the descriptions of these queues for it.
 
-A peer's link begins with a snapshot of this node's queues; after that each queue that changes is described anew, as it
-is then, at the end of the turn.
+A peer's link begins with a snapshot of this node's queues; after that each changed queue is described anew, as it is
+then, at the end of the pass.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DESCRIPTION_BYTES_MAX: Final = 256
 
 
 def _hidden(queue: Queue) -> bool:
-    """Whether other nodes don't know of a queue: a link's own, and those that tell what happens here."""
+    """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications."""
     return queue.forwards or queue.address == NOTIFICATIONS
 
 
@@ -67,25 +67,25 @@ class DemandUpdates:
         self.on_peer: list[Callable[[bytes, str], None]] = []
 
     def add(self, link: Peering) -> None:
-        """A link wants to know."""
+        """Tell a link of changes from now on."""
         self._links[link] = None
 
     def met(self, node_id: bytes, connector: str) -> None:
-        """Another node has linked to this one."""
+        """Tell the watchers that another node has linked to this one."""
         for watcher in self.on_peer:
             watcher(node_id, connector)
 
     def drop(self, link: Peering) -> None:
-        """A link is gone."""
+        """Tell a link nothing more."""
         self._links.pop(link, None)
 
     def supersede(self, link: bytes) -> None:
-        """A link begins anew: what comes yet in an older session is not its own any more."""
+        """Ignore a link in older sessions: it has begun anew."""
         for peering in self._links:
             peering.supersede(link)
 
     def changed(self, queue: Queue) -> None:
-        """A queue was made or deleted, or somebody has begun or ended to consume from it."""
+        """Tell all links of a queue that was created or deleted, or whose consumers have changed."""
         if _hidden(queue):
             return
         for link in self._links:
@@ -178,7 +178,7 @@ class Peering:
         self._core.schedule_flush(session)
 
     def _end_snapshot(self, channel: int) -> None:
-        """All queues have been described, but for those that have changed since."""
+        """End the snapshot: all queues were described, and later changes follow."""
         if channel in self.channels:
             self.flush()
             self._session.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._core.router.by_number)))
@@ -269,10 +269,10 @@ class Peering:
         )
 
     def see(self, frame: Frame) -> None:
-        """A frame has come, and may have to wait for room on the disk: what it asks for counts from now.
+        """Note the arrival of a frame that may have to wait for disk space: its delays count from now.
 
         Raises:
-            RemoteProtocolError: it can't be read.
+            RemoteProtocolError: the frame can't be read.
         """
         if self.channels.get(frame.channel) and not (header := header_of(frame, Forward)).more:
             self._come(frame, header)
@@ -288,7 +288,7 @@ class Peering:
         return self._judged[1]
 
     def forget(self) -> None:
-        """What was to be put to filters will not be taken."""
+        """Forget the run that is being put to filters: it will not be placed."""
         self._judged = None
 
     def _all_queues(self, frame: Frame, header: Forward) -> tuple[int, ...]:
@@ -305,7 +305,7 @@ class Peering:
     # -- out
 
     def flush(self) -> None:
-        """The end of a turn: describe what has changed."""
+        """Describe the changed queues."""
         if not self._changed:
             return
         changed, self._changed = self._changed, {}
@@ -322,8 +322,7 @@ class Peering:
                     self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
 
     def _later(self, number: int) -> None:
-        """Nobody is told of a number that the next life may give to another queue: it is described once that is on
-        the disk."""
+        """Describe a queue once its number is durable: before that, the next life might give it to another queue."""
         self._core.release_queue.when_all_is_durable(partial(self._described_later, number))
 
     def _described_later(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The producers of a session that may have to wait for room at their addresses."""
+"""The credits of a session's producers at addresses with a quota."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ProducerCredits:
-    """The gates of one session, by channel; empty unless an address that it sends to is bounded."""
+    """The credits of one session, by channel; empty unless an address that it sends to is bounded."""
 
     __slots__ = ("_session", "by_channel")
 
@@ -23,12 +23,12 @@ class ProducerCredits:
         self.by_channel: dict[int, ProducerCredit] = {}
 
     def open(self, channel: int) -> dict[str, Any]:
-        """A producer comes; returns what it is told of how far it may send."""
+        """Open the credit of a new producer; return the part of the answer that says how far the producer may send."""
         credit = self._open(channel)
         return {"until": credit.until} if credit is not None else {}
 
     def open_all(self) -> None:
-        """Addresses may be bounded that were not."""
+        """Open credits at addresses that have become bounded."""
         for channel in self._session.producers.channels:
             if channel not in self.by_channel and (credit := self._open(channel)) is not None:
                 self._tell(channel, credit.until)
@@ -42,27 +42,27 @@ class ProducerCredits:
         return credit
 
     def _tell(self, channel: int, until: int) -> None:
-        """The other side is told how many messages it may send on this channel in all.
+        """Tell the client how many messages it may send on this channel in all.
 
-        Their numbers don't matter: some may be missing, and nobody here may know where they begin.
+        The messages' numbers don't matter: some may be missing, and the first one may be unknown here.
         """
         self._session.put(Frame(FrameType.CREDIT, channel=channel, first=until))
         self._session.core.schedule_flush(self._session)
 
     def sent(self, channel: int, count: int) -> None:
-        """A run has come, whatever became of it; ``count``: messages that have come on its channel in all."""
+        """Note a run, placed or not; ``count``: the messages that have come on its channel in all."""
         credit = self.by_channel.get(channel)
         if credit is not None:
             credit.sent(count)
 
     def close(self, channel: int) -> None:
-        """A producer leaves."""
+        """Close the credit of a producer."""
         credit = self.by_channel.pop(channel, None)
         if credit is not None:
             credit.close()
             self._session.core.router.forget_quota(self._session.producers.channels[channel].target.address)
 
     def close_all(self) -> None:
-        """The session ends."""
+        """Close all credits: the session ends."""
         for channel in list(self.by_channel):
             self.close(channel)

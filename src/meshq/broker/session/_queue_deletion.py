@@ -1,4 +1,4 @@
-"""Deleting queues: what is to leave one for another address, and waits for filters or room on the disk, goes first."""
+"""Deleting queues, after their pending moves to other addresses are done."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A session at the broker: what one client has open here, over whatever connection it has at the moment.
+"""A session at the broker: the producers, consumers and calls of one client, across its connections.
 
-Frames come in, calls on the core go out; nothing here waits.  A session without a link goes on numbering and
-keeping what it has to say, and says it when its client resumes it.
+Frames come in, calls on the core go out; nothing here waits.  A session without a link goes on numbering and keeping
+its frames, and sends them when its client resumes the session.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class ServerSession:
 
     @property
     def peer(self) -> str:
-        """Who is at the other end of its link."""
+        """The address of the client; empty without a link."""
         return self.link.peer if self.link is not None else "nowhere"
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class ServerSession:
         )
 
     def handle(self, frame: Frame) -> None:
-        """One frame of the attached session.
+        """Handle one frame of the attached session.
 
         Raises:
             RemoteProtocolError: the client broke the protocol; the session must be ended.
@@ -159,17 +159,17 @@ class ServerSession:
         self.drained()
 
     def drained(self) -> None:
-        """Less is on its way than before."""
+        """Serve consumers again if few enough frames are on their way."""
         if not self._willing and self.outgoing_bound.left:
             self._set_willing(self.link is not None)
 
     def check_credit(self, ahead_bytes: int = 0) -> None:
-        """A run has come, behind others of so many bytes that are not taken in yet: was it granted?"""
+        """Check that a run was within the credit, behind ``ahead_bytes`` of runs that are not taken in yet."""
         if self.sent_bytes + ahead_bytes >= self.granted_bytes:
             raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
 
     def begin_call(self, frame: Frame) -> None:
-        """Take note of the id of a call, which is its own until it is answered."""
+        """Note the id of a call; no other call may have it before the answer."""
         if not frame.first:
             raise violation("bad_header", f"{frame.type.name} has no call id")
         if frame.first in self._calls:
@@ -253,10 +253,10 @@ class ServerSession:
         self._last_channel = frame.channel
 
     def check_channels(self) -> None:
-        """Whether one more is allowed.
+        """Check that one more producer or consumer is allowed.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: the session has the maximum.
         """
         if len(self.producers.channels) + len(self._consumers) >= limits.CHANNELS_MAX:
             raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} producers and consumers")
@@ -289,8 +289,8 @@ class ServerSession:
     # -- out
 
     def answering(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps]) -> None:
-        """Answer a frame with what ``work``, or the last of its steps, returns once all that it placed is durable, or
-        with its error."""
+        """Answer a frame with the result of ``work``, or of its last step, once its records are durable; or with its
+        error."""
         values = self._try(frame, work)
         if values is None:
             return
@@ -303,7 +303,7 @@ class ServerSession:
             )
 
     def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
-        """Answer a frame with what ``work`` returns, which has placed nothing, or with its error."""
+        """Answer a frame at once with the result of ``work``, which has written nothing, or with its error."""
         values = self._try(frame, work)
         if values is not None:
             self._answer(frame.first, values)
@@ -362,7 +362,7 @@ class ServerSession:
             self._answers.add(frame)
 
     def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
-        """Send a consumer what its queue granted."""
+        """Send a dispatch to the client."""
         self.put(delivery(consumer, dispatch))
         self.core.schedule_delivery(self)
         link = self.link
@@ -380,12 +380,12 @@ class ServerSession:
                 self.core.schedule_dispatch(consumer.queue)
 
     def credit_changed(self) -> None:
-        """More may be sent: tell the client at the end of the turn."""
+        """Tell the client of its credit at the end of the pass."""
         self._credit_changed = True
         self.core.schedule_flush(self)
 
     def flush(self) -> None:
-        """The end of a turn: confirms and credit, then out with everything."""
+        """Send confirms, credit and all waiting frames."""
         if self.ended:
             return
         if self.peering is not None:
@@ -402,12 +402,12 @@ class ServerSession:
             link.flush()
 
     def say_later(self, frame: Frame) -> None:
-        """Put a frame in line; it goes at the end of the turn."""
+        """Number a frame, and flush the session at the end of the pass."""
         self.put(frame)
         self.core.schedule_flush(self)
 
     def put(self, frame: Frame) -> None:
-        """Number a frame and put it in line; somebody else sees to it that it goes."""
+        """Number a frame and give it to the link; the caller sees to it that the session is flushed."""
         link = self.link
         if link is not None and link.lossless:
             self.outgoing.number(frame, keep=False)
@@ -427,7 +427,7 @@ class ServerSession:
     # -- life
 
     def attach(self, link: Link, received: int) -> None:
-        """The client is there, over ``link``, and has everything up to ``received``: send again what it has not."""
+        """Attach the session to a link, and send again the frames after ``received``, which the client has not."""
         again = list(self.outgoing.resume(received))
         self.link = self.outgoing_bound.link = link
         self.resumable = not link.lossless and self._keeps
@@ -437,12 +437,12 @@ class ServerSession:
         self.core.schedule_flush(self)
 
     def detach(self) -> None:
-        """The connection is gone; the session waits for its client."""
+        """Detach the session from its link; it waits for its client."""
         self.link = self.outgoing_bound.link = None
         self._set_willing(False)
 
     def end(self) -> None:
-        """The session is over; what its consumers hold goes back."""
+        """End the session; unacked messages return to their queues."""
         if self.ended:
             return
         self.ended = True
@@ -460,13 +460,13 @@ class ServerSession:
         self.core.memory.close(self)
 
     def lose_queue(self, name: str, error: MeshqError) -> None:
-        """A queue was deleted: tell the consumers that it had here."""
+        """End the consumers of a deleted queue."""
         for consumer in list(self._consumers.values()):
             if consumer.queue.name == name:
                 self.lose_consumer(consumer, refusal_of(error).number, str(error)[:1024])
 
     def lose_consumer(self, consumer: ConsumerState, code: int, text: str) -> None:
-        """A consumer ends here, and its client is told why; 0: it has looked at everything."""
+        """End a consumer and tell its client why; code 0: a browse has shown everything."""
         channel = consumer.number
         del self._consumers[channel]
         self._drop_consumer(consumer, None)

@@ -1,4 +1,4 @@
-"""The producers of a session: whose messages come in, what of them is new, and what is confirmed."""
+"""The producers of a session: their runs are checked, placed and confirmed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def check_window(producer: ProducerState, settings: AddressSettings) -> None:
 
 
 class SessionProducers:
-    """What one session's producers have open."""
+    """The open producers of one session."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -265,7 +265,7 @@ class SessionProducers:
         return costly(core.fair_scheduler, self._session.owner, self._judged.run, filters)
 
     def forget(self) -> None:
-        """What was to be put to filters will not be taken."""
+        """Forget the run that is being put to filters: it will not be placed."""
         self._judged = None
 
     def _coming(self, frame: Frame, producer: ProducerState) -> Judged | None:
@@ -291,7 +291,7 @@ class SessionProducers:
         return Judged(frame, run, kinds)
 
     def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
-        """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""
+        """Return the function to call when the messages up to ``last`` are stored; one CONFIRM per pass covers all."""
 
         def confirm() -> None:
             self.confirms[channel] = last
@@ -317,7 +317,7 @@ class SessionProducers:
     def _standing(
         self, frame: Frame, producer: ProducerState, last: int
     ) -> Literal["new", "stored", "unknown", "wrong"]:
-        """What is known of a run by its numbers."""
+        """Whether a run is new, a repeat or out of order, by its numbers."""
         highest = producer.sequences.highest(producer.producer)
         if frame.first > highest > 0:
             return "new"

@@ -48,14 +48,14 @@ class SessionRegistry:
         self.expired = 0
 
     def attach(self, link: Link, label: str, wanted: Attach, owner: tuple[str, str]) -> tuple[ServerSession, Attached]:
-        """The session that a client asks for, resumed or new; and what to tell it.
+        """Return the session that a client asks for, resumed or new, and the answer.
 
-        ``owner``: role and user.  Who has another one gets a new session: the old one is not theirs.
+        ``owner``: role and user.  A session of another owner is not resumed: the client gets a new one.
 
         The caller sends the answer, and then calls ``session.attach``.
 
         Raises:
-            NotActiveError: there is no room for another session, or the node is stopping.
+            NotActiveError: the node has the maximum of sessions, or is stopping.
         """
         core = self._core
         ttl = min(max(wanted.ttl_ms / 1000, limits.SESSION_TTL_S_MIN), self._ttl_max)

@@ -1,4 +1,4 @@
-"""Which queue a consumer gets, and whether it may have it: temporary queues and subscriptions are not for everybody."""
+"""The queue of a new consumer, and the checks for temporary queues and subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settling: what becomes of messages that a consumer is done with, in memory and in the journal."""
+"""Settling: acknowledged, removed and replaced messages leave their queues, in memory and in the journal."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Acknowledger:
             self._record(queue, done, ended)
 
     def settle_together(self, queue: Queue, spans: Sequence[RowSpan]) -> list[StoredRun]:
-        """Acknowledge what a transaction holds, within ``ReleaseQueue.atomic_batch``.
+        """Acknowledge the rows of a transaction, within ``ReleaseQueue.atomic_batch``.
 
-        Returns runs whose duplicate ids outlive them, for ``move_ids``: what these take has no bound.
+        Return runs whose duplicate ids outlive them, for ``move_ids``: the bytes of these have no bound.
         """
         later: list[StoredRun] = []
         self._record(queue, spans, [queue.settled(span) for span in spans], later=later)
@@ -70,7 +70,7 @@ class Acknowledger:
         self._record(queue, [span], [queue.remove(span, fate)], logged=logged)
 
     def settle_outdated(self, queue: Queue) -> None:
-        """The journal is told what newer messages have replaced."""
+        """Write the messages that newer ones have replaced to the journal."""
         outdated, queue.outdated = queue.outdated, []
         # A setting may have replaced nearly all of a queue: that need not fit in one record.
         for start in range(0, len(outdated), limits.STEP_MESSAGES_MAX):
@@ -78,7 +78,7 @@ class Acknowledger:
             self._record(queue, [span for span, _ in part], [ended for _, ended in part])
 
     def purge(self, queue: Queue) -> int:
-        """Take everything out that nobody holds; returns how many messages that were."""
+        """Remove all messages that are not unacked; return how many there were."""
         self.settle_outdated(queue)
         removed = self._purge_scheduled(queue)
         if not queue.ready and not queue.delayed:
@@ -99,7 +99,6 @@ class Acknowledger:
         return sum(span.rows for span in spans)
 
     def _purge_scheduled(self, queue: Queue) -> int:
-        """Take out what is not due yet."""
         scheduled, queue.scheduled = queue.scheduled, {}
         queue.scheduled_messages = 0
         removed = sum(view.live for view in scheduled)
@@ -124,8 +123,10 @@ class Acknowledger:
         logged: bool = False,
         later: list[StoredRun] | None = None,
     ) -> None:
-        """Write what was settled: rows of runs that live on, unless that is ``logged``, and the end of those that
-        don't.  ``later``: takes runs whose ids are to be moved later; until then they live on."""
+        """Write the settled rows of runs that live on, unless ``logged``, and delete the records of the other runs.
+
+        ``later`` takes runs whose duplicate ids are moved later; until then these runs live on.
+        """
         if queue.outdated:
             # A record speaks only of runs that the ones before it have left alive.
             self.settle_outdated(queue)
@@ -205,9 +206,9 @@ class Acknowledger:
 
 
 def _strip(run: StoredRun, part: StoredRun) -> int:
-    """Drop what nobody needs of a run that lives on, one part of which has ended; returns how many bytes that frees.
+    """Drop the content that is no longer needed of a run, a part of which has ended; return the freed bytes.
 
-    A share has one queue; and who has nothing but shares doesn't need the whole.
+    A share belongs to one queue; queues that have only shares don't need the whole run.
     """
     freed = part.strip() if part is not run else run.strip() if run.views == run.share_views else 0
     if freed and run.quota is not None:

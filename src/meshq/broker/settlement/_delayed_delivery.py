@@ -1,4 +1,4 @@
-"""Messages that are not due yet: they are stored and belong to their queues, and nobody sees them.
+"""Messages that are not due yet: stored, in their queues, and not visible to consumers.
 
 A message gets its number when it becomes visible, by a record of its own, so that the order of numbers stays the order
 in which messages appear.
@@ -63,4 +63,4 @@ class DelayedDelivery:
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Do nothing: no call waits for the record."""

@@ -27,7 +27,7 @@ RETRY_MS: Final = 1_000
 
 
 class Expiry:
-    """Takes out what has expired."""
+    """Removes expired messages from their queues."""
 
     def __init__(self, mover: MessageMover, timers: TimerService) -> None:
         self._mover = mover
@@ -40,7 +40,7 @@ class Expiry:
         self.on_ready: Callable[[Queue], None] = _ignore
 
     def watch(self, queue: Queue, view: QueueRun) -> None:
-        """A run is visible, or messages of it came back: see to those that expire."""
+        """Set a timer for the messages of a visible run that expire."""
         options = view.run.options
         if options is None or options.expires is None:
             return
@@ -50,14 +50,14 @@ class Expiry:
             self._arm(queue, view, min(times))
 
     def answered(self, queue: Queue, number: int) -> None:
-        """The other node has stored what a link has carried up to a number, and nothing else: no doubt is left."""
+        """Note that the other node has stored exactly the messages up to a number: no message is in doubt."""
         queue.answered = number
         if queue.expires:
             for view in queue.runs():
                 self.watch(queue, view)
 
     def _alone(self, queue: Queue, view: QueueRun, expires: Sequence[int]) -> list[int]:
-        """The rows that expire one day, or have, and are nobody else's."""
+        """The rows with a time to live that are not unacked and not in doubt."""
         states = view.states
         rows = [row for row, time in enumerate(expires) if time and states[row] in ENQUEUED]
         if not queue.forwards or self._target(queue, view) is None:
@@ -65,7 +65,7 @@ class Expiry:
         return [row for row in rows if not _in_doubt(queue, view, row)]
 
     def _target(self, queue: Queue, view: QueueRun) -> Target | None:
-        """Where what has expired goes; what waits for another node has the address to which it was sent."""
+        """The target of expired messages; in a store-and-forward queue by the address that a message was sent to."""
         address = view.run.address
         if not queue.forwards:
             return queue.target_of("expired")
@@ -104,17 +104,17 @@ class Expiry:
             self.watch(queue, view)
 
     def _over(self, queue: Queue, view: QueueRun, expires: Sequence[int]) -> list[int]:
-        """The rows that have expired and are nobody else's."""
+        """The expired rows that are not unacked and not in doubt."""
         now = self._timers.now_ms
         return [row for row in self._alone(queue, view, expires) if expires[row] <= now]
 
     def _still(self, queue: Queue, view: QueueRun, expires: Sequence[int], rows: Sequence[int]) -> list[int]:
-        """Of rows that waited for room those that may go: a link may have carried some meanwhile."""
+        """Those of the rows that waited for disk space which may still be moved: a link may have carried some."""
         over = set(self._over(queue, view, expires))
         return [row for row in rows if row in over]
 
     def _keep_back(self, queue: Queue, view: QueueRun, left: Sequence[RowSpan]) -> None:
-        """What has expired and could not be moved waits; what did so, and has not expired any more, needn't."""
+        """Delay expired messages that could not be moved; end the delay of messages that no longer count as expired."""
         if not left and not view.due:
             return
         due = view.due = view.due or {}
@@ -134,7 +134,7 @@ class Expiry:
 
 
 def _in_doubt(queue: Queue, view: QueueRun, row: int) -> bool:
-    """Whether another node may have stored a message that nobody holds here: it was given, and not answered."""
+    """Whether another node may have stored a message that is not unacked here: it was sent, and not answered."""
     return view.deliveries(row) > 0 and (queue.answered is None or view.first + row <= queue.answered)
 
 

@@ -1,7 +1,7 @@
-"""Moving messages from a queue to an address: dead letters, what has expired, what somebody moves.
+"""Moving messages from a queue to an address: dead letters, expired messages, moves by an operator.
 
-What goes and what comes is one record: it stores the messages where they go and says that they are gone from where
-they were.  So there is no crash after which a message is in both places, or in none.
+One record stores the messages at their target and removes them from their source.  So there is no crash after which a
+message is in both places, or in none.
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ class MessageMover:
             waiting.append(RowSpan(span.view, span.start, middle, span.step))
 
     def _reserve_space(self, queue: Queue, run: StoredRun, then: Callable[[int], None] | None) -> None:
-        """Raise ``AddressFullError`` if what is moved has to wait for room that everybody else would wait for, too.
+        """Raise ``AddressFullError`` if the moved messages have to wait for disk space.
 
-        ``then`` is told of the bytes when they can be had, or when there is no room for them; None: whoever asked for
-        the move asks again.
+        ``then`` is called with the bytes when there is space, or when the disk has none; None: the caller of the move
+        tries again.
         """
         need, number = self._weigh(run.content), 0
 
@@ -174,10 +174,7 @@ class MessageMover:
         known: StoredRun | None,
         need: int,
     ) -> None:
-        """There is room as long as this call lasts, or none: what waits for it goes now, unless somebody has it.
-
-        Whoever comes later finds no room for what is larger than a segment: nothing keeps so much.
-        """
+        """Move messages that waited for disk space: the space is kept only as long as this call lasts."""
         with contextlib.suppress(AddressFullError):
             self._release_queue.check_space(need)
             self._move_late(queue, span, target, reason, still, known)
@@ -185,7 +182,7 @@ class MessageMover:
     def _move_late(
         self, queue: Queue, span: RowSpan, target: Target, reason: str, still: Still | None, known: StoredRun | None
     ) -> None:
-        """Move what had to wait, unless somebody has it."""
+        """Move messages that had to wait, unless they are unacked by now."""
         view = span.view
         if not view.live or view.run.paged:
             return
@@ -212,10 +209,10 @@ class MessageMover:
     def _ask(
         self, queue: Queue, span: RowSpan, target: Target, reason: str, still: Still | None, known: StoredRun | None
     ) -> StoredRun | None:
-        """What filters have said of a run, or may say now; None: nobody has any.
+        """Return the verdicts of the target's filters about a run; None: there are no filters.
 
         Raises:
-            AddressFullError: they are asked in steps, and after that the messages are moved.
+            AddressFullError: the filters are asked in steps, and the messages are moved after that.
         """
         if reason not in OWN:
             # Whoever asks for the move has seen to it.
@@ -272,7 +269,7 @@ class MessageMover:
         told: list[StoredRun],
         number: int,
     ) -> None:
-        """Filters have said what they say, or were not asked: the content is not here, or nobody wants it any more."""
+        """Move messages after their filters were asked; or load the content first if it was paged meanwhile."""
         view, then = span.view, partial(self._go, queue, span, target, reason, still, number)
         if view.live and view.run.paged:
             # They go as soon as it is here.
@@ -292,7 +289,7 @@ class MessageMover:
         *,
         asked: bool,
     ) -> None:
-        """The messages go now, unless somebody has them; ``asked``: whether filters were asked, or can be now."""
+        """Move the messages now, unless they are unacked; ``asked``: whether filters were asked, or can be now."""
         since = self.pending_moves.last
         others = self._asking.pop((span.view, target.address))
         if asked:
@@ -359,15 +356,15 @@ class MessageMover:
 
 
 def _origin(queue: Queue, run: StoredRun, reason: str) -> MessageOrigin:
-    """Where messages were; what waited for another node was on its way to its address."""
+    """The origin of moved messages; of a store-and-forward queue the address that the messages were sent to."""
     if queue.forwards:
         return MessageOrigin(run.address, run.address, reason)
     return MessageOrigin(queue.address, queue.name, reason)
 
 
 def _still_there(queue: Queue, span: RowSpan) -> list[RowSpan]:
-    """What a queue has of messages that were moved: in a queue of last values they may have come back by then, newer,
-    and have replaced themselves."""
+    """The moved rows that are still in the queue: in a last-value queue a message that was moved back to the same queue
+    has replaced its original."""
     if queue.last_values is None:
         return [span]
     view = span.view
@@ -380,7 +377,7 @@ def _nobody(*_: object) -> None:
 
 
 def settled_row(queue: Queue, span: RowSpan) -> SettledRow:
-    """What the journal is told of rows that a queue has no more use for."""
+    """Make the part of a record that removes rows from a queue."""
     run = span.view.run
     taken = range(span.start, span.stop, span.step)
     if run.rows is not None:

@@ -1,4 +1,4 @@
-"""Moves that have begun and wait for filters, or for room on the disk: whoever deletes a queue lets these end first."""
+"""Moves that wait for filters, or for disk space: a queue is deleted only after its pending moves are done."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class PendingMoves:
         return False
 
     def suspend_dispatch(self, queue: Queue) -> None:
-        """Somebody is deleting a queue: consumers get nothing of it meanwhile."""
+        """Suspend the deliveries of a queue while it is being deleted."""
         self.suspended[queue] = self.suspended.get(queue, 0) + 1
 
     def resume_dispatch(self, queue: Queue) -> None:
-        """Somebody has deleted a queue, or has given up."""
+        """Resume the deliveries of a queue, which was not deleted after all, or is gone."""
         self.suspended[queue] -= 1
         if not self.suspended[queue]:
             del self.suspended[queue]

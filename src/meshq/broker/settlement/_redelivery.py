@@ -1,4 +1,4 @@
-"""What comes back: at once, later, or never again because it came too often or too late."""
+"""Redelivery: returned messages are ready at once, or after a delay, or are moved after too many attempts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Redelivery:
             self.on_back()
 
     def return_spans(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
-        """Return what is held and belongs to no consumer any more; it counts as delivered."""
+        """Return unacked rows that belong to no consumer any more; these count as delivered."""
         self._return(queue, spans, None)
 
     def reject(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
@@ -88,8 +88,10 @@ class Redelivery:
                 self._put_off(queue, span, self._retry_ms(span))
 
     def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
-        """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
-        None: nobody knows."""
+        """Return the unacked messages of a consumer that is gone.
+
+        ``handed``: messages from this tag on never reached the application; None: not known.
+        """
         queue = consumer.queue
         counted: list[RowSpan] = []
         for tag, span in consumer.unsettled():
@@ -153,7 +155,7 @@ class Redelivery:
                 self._put_off(queue, part, self._retry_ms(part))
 
     def _retry_ms(self, span: RowSpan) -> int:
-        """When what could not be moved just now may be had again."""
+        """The delay before a message that could not be moved is tried again."""
         return ASKED_MS if span in self._mover.asked else RETRY_MS
 
     def _put_off(self, queue: Queue, span: RowSpan, wait_ms: float, *, counted: bool = True) -> None:
@@ -208,7 +210,7 @@ class Redelivery:
             return
 
     def restore(self, queue: Queue, view: QueueRun, rows: Sequence[CountedRow]) -> None:
-        """What an earlier life has written; the run is visible."""
+        """Restore delivery counts and delays that an earlier life has written; the run is visible."""
         view.counts = {row: count for row, count, _, _ in rows}
         view.sure = {row: sure for row, _, sure, _ in rows}
         for row, _, _, due_ms in rows:

@@ -23,7 +23,7 @@ _STEP_RUNS: Final = limits.STEP_MESSAGES_MAX
 
 
 def trace(core: Core, message_id: MessageId) -> Iterator[list[Row] | None]:
-    """None after each step, and at the end a row for each queue that has the message."""
+    """Look for a message in steps: yield None after each step, and at the end a row for each queue that has it."""
     rows: list[Row] = []
     asked = 0
     for queue, view in core.release_queue.pending():
