@@ -15,22 +15,27 @@ from typing import Any, Final
 import attrs
 
 import meshq
+from meshq.abc import Service
 from meshq.client import EventStream
 
 TABLE: Final = Path(__file__).with_name("documented_errors.toml")
+#: What a broker asks of its services.
+SERVICE_MEMBERS: Final = frozenset(name for name in vars(Service) if not name.startswith("_"))
+#: Objects of the broker's own loop, which other threads can't use.
+TRIO_ONLY: Final = {"Broker": {"service"}}
 #: What the parts of the trio client and broker say to each other.
 INNER: Final = {
     # For trio programs: the other faces run their brokers in threads anyway.
     "Broker": {"run_in_thread"},
     "Client": {"over"},
     "ClientFactory": {"link"},
-    "ClusterConnection": {"announce", "check_exposure", "credentials", "serve", "take_up", "wrong_connectors"},
+    "ClusterConnection": SERVICE_MEMBERS,
     "Consumer": {"opened", "failed"},
     "Transaction": {"flush_now", "flush_idle", "ready", "renewed", "settle"},
     "Producer": {"flush_now", "flush_idle", "run_settled", "run_sent"},
 }
 #: Inner for programs of every face.
-SERVICE: Final = {"Bridge": {"announce", "check_exposure", "credentials", "serve", "take_up", "wrong_connectors"}}
+SERVICE: Final = {"Bridge": SERVICE_MEMBERS}
 DUNDERS: Final = ("__aenter__", "__aexit__", "__aiter__", "__anext__")
 _ENTRY: Final = re.compile(r"((?:\w+, )*\w+): \S")
 _ERROR: Final = re.compile(r"[A-Z]\w*(?:Error|Iteration)\b")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import attrs
 
@@ -462,7 +462,13 @@ class Controllable(ABC):
 class Service(ABC):
     """A service of a broker, in two phases: announced while the node is passive, served while the node is active."""
 
+    #: The kind of service, as a configuration file names it.  Services of one kind have different names.
+    kind: ClassVar[str] = "service"
     name: str
+
+    def conflict(self, other: Service) -> tuple[str, str] | None:
+        """Compare the service with another one of its broker; return an event and a text for the log, or None."""
+        return None
 
     @property
     def credentials(self) -> Mapping[str, Secret]:

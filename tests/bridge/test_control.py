@@ -187,5 +187,5 @@ async def test_more_bridges_than_a_frame_names_are_all_listed() -> None:
 
 
 def test_two_bridges_of_one_name_are_refused() -> None:
-    with pytest.raises(SettingsError, match="bridges of different names"):
+    with pytest.raises(SettingsError, match="different names for services of the kind 'bridge'"):
         Broker("near", data_dir=None, services=[*bridge_to("far")(), *bridge_to("near")()])

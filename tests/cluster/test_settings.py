@@ -129,5 +129,5 @@ def test_each_cluster_connection_of_a_broker_has_a_name_of_its_own() -> None:
     settings: dict[str, Any] = {"data_dir": None, "connectors": {"me": "inproc://n"}}
     Broker("n", services=[one, other], **settings)
     for twice in ([one, same], [one, one]):
-        with pytest.raises(SettingsError, match=r"services=.*cluster connections of different names"):
+        with pytest.raises(SettingsError, match=r"services=.*different names .* of the kind 'cluster_connection'"):
             Broker("n", services=twice, **settings)

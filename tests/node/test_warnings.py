@@ -13,7 +13,7 @@ import trio
 from hypothesis import given
 
 from meshq import Broker, ClusterConnection
-from meshq.cluster import overlaps
+from meshq.cluster._overlaps import overlap
 from meshq.logs import CAUSES_MAX, REPEAT_S, Warnings
 from meshq.testing import SimDisk
 from tests.node.lives import machine
@@ -97,9 +97,9 @@ def test_whatever_two_connections_both_take_is_an_overlap_and_its_beginning_is_t
     first: str, second: str, address: str
 ) -> None:
     both = [mesh("one", "me", address=first).settings, mesh("two", "me", address=second).settings]
-    shared = [beginning for _, _, beginning in overlaps(both)]
-    assert shared or not all(one.takes(address) for one in both)
-    assert all(one.takes(beginning) for one in both for beginning in shared)
+    shared = overlap(*both)
+    assert shared is not None or not all(one.takes(address) for one in both)
+    assert shared is None or all(one.takes(shared) for one in both)
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["a copied store", "an id given twice"])

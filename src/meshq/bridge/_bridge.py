@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import attrs
 import trio
@@ -37,6 +37,8 @@ class Bridge(Service, Controllable):
     Raises:
         SettingsError: a setting isn't allowed.
     """
+
+    kind: ClassVar[str] = "bridge"
 
     @takes_settings(BridgeSettings)
     def __init__(

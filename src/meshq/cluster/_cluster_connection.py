@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import attrs
 import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, PeerLink, factory_of, shown_url
+from meshq.cluster._overlaps import overlap
 from meshq.cluster._peer import Peer, RedundantLinkError
 from meshq.cluster._settings import ClusterOptions, ClusterSettings
 from meshq.cluster._wait_conditions import check_wanted
@@ -59,6 +60,8 @@ class ClusterConnection(Service):
         SettingsError: a setting isn't allowed.
     """
 
+    kind: ClassVar[str] = "cluster_connection"
+
     @takes_settings(ClusterSettings)
     def __init__(
         self,
@@ -98,6 +101,16 @@ class ClusterConnection(Service):
         return f"<ClusterConnection {self.name!r} {self.settings.load_balancing} peers={len(self._peers)}>"
 
     # -- the service
+
+    def conflict(self, other: Service) -> tuple[str, str] | None:
+        if not isinstance(other, ClusterConnection):
+            return None
+        shared = overlap(self.settings, other.settings)
+        if shared is None:
+            return None
+        every = f"addresses that begin with {shared!r}" if shared else "addresses"
+        both = f"the cluster connections {self.name} and {other.name}"
+        return "cluster_addresses_overlap", f"{both} both share {every}: what is sent there may come twice"
 
     @property
     def _default(self) -> bool:

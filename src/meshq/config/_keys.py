@@ -16,7 +16,7 @@ from meshq.node import Broker
 from meshq.settings import TLS
 
 #: The kinds of services, as a file names them.
-SERVICES: Final[dict[str, type[Any]]] = {"bridge": Bridge, "cluster_connection": ClusterConnection}
+SERVICES: Final[dict[str, type[Any]]] = {service.kind: service for service in (Bridge, ClusterConnection)}
 #: Keys whose type in a file is narrower than in a program.
 _IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None}
 #: For programs only: the outside world of tests.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, Unpack, cast
 
 import trio
 
@@ -150,12 +150,28 @@ class Broker:
         Raises:
             NotFoundError: the broker has none.
         """
-        found = [service for service in self._settings.services if isinstance(service, ClusterConnection)]
-        for service in found:
-            if service.name == name:
-                return service
-        known = ", ".join(repr(service.name) for service in found) or "none"
-        raise NotFoundError(f"the broker {self.name!r} has no cluster connection {name!r}; known: {known}")
+        return cast(ClusterConnection, self.service(name, kind=ClusterConnection.kind))
+
+    def service(self, name: str, *, kind: str | None = None) -> abc.Service:
+        """Return the service of this name: a bridge, a cluster connection, or a class of your own.
+
+        ``kind``: the service's kind, ``"bridge"`` or ``"cluster_connection"``; required if services of several kinds
+        have the name.
+
+        Raises:
+            NotFoundError: the broker has no such service.
+            UsageError: services of several kinds have this name.
+        """
+        known = [one for one in self._settings.services if kind in (None, one.kind)]
+        found = [one for one in known if one.name == name]
+        if not found:
+            what = "service" if kind is None else kind.replace("_", " ")
+            names = ", ".join(repr(one.name) for one in known) or "none"
+            raise NotFoundError(f"the broker {self.name!r} has no {what} {name!r}; known: {names}")
+        if len(found) > 1:
+            kinds = " or ".join(repr(one.kind) for one in found)
+            raise UsageError(f"the broker {self.name!r} has several services {name!r}: say kind={kinds}")
+        return found[0]
 
     def statistics(self) -> BrokerStatistics:
         """Return the contents and counters of the broker as a frozen record.

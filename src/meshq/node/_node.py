@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import trio
@@ -28,7 +29,6 @@ from meshq.broker import (
     record_prefix,
 )
 from meshq.client import MessageRoute
-from meshq.cluster import ClusterConnection, overlaps
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
@@ -220,7 +220,7 @@ class Node:
         nursery.start_soon(self._lag.watch)
         nursery.start_soon(self._age)
         control = self._control()
-        self._warn_of_overlaps()
+        self._warn_of_conflicts()
         for service in self._settings.services:
             service.announce(control)
             if isinstance(service, abc.Controllable):
@@ -239,12 +239,12 @@ class Node:
         for service in self._settings.services:
             await nursery.start(self._serve, service, broker)
 
-    def _warn_of_overlaps(self) -> None:
-        connections = [one.settings for one in self._settings.services if isinstance(one, ClusterConnection)]
-        for first, second, shared in overlaps(connections):
-            every = f"addresses that begin with {shared!r}" if shared else "addresses"
-            text = f"the cluster connections {first} and {second} both share {every}: what is sent there may come twice"
-            self._warnings.say("cluster_addresses_overlap", text, f"{first} {second}")
+    def _warn_of_conflicts(self) -> None:
+        for first, second in combinations(self._settings.services, 2):
+            conflict = first.conflict(second)
+            if conflict is not None:
+                event, text = conflict
+                self._warnings.say(event, text, f"{first.name} {second.name}")
 
     def _meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
         """A node came that has our node id; that it was ourselves is nothing to tell."""

@@ -10,9 +10,8 @@ from typing import TypeVar
 import attrs
 
 from meshq import limits
-from meshq.abc import Controllable, Service
+from meshq.abc import Service
 from meshq.address import check_name, check_place
-from meshq.cluster import ClusterConnection
 from meshq.directories import StoreDirectories
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
@@ -165,21 +164,14 @@ def _connectors(value: object) -> dict[str, str]:
 
 
 def _services(value: Sequence[Service]) -> tuple[Service, ...]:
-    meshes: dict[str, None] = {}
-    bridges: dict[str, None] = {}
+    found: dict[tuple[str, str], None] = {}
     for service in _several("services", value):
         if not isinstance(service, Service):
             raise SettingsError("services", service, "services, such as ClusterConnection(...)")
-        if isinstance(service, Controllable):
-            # By its name an operator pauses it.
-            if service.name in bridges:
-                raise SettingsError("services", service, "bridges of different names")
-            bridges[service.name] = None
-        if isinstance(service, ClusterConnection):
-            # Its name is also that of the queues in which messages wait for other nodes.
-            if service.name in meshes:
-                raise SettingsError("services", service, "cluster connections of different names")
-            meshes[service.name] = None
+        # An operator finds a service by its name, and queues of a service are named after it.
+        if (service.kind, service.name) in found:
+            raise SettingsError("services", service, f"different names for services of the kind {service.kind!r}")
+        found[service.kind, service.name] = None
     return tuple(value)
 
 

@@ -1,0 +1,71 @@
+"""The services of a broker, found by their names and kinds."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+import pytest
+import trio
+
+from meshq import Bridge, Broker, ClusterConnection, abc
+from meshq.errors import NotFoundError, SettingsError, UsageError
+
+
+class Own(abc.Service):
+    """A service of a program's own, which does nothing."""
+
+    kind: ClassVar[str] = "clock"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def announce(self, control: abc.NodeControl) -> None:
+        return
+
+    async def serve(self, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        await trio.sleep_forever()
+
+
+MESH = ClusterConnection("one", connector="me")
+BRIDGE = Bridge("one", queue="q", target="me")
+OTHER = Bridge("two", queue="q", target="me")
+CLOCK = Own("tick")
+
+
+def broker_with(*services: abc.Service) -> Broker:
+    return Broker("hq", data_dir=None, connectors={"me": "inproc://hq"}, services=services)
+
+
+def test_a_service_is_found_by_its_name_and_by_its_kind_where_several_have_the_name() -> None:
+    broker = broker_with(MESH, BRIDGE, OTHER, CLOCK)
+    assert broker.service("two") is OTHER
+    assert broker.service("tick") is CLOCK
+    assert broker.service("tick", kind="clock") is CLOCK
+    assert broker.service("one", kind="bridge") is BRIDGE
+    assert broker.service("one", kind="cluster_connection") is MESH is broker.cluster("one")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("three", None, "the broker 'hq' has no service 'three'; known: 'one', 'one', 'two', 'tick'"),
+        ("two", "cluster_connection", "the broker 'hq' has no cluster connection 'two'; known: 'one'"),
+        ("tick", "bell", "the broker 'hq' has no bell 'tick'; known: none"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(name: str, kind: str | None, text: str) -> None:
+    with pytest.raises(NotFoundError, match=f"^{re.escape(text)}$"):
+        broker_with(MESH, BRIDGE, OTHER, CLOCK).service(name, kind=kind)
+
+
+def test_a_name_of_several_kinds_needs_the_kind() -> None:
+    with pytest.raises(UsageError, match="several services 'one': say kind='cluster_connection' or 'bridge'"):
+        broker_with(MESH, BRIDGE).service("one")
+
+
+def test_services_of_one_kind_have_different_names() -> None:
+    with pytest.raises(SettingsError, match="different names for services of the kind 'clock'"):
+        broker_with(Own("tick"), Own("tick"))
+    broker_with(Own("tick"), Own("tack"))
