@@ -112,7 +112,8 @@ def classes_in(annotation: object) -> list[type]:
     """Classes of meshq that an annotation names."""
     parts = [one for part in typing.get_args(annotation) for one in classes_in(part)]
     origin = typing.get_origin(annotation) or annotation
-    if inspect.isclass(origin) and origin.__module__.startswith("meshq.") and origin.__module__ != "meshq.abc":
+    module = origin.__module__ if inspect.isclass(origin) else ""
+    if module.startswith("meshq.") and not module.startswith("meshq.abc"):
         parts.append(origin)
     return parts
 

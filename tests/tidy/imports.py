@@ -107,7 +107,7 @@ def worldly_modules(sources: Sequence[Source], modules: frozenset[str]) -> froze
     worldly, size = {""}, 0
     while size != len(worldly):
         size = len(worldly)
-        worldly |= {module for module, known in targets.items() if known & worldly and module != "meshq.abc"}
+        worldly |= {module for module, known in targets.items() if known & worldly and unit_of(module) != "abc"}
     return frozenset(worldly - {""})
 
 

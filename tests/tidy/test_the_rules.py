@@ -84,7 +84,7 @@ def test_knowing_somebody_who_knows_the_world_is_knowing_the_world() -> None:
         planted("broker/_b.py", "def f():", "    from meshq.broker._c import C"),
         planted("broker/_c.py", "import trio"),
         planted("broker/_d.py", "from meshq.abc import Disk"),
-        planted("abc.py", "import random"),
+        planted("abc/_env.py", "import random"),
     ]
     modules = frozenset(source.module for source in files)
     worldly = imports.worldly_modules(files, modules)
@@ -280,7 +280,7 @@ def test_named_parameters_are_as_many_as_one_likes(lines: list[str]) -> None:
 
 
 def test_a_missing_docstring_is_found_unless_the_contract_has_it() -> None:
-    contract = planted("abc.py", "'''Doc.'''", "class C:", "    '''Doc.'''", "    def f(self):", "        '''Doc.'''")
+    contract = planted("abc/x.py", "'''Doc.'''", "class C:", "    '''Doc.'''", "    def f(self):", "        '''Doc.'''")
     source = planted("env/_x.py", "class D(C):", "    def f(self): ...", "    def g(self): ...", "def h(): ...")
     documented = shapes.Documented([contract, source])
     assert said(shapes.docstring_problems(contract, documented)) == []

@@ -29,7 +29,7 @@ def public_face() -> frozenset[str]:
     return frozenset(meshq._HOME) | {
         node.name
         for source in PRODUCT
-        if source.module == "meshq.abc"
+        if source.unit == "abc"
         for node in source.tree.body
         if isinstance(node, ast.ClassDef)
     }

@@ -90,7 +90,7 @@ def test_users_see_public_classes_and_their_public_methods() -> None:
         "node",
     ]
     assert {"Broker", "Client"} <= {name for names in words.public_names().values() for name in names}
-    (everyones,) = words.riddles([planted("abc.py", "class File:", "    '''It is open.'''")], {})
+    (everyones,) = words.riddles([planted("abc/_x.py", "class File:", "    '''It is open.'''")], {})
     assert everyones.owner == "public"
 
 

@@ -125,7 +125,7 @@ def test_a_program_that_is_as_it_should_be_is_taken(checker: str, tmp_path: Path
         (BridgeOptions, BridgeSettings, {"name", "queue", "target"}),
         (ClusterOptions, ClusterSettings, {"name", "connector", "discovery", "static_connectors"}),
         (SendOptions, Message, {"body"}),
-        (EnvParts, Env, {"wall", "clock", "local", "chaos"}),
+        (EnvParts, Env, {"wall", "clock", "local", "failpoint"}),
     ],
 )
 def test_options_that_are_handed_on_are_the_settings(options: Any, settings: Any, named: set[str]) -> None:

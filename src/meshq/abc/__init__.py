@@ -1,0 +1,39 @@
+"""Every interface between meshq and the outside world, each a contract.
+
+Nothing in meshq opens a file or a socket, reads a wall clock, draws a random number or starts a thread but
+through these.  Monotonic time is trio's own (``trio.current_time``).  ``meshq.env`` has the real
+implementations; the testing kit has simulated ones that pass the same conformance suites.
+"""
+
+from meshq.abc._buffer import Buffer
+from meshq.abc._disk import Disk, File
+from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
+from meshq.abc._links import ForwardRun, KnownPeer, RemoteBindings, RemoteQueue, StoreAndForwardQueue
+from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
+from meshq.abc._services import Controllable, LocalBroker, NodeControl, Service
+from meshq.abc._threads import Threads
+
+__all__ = [
+    "Buffer",
+    "Controllable",
+    "Disk",
+    "Entropy",
+    "Env",
+    "File",
+    "ForwardRun",
+    "KnownPeer",
+    "Listener",
+    "LocalBroker",
+    "Network",
+    "NodeControl",
+    "RemoteBindings",
+    "RemoteQueue",
+    "Service",
+    "StoreAndForwardQueue",
+    "Stream",
+    "Threads",
+    "Tls",
+    "TlsSide",
+    "WallClock",
+    "no_failpoint",
+]

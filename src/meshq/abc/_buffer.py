@@ -1,0 +1,5 @@
+"""Bytes, wherever they lie."""
+
+from __future__ import annotations
+
+Buffer = bytes | bytearray | memoryview

@@ -1,0 +1,117 @@
+"""A broker and its services, as they see each other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from meshq.abc._env import Env
+from meshq.abc._links import RemoteBindings
+from meshq.errors import SettingsError
+from meshq.settings import Secret
+from meshq.statistics import BridgeStatistics
+
+if TYPE_CHECKING:
+    from trio import TaskStatus
+
+
+@attrs.frozen(kw_only=True)
+class NodeControl:
+    """The node that a service belongs to.
+
+    ``instance``: this life of it; ``store``: for as long as what it holds is known, so the same as ``instance`` in
+    memory only; ``connectors``: URLs by name.
+    """
+
+    name: str
+    node_id: bytes
+    instance: bytes
+    store: bytes
+    connectors: Mapping[str, str]
+    env: Env
+
+
+@attrs.frozen(kw_only=True)
+class LocalBroker:
+    """An active broker, with everything that its services may use.
+
+    ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.  ``on_peer``: the
+    same for whenever another node has linked to this one; it is told that node's id, and the URL where it says it is.
+    ``say``: tell whoever watches the broker of a notification.  ``open_link``: a client's end of a new link to the
+    broker.
+    """
+
+    control: NodeControl
+    routes: RemoteBindings
+    on_demand_changed: Callable[[Callable[[], None]], None]
+    on_peer: Callable[[Callable[[bytes, str], None]], None]
+    say: Callable[..., None]
+    open_link: Callable[[], Any]
+
+
+class Controllable(ABC):
+    """A service that operators can inspect, pause and resume, in process and over a connection."""
+
+    name: str
+
+    @abstractmethod
+    def statistics(self) -> BridgeStatistics:
+        """Return the state and counters of the service."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Pause the service until ``resume``; twice is silent."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Resume the service; twice is silent."""
+
+
+class Service(ABC):
+    """A service of a broker, in two phases: announced while the node is passive, served while the node is active."""
+
+    #: The kind of service, as a configuration file names it.  Services of one kind have different names.
+    kind: ClassVar[str] = "service"
+    name: str
+
+    def conflict(self, other: Service) -> tuple[str, str] | None:
+        """Compare the service with another one of its broker; return an event and a text for the log, or None."""
+        return None
+
+    @property
+    def credentials(self) -> Mapping[str, Secret]:
+        """The names and passwords with which nodes may connect to the broker as peers of this service."""
+        return {}
+
+    def check_exposure(self, *, loopback: bool) -> None:
+        """Check where the broker listens: on loopback or not.  Raises: SettingsError: the service forbids it."""
+        return
+
+    def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
+        """Return the errors of the connectors and URLs that the service uses; a node with errors does not start."""
+        return []
+
+    def take_up(self, broker: LocalBroker) -> None:
+        """Restore the state of the service from before the restart; called before the node listens."""
+        return
+
+    @abstractmethod
+    def announce(self, control: NodeControl) -> None:
+        """Learn the identity of the node.  Raises: SettingsError: the service does not fit the node."""
+
+    @abstractmethod
+    async def serve(self, broker: LocalBroker, *, task_status: TaskStatus[None]) -> None:
+        """Serve until cancelled; report started once the service runs.
+
+        Whatever it raises ends the node, and leaves the broker's block as it was raised: the body is cancelled, the
+        block raises that one error, in no group.  What must not end the node the service handles itself.
+
+        It is cancelled first when the node stops.  What it shields from that is waited for, however long it takes:
+        ``stop_timeout`` does not bound it.  So a shielded part has a bound of its own.
+
+        Checkpoint: always.
+        Cancellation: what the service holds for others stays where it is.
+        """
