@@ -87,7 +87,7 @@ def check_literal(what: str, name: str) -> str:
 
 
 def check_place(what: str, name: object) -> str:
-    """The name of an address or queue that is to be used or made, checked.
+    """Check the name of an address or queue that is to be used or created; return it.
 
     Raises:
         SettingsError: it isn't a valid name, or is a pattern.

@@ -1,4 +1,4 @@
-"""Where the parts of a store lie, if not all of them beside each other."""
+"""Directories of the parts of a store, where these lie apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITABLE_BY_ALL: Final = 0o002
 
 
 def why_exposed(directory: str, mode: int) -> str:
-    """Why a directory of this mode is not one for a store; empty: it is one.
+    """Return why the mode of a directory is unsafe for a store; empty: it is safe.
 
     Whoever may write to it can put files of their own in the place of the store's.
     """

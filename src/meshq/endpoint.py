@@ -1,4 +1,4 @@
-"""Where something listens: ``tcp://host:port?key=value`` as an object, and back."""
+"""Endpoints: ``tcp://host:port?key=value`` as an object, and back."""
 
 from __future__ import annotations
 

@@ -96,7 +96,8 @@ class ConfigError(UsageError):
 
 
 class FilterError(SettingsError):
-    """A filter is no condition: ``column`` is where, counted in characters from 1, ``allowed`` what could stand there.
+    """A filter has a syntax error: ``column`` is its place, counted in characters from 1, ``allowed`` the text that
+    could stand there.
 
     ``column`` is 0 if only the message says where, as when a broker refuses what this side has accepted.
     """
@@ -191,7 +192,7 @@ class RefusedError(MeshqError):
 
 
 class AddressFullError(RefusedError):
-    """There is no room for the message, in memory or on disk."""
+    """The address, the memory or the disk has no room for the message."""
 
     code = "address_full"
 
@@ -203,13 +204,13 @@ class DuplicateError(RefusedError):
 
 
 class NotFoundError(RefusedError):
-    """No such address, queue, session or subscription."""
+    """The address, queue, session or subscription does not exist."""
 
     code = "not_found"
 
 
 class SecurityError(RefusedError):
-    """The peer may not do this, or could not show who it is."""
+    """Authentication has failed, or a permission is missing."""
 
     code = "security"
 

@@ -63,7 +63,7 @@ class MessageId(NamedTuple):
 
 
 def check_xid(value: object) -> bytes:
-    """The id of a transaction that is to be prepared.
+    """Check the id of a transaction that is to be prepared; return it.
 
     Raises:
         SettingsError: it is none.

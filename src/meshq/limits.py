@@ -1,4 +1,4 @@
-"""Every bound in meshq: the unit in its name, its reason beside it, related ones tied at import."""
+"""All limits of meshq, each with its unit in the name and its reason beside it; related limits are checked here."""
 
 from __future__ import annotations
 

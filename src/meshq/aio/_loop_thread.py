@@ -75,11 +75,11 @@ class TaskLoop(portal.LoopThread):
         self._leaving: dict[asyncio.Task[Any], list[Callable[[], None]]] = {}
 
     def leaving(self, task: asyncio.Task[Any]) -> None:
-        """The task begins to leave a block: blocks around it that fail meanwhile wait for that."""
+        """Note that a task begins to leave a block; outer blocks that fail meanwhile wait for the end of that."""
         self._leaving[task] = []
 
     def left(self, task: asyncio.Task[Any]) -> None:
-        """The task has left that block."""
+        """Note that the task has left the block."""
         for function in self._leaving.pop(task, ()):
             asyncio.get_running_loop().call_soon(function)
 
@@ -96,7 +96,7 @@ class TaskLoop(portal.LoopThread):
         task.cancel()
 
     def uncut(self, task: asyncio.Task[Any]) -> None:
-        """A block that has cancelled its body is left."""
+        """Take back the cancellation of a body whose block is left."""
         task.uncancel()
         self._cuts[task] -= 1
         if not self._cuts[task]:

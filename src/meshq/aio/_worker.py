@@ -86,7 +86,8 @@ class Worker:
 
 
 class Handling:
-    """The time for which a handler has a message: settled at its end, and an exception is told, not raised."""
+    """The block around a handler's message: settles the message at its end, and reports an exception instead of raising
+    it."""
 
     def __init__(self, delivery: Delivery, errors: HandlerErrors, loop: TaskLoop) -> None:
         self._delivery = delivery
@@ -94,12 +95,12 @@ class Handling:
         self._loop = loop
 
     async def __aenter__(self) -> None:
-        """The handler begins."""
+        """Begin the handling of the message."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """The handler has ended.
+        """Settle the message, and report the exception of the handler, if any.
 
         Checkpoint: as ``Delivery.ack``.  Cancellation: the message is settled.
         Raises: what ``on_error`` raises.

@@ -1,4 +1,4 @@
-"""How a client for threads is made: as any other, checked before anything happens."""
+"""The factory of clients for threads, which checks all settings first."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Bridge(Service, Controllable):
         )
 
     def _shown_state(self) -> str:
-        """The state that an operator is told."""
+        """The state that statistics show."""
         if self._state in ("new", "stopped"):
             return self._state
         # A batch that the target blocks may take long: the order to pause holds already.

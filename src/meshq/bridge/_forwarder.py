@@ -44,7 +44,7 @@ class BridgeCounts:
 
 
 class _UnreadableError(Exception):
-    """The broker here can't read a body from its disk."""
+    """The local broker can't read a body from its disk."""
 
 
 class _Chunks:

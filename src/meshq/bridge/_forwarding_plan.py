@@ -59,7 +59,7 @@ class ForwardedDelivery(Protocol):
 
     @property
     def priority(self) -> int:
-        """How urgent it is."""
+        """The priority, 0 to 9."""
 
     @property
     def group(self) -> str | None:

@@ -47,7 +47,7 @@ class BridgeOptions(LinkOptions, total=False):
 
 @attrs.frozen(kw_only=True)
 class BridgeSettings(LinkSettings):
-    """Everything that ``Bridge(...)`` was given.  Times are seconds, sizes bytes."""
+    """The settings of a ``Bridge``.  Times are seconds, sizes bytes."""
 
     name: str = attrs.field(validator=_name)
     queue: str = attrs.field(validator=_address)

@@ -1,4 +1,4 @@
-"""A broker that is a process of its own: from its start to the signal that ends it."""
+"""Serving: a broker as a process of its own, from its start to the signal that ends it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Block:
         self.entered = True
 
     def enter(self) -> None:
-        """The body begins, in this task."""
+        """Begin the body, in this task."""
         self._scope.__enter__()
 
     def abandon(self) -> None:

@@ -60,7 +60,7 @@ class BodyPrefetch:
         self._pump()
 
     def forget(self) -> None:
-        """Nothing of it is wanted any more."""
+        """Drop all waiting runs."""
         self._line.clear()
         self._out = 0
 

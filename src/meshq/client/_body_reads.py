@@ -50,17 +50,17 @@ class BodyReads:
             self._session.pending_calls.add(InnerCall(read.frame, read.answered(self)))
 
     def answered(self, read: _BlockRead, found: bytes | MeshqError) -> None:
-        """The answer to one of them has come."""
+        """Take the answer to a read."""
         if self._asked.pop(read, False) is None:
             read.then(found)
             self._pump()
 
     def gathered(self, inbox: Inbox) -> None:
-        """A delivery was passed over, and is to be settled."""
+        """Have a skipped delivery settled."""
         self._session.gathered(inbox)
 
     def renew(self) -> None:
-        """The session was made anew: its deliveries are stale."""
+        """Handle a new session: fail all reads, because their deliveries are stale."""
         self.fail(StaleDeliveryError("the session of the delivery is gone; the message comes again"))
 
     def fail(self, error: MeshqError) -> None:

@@ -32,7 +32,7 @@ class PieceSource(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Nothing more is wanted.  What the program has given is left as it is."""
+        """Close the source; objects of the program stay open."""
 
 
 class _Bytes(PieceSource):
@@ -134,7 +134,7 @@ class _AsyncPieces(PieceSource):
 
 
 def source_of(body: Any, threads: Threads) -> PieceSource:
-    """Where a body's bytes come from.
+    """Make the source of a body's bytes.
 
     Raises:
         SettingsError: it is nothing of which a body can be made.
@@ -159,7 +159,7 @@ class SourceBlocks:
         self._ended = False
 
     async def first(self, size: int) -> bytes | None:
-        """The whole body if it is smaller than ``size``, else None: then it comes block by block.
+        """Return the whole body if it is smaller than ``size``, else None: the body is then read in blocks.
 
         Checkpoint: always.  Cancellation: pieces may be lost: restart the source.
         Raises: SettingsError: a piece is no bytes.

@@ -30,7 +30,8 @@ def on_failed_attempts(client: Client, hear: Callable[[MeshqError], None]) -> No
 
 
 async def window_at(client: Client, address: str, window: int) -> int:
-    """How many messages a bridge may have under way to an address: ``window``, but no more than its target remembers.
+    """Return the number of messages that a bridge may have in flight to an address: at most ``window``, and at most the
+    number of duplicate ids that the target remembers.
 
     From here on the target is told of that number, and refuses settings by which it would remember fewer.  A target
     that does not say how many it remembers judges the window itself.
@@ -57,7 +58,7 @@ async def window_at(client: Client, address: str, window: int) -> int:
 
 
 def forget_window(client: Client, address: str) -> None:
-    """The target has refused something: how much it remembers is asked anew."""
+    """Forget the window of an address, because the target has refused a message; the next send asks again."""
     client._implicit.windows.pop(address, None)
 
 

@@ -81,7 +81,7 @@ class NodeCall(Call):
         self._elsewhere = elsewhere
 
     def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
-        """The session was made anew, perhaps at another node."""
+        """Handle a new session, perhaps at another node."""
         if not self.sent and (error := self._elsewhere()) is not None:
             self.fail(error)
         return super().renewed(epoch, link_failures) and not self.done
@@ -116,7 +116,7 @@ class LeaveCall(Call):
         self._left = left
 
     def answered(self, values: Values, error: MeshqError | None) -> None:
-        """The broker has closed the channel."""
+        """Take the answer: the broker has closed the channel."""
         self._left()
         super().answered(values, error)
 

@@ -43,7 +43,7 @@ _LOST: Final = frozenset({"session_taken", "silent"})
 
 
 class _LinkEnd:
-    """Why a link has ended."""
+    """The reason for the end of a link."""
 
     __slots__ = ("error", "fatal", "leave", "parted")
 
@@ -152,7 +152,7 @@ class Connection:
         return None
 
     def hurry(self) -> None:
-        """The node is known to be there: try again now instead of later."""
+        """Connect now instead of later, because the node is known to be alive."""
         if self._pausing is not None:
             self._pausing.cancel()
 

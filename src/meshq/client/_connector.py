@@ -1,4 +1,4 @@
-"""How a client gets a link: to a broker in this process by its name, or over TCP."""
+"""Targets of a client's connections: brokers in this process, and brokers over TCP or TLS."""
 
 from __future__ import annotations
 

@@ -213,11 +213,11 @@ class Consumer:
             await self.client._wait_call(call)
 
     def opened(self) -> None:
-        """The broker has made the consumer."""
+        """Note that the broker has opened the consumer."""
         self._opened.succeed()
 
     def failed(self, error: MeshqError) -> None:
-        """The consumer is gone for good."""
+        """Fail the consumer for good."""
         self._opened.fail(copied_error(error))
         if not isinstance(error, ClosedError):
             self._block.fail(error)

@@ -37,7 +37,7 @@ class ConsumerTap:
 
     @property
     def failure(self) -> MeshqError | None:
-        """Why nothing comes any more, to be raised; None while something may."""
+        """The error of the failed consumer; None while messages may come."""
         failed = self._inbox.failed
         return copied_error(failed) if failed is not None else None
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class LargeBody:
-    """A body that does not come with its message."""
+    """A large body, which does not come with its message."""
 
     __slots__ = ("fetched", "size", "trouble")
 

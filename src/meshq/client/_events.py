@@ -83,7 +83,7 @@ class EventSink(Protocol[E_in]):
         """Add an event to the stream."""
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """End the stream."""
 
 
 class EventSinks(Generic[E]):
@@ -108,7 +108,7 @@ class EventSinks(Generic[E]):
                 self._sinks.remove(one)
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """End the stream."""
         sinks, self._sinks = self._sinks, []
         for one in sinks:
             if (sink := one()) is not None:

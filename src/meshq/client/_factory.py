@@ -1,4 +1,4 @@
-"""How a client is made: settings and targets, checked before anything happens."""
+"""The factory of clients, which checks settings and targets first."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ClientFactory:
 
 
 def factory_of(url: str, setting: str, *, env: Env, **settings: Unpack[ClientOptions]) -> ClientFactory:
-    """A factory for a URL that is the value of another one's setting.
+    """Make a factory for a URL that is the value of another setting.
 
     Raises:
         SettingsError: the URL or one of its options is not allowed; names that setting, and not what may be a password.

@@ -1,4 +1,4 @@
-"""Where to connect next, after how long, and when to give up.  Decides; knows no clock and no network.
+"""The failover machine: which target is tried next, after which delay, and when to give up; without clock and network.
 
 An attempt is one round over all targets.  The first round begins at once; before each further one the back-off is
 waited: 100, 200, 400, ... ms with the default settings.  After a loss the target that was lost is tried first,
@@ -79,12 +79,12 @@ class FailoverMachine:
         return ConnectAttempt(delay, target)
 
     def attached(self, target: int, now: float) -> None:
-        """A connection to ``target`` is made."""
+        """Note a connection to ``target``."""
         self._first = target
         self._attached_at = now
 
     def lost(self, now: float, *, leave: bool) -> None:
-        """The connection is lost.  ``leave``: its target wants to be left."""
+        """Note the loss of the connection.  ``leave``: the target asked its clients to leave."""
         invariant(self._attached_at is not None, "only what was attached can be lost")
         assert self._attached_at is not None
         self._position = 0

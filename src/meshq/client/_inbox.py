@@ -114,10 +114,10 @@ class InboxOwner(Protocol):
         """The queue, as it was asked for."""
 
     def opened(self) -> None:
-        """The broker has made the consumer."""
+        """Note that the broker has opened the consumer."""
 
     def failed(self, error: MeshqError) -> None:
-        """The consumer is gone for good."""
+        """Fail the consumer for good."""
 
 
 class Inbox:
@@ -208,7 +208,7 @@ class Inbox:
             self.arriving.forget()
 
     def opened(self) -> None:
-        """The broker has opened the channel."""
+        """Note that the broker has opened the channel."""
         self.ready = True
         self.consumer.opened()
 
@@ -474,7 +474,7 @@ class Inbox:
         self.on_change()
 
     def fail(self, error: MeshqError) -> None:
-        """The consumer is gone for good."""
+        """Fail the consumer for good."""
         if self.failed is None:
             self.failed = error
             self.end()

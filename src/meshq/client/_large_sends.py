@@ -85,7 +85,7 @@ class _UploadAttempt:
         self._calls.popleft()
 
     def named(self, run: OutgoingRun) -> None:
-        """The message that names the body is given to the session."""
+        """Note that the message that names the body was queued."""
         self._run = run
 
     def leave(self) -> None:

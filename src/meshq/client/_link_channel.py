@@ -39,7 +39,7 @@ QUEUES_MAX: Final = 512
 
 
 def _no_time() -> int:
-    """For a run where it doesn't matter."""
+    """The default of ``waited``: 0."""
     return 0
 
 
@@ -105,7 +105,7 @@ class PeerEvents(Protocol):
     """The owner of a link, which receives the frames of the other node."""
 
     def opening(self, node_id: bytes) -> LinkOpening:
-        """There is a session with this node: how the link is opened in it.  A snapshot follows."""
+        """Open the link in a session with this node; a snapshot follows."""
 
     def described(self, binding: Binding) -> None:
         """A queue of the other node, as it is now."""
@@ -115,16 +115,16 @@ class PeerEvents(Protocol):
         earlier session.  ``store``: what it calls its store; empty: it is older, and doesn't say."""
 
     def snapshot(self) -> None:
-        """All its queues have been described."""
+        """Note the end of the snapshot: all queues of the other node are described."""
 
     def stored(self, number: int) -> None:
-        """The other node has stored everything up to this number."""
+        """Note that the other node has stored everything up to ``number``."""
 
     def refused(self, error: MeshqError) -> None:
-        """The other node doesn't take this link."""
+        """Note that the other node refuses the link."""
 
     def parted(self, how: str, error: MeshqError) -> None:
-        """The other node has "left", or is "away"; said again after each attempt to reach it."""
+        """Note that the other node has "left" or is "away"; called again after each failed attempt to connect."""
 
 
 class LinkChannel:
@@ -194,19 +194,19 @@ class LinkChannel:
         self._events.described(binding)
 
     def snapshot(self, frame: Frame) -> None:
-        """All of them."""
+        """Take the end of the snapshot."""
         self._events.snapshot()
 
     # -- life
 
     def forget(self) -> None:
-        """Nothing of this session is of use any more."""
+        """Drop the state of the session."""
         self.ready = False
         self.sent.clear()
         self.unsent.clear()
 
     def renew(self) -> None:
-        """There is another session: ask for the link again."""
+        """Handle a new session: open the link again."""
         self.forget()
         self.channel = self._session.new_channel(self)
         header = self._events.opening(self._session.node_id).encode()

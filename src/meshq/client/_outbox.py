@@ -301,7 +301,7 @@ class Outbox:
 
 
 def body_lost(link_failures: LinkFailures) -> MeshqError:
-    """The error of a message whose body was sent in a session that is gone: the message itself was not sent."""
+    """Make the error of a message whose body was lost with its session before the message was sent."""
     error = decline("body_missing", "it was sent in a session that is gone")
     error.outcome = "not_done"
     return caused(error, link_failures.lost)

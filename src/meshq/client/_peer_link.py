@@ -52,7 +52,7 @@ class PeerLink:
 
     @property
     def peer(self) -> str:
-        """Where the other node is, or was."""
+        """The address of the other node, now or last."""
         return self._connection.peer
 
     @property
@@ -77,7 +77,7 @@ class PeerLink:
         self._events.parted(how, error)
 
     def hurry(self) -> None:
-        """The other node is known to be there: try again now."""
+        """Connect now, because the other node is known to be alive."""
         self._connection.hurry()
 
     async def run(self) -> MeshqError | None:

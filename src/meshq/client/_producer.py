@@ -291,7 +291,7 @@ class Producer:
         bodies.append(body)
 
     async def _append_slowly(self, body: bytes, row: Row | None, durable: bool, *, report: bool = True) -> None:
-        """The message does not fit the run that gathers: it begins the next one."""
+        """Append a message that does not fit the gathered run, by cutting that run first."""
         check_body(body)
         check_durable(durable)
         if self._bodies:

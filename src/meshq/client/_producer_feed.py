@@ -84,7 +84,7 @@ class ProducerFeed:
             await producer._report()
 
     async def flush(self) -> None:
-        """As ``Producer.flush``, of all that was taken.
+        """Send all gathered messages, and wait as ``Producer.flush`` does.
 
         Checkpoint: always.  Cancellation: what was taken goes on its way.
         Raises:

@@ -159,11 +159,11 @@ class ReplyQueue:
         self._session.wake()
 
     def opened(self) -> None:
-        """The broker has made the consumer."""
+        """Note that the broker has opened the consumer."""
         self._opened.succeed()
 
     def failed(self, error: MeshqError) -> None:
-        """The queue is gone, and with it the answers that were on their way."""
+        """Fail all waiting requests, because the reply queue is gone."""
         self._opened.fail(copied_error(error))
         self._ready = False
         self._inbox = None

@@ -160,7 +160,7 @@ class ClientSettings:
 
 
 def unknown_key(name: str, known: list[str]) -> SettingsError:
-    """The error for a setting that doesn't exist.  Its value is not shown: it may be a mistyped password."""
+    """Make the error for an unknown setting, without its value, which may be a mistyped password."""
     # Imported after a typing error only.
     from difflib import get_close_matches
 

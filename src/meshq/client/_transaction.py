@@ -431,7 +431,7 @@ class Transaction:
         self._state = "committed"
 
     async def _check_node(self) -> None:
-        """Another node knows nothing of it, and would take that for decided."""
+        """Raise if the session is at another node, which would take the unknown transaction for decided."""
         session = self._session
         if session.node_id != self._node_id and session.failure is None:
             await trio.lowlevel.checkpoint()
@@ -493,7 +493,7 @@ class Transaction:
         self._session.transactions.prepares(self._xid, self._node_id)
 
     def renewed(self) -> None:
-        """The session was made anew, and the broker has dropped the work of the transaction."""
+        """Handle a new session: the broker has dropped the work of the transaction."""
         if (self._sent or self._acked) and not self._busy:
             # Waiting calls are told by their own completions.
             self._fail(lost())

@@ -87,7 +87,7 @@ class TwoPhaseCalls(Administration):
         await self._wait_call(call)
 
     def _elsewhere(self, xid: bytes, node_id: bytes) -> RetryTransactionError | None:
-        """Why the node of the session can't decide; None: it can."""
+        """Return why the node of the session can't decide; None: it can."""
         session = self._session
         if session.node_id == node_id or session.failure is not None:
             return None

@@ -122,7 +122,7 @@ class ClusterConnection(Service):
         return {self._user: self._password}
 
     def check_exposure(self, *, loopback: bool) -> None:
-        """Where the broker listens is known.
+        """Check the password against the acceptors of the broker.
 
         Raises:
             SettingsError: other machines could come in with the password that everybody knows.
@@ -262,7 +262,7 @@ class ClusterConnection(Service):
                 peer.call()
 
     def _factory(self, name: str, connectors: Mapping[str, str], env: Env, **changed: Any) -> ClientFactory:
-        """For a URL, or a connector of the broker."""
+        """Make the client factory for a URL or for a connector of the broker."""
         url = _url(connectors, name)
         # What says whom to believe is for links that go over TLS.
         tls = self._tls if url.startswith("tls://") else None

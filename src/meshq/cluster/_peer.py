@@ -249,7 +249,7 @@ class Peer:
 
     @property
     def label(self) -> str:
-        """How logs name the other node: by its name once that is known, and by where it is."""
+        """The other node in logs: its name, once known, and its URL."""
         return f"node {self.name} at {self._url}" if self.name else f"the node at {self._url}"
 
     def _take(self, held: ForwardRun) -> None:

@@ -55,7 +55,7 @@ class ClusterOptions(LinkOptions, total=False):
 
 @attrs.frozen(kw_only=True)
 class ClusterSettings(LinkSettings):
-    """Everything that ``ClusterConnection(...)`` was given.  Times are seconds, sizes bytes."""
+    """The settings of a ``ClusterConnection``.  Times are seconds, sizes bytes."""
 
     name: str = attrs.field(validator=_name)
     connector: str = attrs.field(validator=_name)
@@ -83,7 +83,7 @@ class ClusterSettings(LinkSettings):
 
     @property
     def prefix(self) -> str:
-        """How the names of its store-and-forward queues begin; a node's id follows."""
+        """The prefix of the names of the store-and-forward queues, which a node's id follows."""
         return f"$meshq.cluster.{self.name}."
 
     @property
@@ -93,7 +93,7 @@ class ClusterSettings(LinkSettings):
 
     @property
     def prefixes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """How the addresses begin that are taken, and which of them are not."""
+        """The prefixes of the addresses that are shared, and the prefixes of excluded ones."""
         items = [item.strip() for item in self.address.split(",") if item.strip()]
         excluded = tuple(item[1:].strip() for item in items if item.startswith("!"))
         return tuple(item for item in items if not item.startswith("!")) or ("",), excluded

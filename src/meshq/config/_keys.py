@@ -38,7 +38,7 @@ class Key:
 
     @property
     def units(self) -> dict[str, float] | None:
-        """The units in which its number may be given."""
+        """The units in which the number may be given."""
         numbers = {int, float} & {self.type, *typing.get_args(self.type)}
         return units_of(self.name) if numbers else None
 

@@ -1,4 +1,4 @@
-"""In which line of a TOML file each key stands.
+"""The lines of the keys of a TOML file.
 
 The standard library's reader says what a file means and not where; this one says where, of a file that the other
 one has understood.
@@ -19,7 +19,7 @@ _ENDS = ",]}#\r\n"
 
 
 class KeyLines:
-    """The lines of the keys of a text that is TOML."""
+    """The lines of the keys of a TOML text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

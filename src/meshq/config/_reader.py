@@ -31,7 +31,7 @@ _SECRETS = (Secret, EncryptionKey)
 
 
 class WrongTypeError(Exception):
-    """A value that is not of the type that its key has."""
+    """A value has another type than its key."""
 
 
 class Reader:
@@ -188,7 +188,7 @@ class Reader:
                 return made if whole else MISSING
 
     def _place(self, setting: object, value: object, given: dict[str, Any], keys: dict[str, Key]) -> Path:
-        """Where the setting stands of which an error speaks, from this table on."""
+        """Return the path of the setting that an error names, from this table on."""
         # An error may name one of several: ``connectors['a']``, ``directories.journal``.
         whole, bracket, inner = str(setting).partition("[")
         name = whole.rpartition(".")[2]

@@ -18,7 +18,7 @@ _SIZES = ("bytes", "memory_limit", "window_size", "message_size")
 
 
 def units_of(name: str) -> dict[str, float] | None:
-    """The units in which a setting of this name may be given; None if it is a mere number."""
+    """Return the units of a setting by its name; None for a plain number."""
     if name.endswith(_DURATIONS):
         return dict(SECONDS)
     if name.endswith(_SIZES):

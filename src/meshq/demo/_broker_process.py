@@ -1,4 +1,4 @@
-"""The process that is killed: a node, alone or in a cluster."""
+"""The broker process of the demo, which is killed: a node, alone or in a cluster."""
 
 from __future__ import annotations
 

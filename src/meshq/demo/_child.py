@@ -1,4 +1,4 @@
-"""Where a process of the demo begins: ``python -m meshq.demo._child ROLE ARGUMENT...``.
+"""The entry of the demo's processes: ``python -m meshq.demo._child ROLE ARGUMENT...``.
 
 Standard input brings commands, standard output is kept for reports: what anybody prints goes to standard error, which
 the parent shows if something fails.

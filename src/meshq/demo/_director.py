@@ -41,7 +41,7 @@ PORT_SECONDS: Final = 0.1
 
 
 class StalledError(DemoError):
-    """Nothing gets ahead any more."""
+    """The demo makes no progress any more."""
 
     code = "demo_stalled"
 
@@ -219,7 +219,7 @@ class Director:
         return len(self.members) > 1
 
     async def _choose_ports(self) -> None:
-        """Every node has to know the ports of all before it starts."""
+        """Choose the ports of all nodes, which each node has to know before its start."""
         for member, port in zip(self.members, await free_ports(len(self.members)), strict=True):
             member.port = port
 

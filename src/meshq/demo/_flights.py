@@ -28,7 +28,7 @@ def missing_extra(package: str) -> UsageError:
 
 
 def find_file() -> Path:
-    """Where the file is.
+    """Find the file.
 
     Raises:
         UsageError: the package isn't installed; says how to install it.

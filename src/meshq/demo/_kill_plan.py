@@ -56,7 +56,7 @@ assert CLUSTER_WINDOW >= DELIVERED_MIN + 2 * BATCH, "a consumer must hold enough
 
 
 def rows_min(nodes: int) -> int:
-    """The fewest rows for which both kills can be made."""
+    """Return the smallest number of rows with which both kills are possible."""
     return max(ROWS_MIN, ROWS_PER_NODE_MIN * nodes)
 
 
@@ -95,7 +95,7 @@ class Kill:
 
 
 def plan_kills(rows: int, nodes: int = 1, first_killed: int = FIRST_KILLED) -> tuple[Kill, Kill]:
-    """Both kills for so many rows, at least ``rows_min(nodes)``; ``first_killed`` is for a cluster."""
+    """Plan both kills for a number of rows, at least ``rows_min(nodes)``; ``first_killed`` is for a cluster."""
     return _plan_one(rows) if nodes == 1 else _plan_cluster(rows, nodes, first_killed)
 
 

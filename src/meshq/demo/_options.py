@@ -47,7 +47,7 @@ class Options:
 
     @property
     def killed_first(self) -> int:
-        """The node that the first kill takes."""
+        """The node that is killed first."""
         if self.first_killed is not None:
             return self.first_killed
         return FIRST_KILLED if self.nodes > 1 else PRODUCER_NODE

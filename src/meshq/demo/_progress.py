@@ -39,11 +39,11 @@ class ProgressView(ABC):
 
     @abstractmethod
     def total(self, rows: int) -> None:
-        """So many rows there are."""
+        """Set the total number of rows."""
 
     @abstractmethod
     def show(self, confirmed: int, delivered: int) -> None:
-        """So far these are confirmed to the producer and delivered to a consumer."""
+        """Show the numbers of confirmed and of delivered rows."""
 
 
 class PlainProgress(ProgressView):

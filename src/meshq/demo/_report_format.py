@@ -22,7 +22,7 @@ class Report:
 
 @attrs.frozen
 class Ready(Report):
-    """The process is at work; a broker says where."""
+    """The process has started; a broker adds its URL."""
 
     kind = "ready"
     url: str = ""
@@ -37,7 +37,7 @@ class PortTaken(Report):
 
 @attrs.frozen
 class MeshReady(Report):
-    """The broker knows all nodes and consumers that it was to wait for."""
+    """The broker knows all nodes and consumers of an ``AwaitMesh``."""
 
     kind = "met"
 
@@ -72,7 +72,7 @@ class Progress(Report):
 
 @attrs.frozen(kw_only=True)
 class Delivered(Report):
-    """A batch that a consumer was handed, in columns."""
+    """A batch that a consumer has received, in columns."""
 
     kind = "delivered"
     #: The consumer's number for it.
@@ -96,14 +96,14 @@ class Settled(Report):
 
 @attrs.frozen
 class Holding(Report):
-    """The consumer acknowledges nothing from here on until it is told to."""
+    """The consumer stops to acknowledge until the next ``AckQuota``."""
 
     kind = "holding"
 
 
 @attrs.frozen
 class Acknowledging(Report):
-    """A consumer that holds was told to acknowledge one batch, and begins with it."""
+    """A consumer that had stopped begins to acknowledge one batch."""
 
     kind = "acknowledging"
 
@@ -119,14 +119,14 @@ class Connection(Report):
 
 @attrs.frozen
 class Idle(Report):
-    """Nothing has come to a consumer for a while."""
+    """A consumer has received nothing for a while."""
 
     kind = "idle"
 
 
 @attrs.frozen
 class Connect(Report):
-    """To a client: begin, at this broker."""
+    """To a client: connect to this broker and begin."""
 
     kind = "connect"
     url: str
@@ -142,7 +142,7 @@ class Limit(Report):
 
 @attrs.frozen
 class AckQuota(Report):
-    """To a consumer: acknowledge so many more batches (0: hold, -1: all)."""
+    """To a consumer: acknowledge a number of further batches (0: stop, -1: all)."""
 
     kind = "tickets"
     batches: int
@@ -166,7 +166,7 @@ class AskNumbers(Report):
 
 @attrs.frozen
 class Freeze(Report):
-    """To a broker: stand still, the whole process, until something else is said or nothing can be."""
+    """To a broker: block the whole process until the next message or the end of the pipe."""
 
     kind = "freeze"
 
@@ -202,7 +202,7 @@ class ReportReader:
         self._unpacker = msgpack.Unpacker()
 
     def feed(self, data: bytes | bytearray) -> Iterator[Report]:
-        """The reports that are complete with ``data``."""
+        """Add ``data``; return the reports that are complete now."""
         self._unpacker.feed(data)
         for kind, *values in self._unpacker:
             cls = _KINDS[kind]

@@ -69,7 +69,7 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long all of it took."""
+        """The duration of the run."""
         return sum(self.phases.values())
 
 

@@ -1,4 +1,4 @@
-"""How the processes of the demo come together: one queue, nodes that share it, clients that wait for a killed one."""
+"""The settings of the demo's processes: one shared queue, a cluster of nodes, clients that wait for a killed node."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Tally:
         return sum(self.unsettled.values())
 
     def take_delivered(self, consumer: str, report: Delivered) -> None:
-        """A consumer was handed a batch."""
+        """Take a batch that a consumer has received."""
         delivery = self.deliveries
         batch = _Batch(consumer, delivery, len(report.keys), report.at_ns)
         before = self.delivered

@@ -44,7 +44,7 @@ class InprocAcceptor:
 
     @property
     def connections(self) -> list[ServerConnection]:
-        """The links that are open."""
+        """The open links."""
         return list(self._open)
 
     def close(self, refusal: str, text: str, *, goodbye: bool = True) -> None:

@@ -60,7 +60,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._core.run_pending()
 
     def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
-        """The queue has granted messages.
+        """Forward messages that the queue has dispatched.
 
         A large body travels as that of an ordinary message, which it is no larger than: whatever is was refused.
         """
@@ -119,7 +119,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         return run.options.waited_ms(self._core.timers.elapsed_ms, self._core.timers.now_ms)
 
     def done(self, first_tag: int, last_tag: int) -> None:
-        """The other node has them."""
+        """Acknowledge messages that the other node has stored."""
         if self._consumer is not None:
             try:
                 self._core.acknowledger.settle(self._consumer, [(first_tag, last_tag)])
@@ -130,7 +130,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             self._core.run_pending()
 
     def detach(self) -> None:
-        """The link is gone."""
+        """Detach the lost link."""
         self._line.clear()
         self.queue.answered = None
         consumer, self._consumer = self._consumer, None
@@ -152,7 +152,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
     def replace(
         self, link: abc.StoreAndForwardQueue, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b""
     ) -> None:
-        """All queues of a peer."""
+        """Replace all bindings of a peer."""
         if store:
             self._begun(link, queues, store)
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
@@ -174,7 +174,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
             self._core.peers.put(link.number, queue.number, _kept(queue))
 
     def mark(self, link: abc.StoreAndForwardQueue, gone: str) -> None:
-        """A peer is gone, and how, or is there again."""
+        """Set the state of a peer: lost in one of the ways, or linked again."""
         self._core.router.mark_gone(_key(link), gone)
         known = self._core.peers.peers.get(link.number)
         if known is not None:
@@ -182,7 +182,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
             self._core.peers.met(link.number, known.connector, left=gone == "left")
 
     def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:
-        """A peer is at a URL."""
+        """Note the URL of a peer."""
         self._core.peers.met(link.number, connector)
 
     def former(self, prefix: str) -> list[abc.KnownPeer]:
@@ -211,14 +211,14 @@ class LocalRemoteBindings(abc.RemoteBindings):
         self._core.router.mark_gone(_key(link), "left" if known.left else "away")
 
     def withdraw(self, link: abc.StoreAndForwardQueue) -> None:
-        """Nothing more goes to a peer."""
+        """Remove the bindings of a peer."""
         self._core.router.replace(_key(link), [])
         known = self._core.peers.peers.get(link.number)
         if known is not None:
             known.gone = "down"
 
     def remove(self, link: abc.StoreAndForwardQueue, number: int) -> None:
-        """A queue of a peer is gone."""
+        """Remove one queue of a peer."""
         self._core.router.unbind(_key(link), number)
         self._core.peers.drop(link.number, number)
 

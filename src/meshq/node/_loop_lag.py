@@ -1,4 +1,4 @@
-"""How late the loop of a broker comes back."""
+"""The lag of a broker's event loop."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ class Node:
                 self._warnings.say(event, text, f"{first.name} {second.name}")
 
     def _meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
-        """A node came that has our node id; that it was ourselves is nothing to tell."""
+        """Warn of another node with the same node id, unless that node is the present one."""
         if error.refusal == "duplicate_node":
             self._warnings.say("duplicate_node", f"a node is refused: {error}", opening.node_name)
 
@@ -289,7 +289,7 @@ class Node:
         await journal.wait_durable(journal.last)
 
     def _room(self) -> None:
-        """The disk has room again, or has none: senders go on, or wait."""
+        """Handle a disk that is full, or has room again: senders wait or go on."""
         journal = self._journal
         full = journal is not None and journal.full
         self.core.memory.block(full)
@@ -438,7 +438,7 @@ class Node:
             await self._journal.aclose()
 
     def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> MessageRoute:
-        """Where a message would go."""
+        """Explain where a message would go."""
         if user is not None:
             check_user("user", user)
         steps: list[dict[str, Any]] = []

@@ -37,7 +37,7 @@ class QueueDeclarer:
         self._room = trio.Event()
 
     def room(self) -> None:
-        """The disk has room again, or has none: ask once more."""
+        """Try again to create the queues, because the room on the disk has changed."""
         self._room.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:

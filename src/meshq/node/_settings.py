@@ -33,7 +33,7 @@ MEMORY_BYTES_MIN = 1 * limits.MIB
 
 @attrs.frozen(kw_only=True)
 class BrokerSettings:
-    """Everything that ``Broker(...)`` was given."""
+    """The settings of a ``Broker``."""
 
     name: str
     data_dir: str | None
@@ -74,7 +74,7 @@ def check_settings(
     max_sessions_per_user: int | None = None,
     security: Security | None = None,
 ) -> BrokerSettings:
-    """All settings, checked.
+    """Check all settings of a broker.
 
     Raises:
         SettingsError: one of them isn't allowed.

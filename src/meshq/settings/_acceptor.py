@@ -1,4 +1,4 @@
-"""Where a broker listens."""
+"""Acceptors: the endpoints where a broker listens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _protocols(value: Any) -> tuple[str, ...]:
 
 @attrs.frozen
 class Acceptor:
-    """Where a broker listens: ``tcp://HOST:PORT``, or ``tls://HOST:PORT`` with ``tls``; port 0 for any free one.
+    """An acceptor of a broker: ``tcp://HOST:PORT``, or ``tls://HOST:PORT`` with ``tls``; port 0 for any free port.
 
     ``tls``: ``TLS(certificate=...)``, or an ``ssl.SSLContext`` for a server.
     Plaintext beyond the loopback device needs ``insecure=True``, and so does TLS there without ``security``.

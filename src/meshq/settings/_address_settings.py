@@ -1,4 +1,4 @@
-"""How addresses behave, by pattern."""
+"""Settings of addresses, by pattern."""
 
 from __future__ import annotations
 
