@@ -82,7 +82,7 @@ class Recovery:
         self.messages = 0
 
     def take(self, log: Iterable[LogRecord]) -> None:
-        """Take up all records; of the dead ones, what only they still say.
+        """Take up all records; of the deleted ones, the state that only they hold.
 
         Raises:
             DamagedError: a record can't be read.

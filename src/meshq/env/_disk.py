@@ -11,7 +11,7 @@ was forked while the file was open shares the lock and keeps it until it has clo
 
 A process, or a system, that has no descriptor left (EMFILE, ENFILE) says nothing about the disk.  Whatever opens
 something that is there waits in its worker thread until there is a descriptor; a new file is refused after a moment, as
-by a full disk, because whoever makes one can do without for a while and tell others to wait.
+by a full disk, because its writer can do without it for a while.
 """
 
 from __future__ import annotations

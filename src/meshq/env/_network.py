@@ -199,7 +199,7 @@ class TcpStream(Stream):
                 self._refuse()
             raise self._lost(error) from error
         if not data and self._send_error is not None:
-            # A reset that sending has met already looks like an orderly end to whoever reads after it.
+            # A reset that sending has already met looks like an orderly end to a later read.
             self._refuse()
         return data
 

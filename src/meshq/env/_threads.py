@@ -35,8 +35,8 @@ class WorkerThreads(Threads):
         return result
 
     def idle(self) -> bool:
-        # Tasks that were picked for the present turn of the loop and have not had it yet are not counted by
-        # trio; who wants to see them lets one turn pass before asking.
+        # trio does not count tasks that are scheduled for the current turn of the loop and have not run yet; a caller
+        # that must see them passes through a checkpoint first.
         return trio.lowlevel.current_statistics().tasks_runnable == 0
 
     def _limiter(self, pool: str) -> trio.CapacityLimiter:

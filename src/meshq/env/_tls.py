@@ -1,11 +1,11 @@
 """TLS 1.3 by OpenSSL: contexts from settings, and the handshake.
 
-Nothing older is spoken, the client believes nobody without a certificate that names the host it dialled, and both
-sides must mean this protocol (ALPN).  A context that the program brings is held to the same, and gets our protocol's
-name; whatever else it says is the program's affair.
+No older version is spoken, the client trusts no server without a certificate for the host that it dialled, and both
+sides must agree on this protocol (ALPN).  A context of the program is held to the same rules, and gets our protocol's
+name; all other settings of it are the program's affair.
 
 Session tickets are off: a server that sends them after the handshake to a client that only sends makes the system
-answer the client's orderly end with a reset, and what the client said last is lost.
+answer the client's orderly end with a reset, and the client's last bytes are lost.
 """
 
 from __future__ import annotations

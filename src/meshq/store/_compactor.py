@@ -133,9 +133,9 @@ class Compactor:
                     refs: tuple[int, ...] = ()
                     if row & TARGETS:
                         deletes, refs, _ = unpack_targets(data, start)
-                    needed, living = state.usage.must_copy(numbers, position, deletes, refs)
+                    needed, live = state.usage.must_copy(numbers, position, deletes, refs)
                     if needed:
-                        if row & DATA_RECORD and not living:
+                        if row & DATA_RECORD and not live:
                             row |= DEMOTED
                         copies.append(CopiedRecord(position, row, bytes(data[start:end])))
         copies.sort(key=lambda copy: copy.position)

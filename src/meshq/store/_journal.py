@@ -95,7 +95,7 @@ class Journal(RecordLog):
         self._runs = False
         self._running = False
         self._stopped = trio.Event()
-        self._sleeper = trio.CancelScope()
+        self._run_scope = trio.CancelScope()
         self._closing = False
         self._closed_event = trio.Event()
         self._torn_bytes = 0
@@ -148,7 +148,7 @@ class Journal(RecordLog):
         if self.state != "new":
             raise BusyError(f"a journal is opened once; this one is {self.state}")
         self.state = "opening"
-        self._layout = _fixed(self._layout)
+        self._layout = _with_absolute_paths(self._layout)
         if self._env_given is None:
             from meshq.env import real_env
 
@@ -267,13 +267,13 @@ class Journal(RecordLog):
             self._journal_state.allocator.request_spare()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._guarded, "commit")
-                nursery.start_soon(self._guarded, "allocator")
-                nursery.start_soon(self._guarded, "maintenance")
-                nursery.start_soon(self._guarded, "index")
+                nursery.start_soon(self._run_task, "commit")
+                nursery.start_soon(self._run_task, "allocator")
+                nursery.start_soon(self._run_task, "maintenance")
+                nursery.start_soon(self._run_task, "index")
                 task_status.started()
                 try:
-                    with self._sleeper:
+                    with self._run_scope:
                         await trio.sleep_forever()
                 finally:
                     self._halt()
@@ -285,7 +285,7 @@ class Journal(RecordLog):
         if self._failure is not None:
             raise self._broken()
 
-    async def _guarded(self, name: str) -> None:
+    async def _run_task(self, name: str) -> None:
         """Run one of the tasks; an error of the disk ends all of them, and leaves ``run`` as one error."""
         loops = {
             "commit": self._commit_loop,
@@ -304,7 +304,7 @@ class Journal(RecordLog):
 
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
-        self._sleeper.cancel()
+        self._run_scope.cancel()
 
     def _halt(self) -> None:
         super()._halt()
@@ -373,7 +373,7 @@ class Journal(RecordLog):
         self._refusing = ALL
         self._flushing = True
         if self._running:
-            self._sleeper.cancel()
+            self._run_scope.cancel()
             await self._stopped.wait()
         try:
             if self.state == "open":
@@ -478,12 +478,12 @@ class Journal(RecordLog):
             torn_bytes=self._torn_bytes,
             indexed=self._indexer.indexed,
             refused_indexes=self._refused_indexes,
-            unproven_segments=self._indexer.on_trust,
+            unproven_segments=self._indexer.unproven_segments,
             damaged_segments=self._indexer.damaged_segments,
         )
 
 
-def _fixed(layout: Layout) -> Layout:
+def _with_absolute_paths(layout: Layout) -> Layout:
     """Make the paths absolute: the program may change its working directory while the journal is open."""
     outside = {part: str(Path(path).absolute()) for part, path in layout.directories.outside.items()}
     return attrs.evolve(layout, root=str(Path(layout.root).absolute()), directories=StoreDirectories(**outside))

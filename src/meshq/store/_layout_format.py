@@ -2,7 +2,7 @@
 
 ::
 
-    DIR/lock                            locked while somebody has the store open
+    DIR/lock                            locked while the store is open
     DIR/bindings/identity-0, -1         who the node is; two copies, written once
     DIR/journal/manifest-0, -1          the list of segments; the higher generation wins
     DIR/journal/<16 hex digits>.seg     segments

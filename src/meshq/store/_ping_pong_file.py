@@ -20,7 +20,7 @@ class DiskFullError(OSError):
     """The disk is full and nothing has changed: the attempt was undone and may be repeated."""
 
 
-#: No room on the disk, a quota that is used up, and no descriptor for a new file.
+#: No space on the disk, a quota that is used up, and no descriptor for a new file.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 

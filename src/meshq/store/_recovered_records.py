@@ -108,12 +108,12 @@ class _RecoveredReader:
             batches.close()
 
     def _of_leaf(
-        self, indexed: IndexedBatch, living: list[bool], late: bool, whole: tuple[int | None, _SegmentBatches]
+        self, indexed: IndexedBatch, live: list[bool], late: bool, whole: tuple[int | None, _SegmentBatches]
     ) -> Iterator[JournalRecord]:
         form, batches = whole
         brief = self.form != 0 and form == self.form
         for at, (position, row, start, end, enough) in enumerate(indexed.records()):
-            alive = living[at]
+            alive = live[at]
             if not self._handed_out(indexed, (position, row, start), alive, late):
                 continue
             missing = (row & SIZE_MASK) - (end - start)
@@ -125,8 +125,8 @@ class _RecoveredReader:
 
     def _handed_out(self, indexed: IndexedBatch, record: tuple[int, int, int], alive: bool, late: bool) -> bool:
         position, row, start = record
-        note = not row & DATA_RECORD and row >> KIND_SHIFT & 0xFF != INTERNAL
-        if alive or note or (late and position > self.recovery.covered and not row & DEMOTED):
+        tombstone = not row & DATA_RECORD and row >> KIND_SHIFT & 0xFF != INTERNAL
+        if alive or tombstone or (late and position > self.recovery.covered and not row & DEMOTED):
             return True
         # A deleted record is a tombstone to the records that it refers to.
         return (

@@ -157,40 +157,40 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
     if manifest is None:
         manifest = Manifest(generation=0, node_id=identity.node_id, journal_id=identity.journal_id)
     check_owner(layout, manifest, identity)
-    findings = _ScannedStore()
-    ended: list[_UnsealedSegment] = []
+    scanned = _ScannedStore()
+    unsealed: list[_UnsealedSegment] = []
     owner = (identity.node_id, identity.journal_id)
     for entry in manifest.entries:
-        segment = findings.usage.add_segment(entry.number, entry.base, compacted=entry.compacted)
+        segment = scanned.usage.add_segment(entry.number, entry.base, compacted=entry.compacted)
         if entry.sealed:
             opened = open_segment(disk, layout, entry, owner)
-            findings.take(segment, opened.batches)
-            findings.opened(entry.number, opened)
+            scanned.take(segment, opened.batches)
+            scanned.opened(entry.number, opened)
             continue
         found = read_segment(disk, layout, entry, owner)
         proven = found.proven(entry)
-        findings.take(segment, indexed_batches(found, proven))
-        ended.append(_UnsealedSegment(entry, segment, found, proven))
-        findings.torn_bytes += len(found.data) - found.end if found.tail == "torn" else 0
+        scanned.take(segment, indexed_batches(found, proven))
+        unsealed.append(_UnsealedSegment(entry, segment, found, proven))
+        scanned.torn_bytes += len(found.data) - found.end if found.tail == "torn" else 0
     _remove_unlisted(disk, layout, manifest)
     before = manifest.generation
-    manifest = _seal(disk, layout, manifest, ended, entropy.token(SALT_BYTES), findings)
-    findings.settle()
+    manifest = _seal(disk, layout, manifest, unsealed, entropy.token(SALT_BYTES), scanned)
+    scanned.settle()
     if manifest.generation > before:
         # Otherwise the durable manifest still lists the old segments: none may be removed.
-        manifest = _without_unneeded(disk, layout, manifest, findings)
+        manifest = _without_unneeded(disk, layout, manifest, scanned)
         _remove_unlisted(disk, layout, manifest)
     with contextlib.suppress(DiskFullError):
         repair_identity(disk, layout, identity)
     return Recovery(
         identity,
         manifest,
-        findings.usage,
-        findings.checkpoint,
-        findings.covered,
-        findings.torn_bytes,
-        findings.forms,
-        findings.refused,
+        scanned.usage,
+        scanned.checkpoint,
+        scanned.covered,
+        scanned.torn_bytes,
+        scanned.forms,
+        scanned.refused,
     )
 
 
@@ -224,11 +224,16 @@ class _UnsealedSegment:
 
 
 def _seal(
-    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_UnsealedSegment], salt: bytes, findings: _ScannedStore
+    disk: Disk,
+    layout: Layout,
+    manifest: Manifest,
+    unsealed: list[_UnsealedSegment],
+    salt: bytes,
+    scanned: _ScannedStore,
 ) -> Manifest:
     """Seal every segment; return the manifest that says so, which is durable if its generation is new."""
-    tail = [batch_data for one in ended for batch_data in one.tail()]
-    sealed = [one.sealed(one.proven) for one in ended]
+    tail = [batch_data for one in unsealed for batch_data in one.tail()]
+    sealed = [one.sealed(one.proven) for one in unsealed]
     try:
         copy = [_copy_tail(disk, layout, manifest, tail, salt)] if tail else []
         try:
@@ -241,24 +246,24 @@ def _seal(
     except DiskFullError:
         if not manifest.generation:
             raise
-        return _seal_in_place(disk, layout, manifest, ended, findings)
+        return _seal_in_place(disk, layout, manifest, unsealed, scanned)
     for entry in copy:
         read = read_segment(disk, layout, entry, (manifest.node_id, manifest.journal_id))
-        findings.take(findings.usage.add_segment(entry.number, entry.base), indexed_batches(read))
+        scanned.take(scanned.usage.add_segment(entry.number, entry.base), indexed_batches(read))
     return found
 
 
 def _seal_in_place(
-    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_UnsealedSegment], findings: _ScannedStore
+    disk: Disk, layout: Layout, manifest: Manifest, unsealed: list[_UnsealedSegment], scanned: _ScannedStore
 ) -> Manifest:
     """Seal every segment without space for a copy, and perhaps without space for a manifest."""
     sealed: list[SegmentEntry] = []
-    for one in ended:
+    for one in unsealed:
         count = one.proven
         if one.tail():
             count = len(one.found.batches)
             _write_again(disk, layout.segment(one.entry.number), one.found.batches[one.proven].offset, one.found.end)
-            findings.take(one.segment, indexed_batches(one.found, start=one.proven))
+            scanned.take(one.segment, indexed_batches(one.found, start=one.proven))
         sealed.append(one.sealed(count))
         # Read again, because the records were taken from the bytes before they were written again.
         read_segment(disk, layout, sealed[-1], (manifest.node_id, manifest.journal_id))
@@ -315,18 +320,18 @@ def _copy_tail(disk: Disk, layout: Layout, manifest: Manifest, tail: list[BatchD
     return written.entry
 
 
-def _without_unneeded(disk: Disk, layout: Layout, manifest: Manifest, findings: _ScannedStore) -> Manifest:
+def _without_unneeded(disk: Disk, layout: Layout, manifest: Manifest, scanned: _ScannedStore) -> Manifest:
     """Drop the segments that are not needed from the manifest; their files are removed as unlisted ones."""
-    usage = findings.usage
-    dead = removable(usage.segments, active=0, covered=findings.covered)
-    if not dead:
+    usage = scanned.usage
+    unneeded = removable(usage.segments, active=0, covered=scanned.covered)
+    if not unneeded:
         return manifest
-    kept = manifest.changed(without=dead)
+    kept = manifest.changed(without=unneeded)
     try:
         write_manifest(disk, layout, kept)
     except DiskFullError:
         return manifest
-    usage.remove(dead)
+    usage.remove(unneeded)
     return kept
 
 

@@ -46,14 +46,14 @@ class SegmentIndexer:
     """
 
     __slots__ = (
+        "_first_seen",
         "_forms",
         "_idle_at",
         "_journal_state",
         "_last",
-        "_on_trust",
         "_record_prefix",
-        "_seen",
         "_stopping",
+        "_unproven",
         "_wakeup",
         "count",
         "damaged",
@@ -67,12 +67,12 @@ class SegmentIndexer:
         self._record_prefix = record_prefix
         self._forms = dict(forms)
         #: Segments whose bytes were not all read in this life.
-        self._on_trust = dict.fromkeys(forms)
+        self._unproven = dict.fromkeys(forms)
         self._last = last
         #: The last position when nothing was written for a while.
         self._idle_at = -1
         #: The time at which each segment was first due.
-        self._seen: dict[int, float] = {}
+        self._first_seen: dict[int, float] = {}
         self._wakeup = Wakeup()
         self._stopping = False
         #: How many indexes were written.
@@ -95,9 +95,9 @@ class SegmentIndexer:
         return sum(number in listed for number in self._forms)
 
     @property
-    def on_trust(self) -> int:
+    def unproven_segments(self) -> int:
         """The number of segments that were not read whole since the journal was opened."""
-        return len(self._trusted())
+        return len(self._unproven_entries())
 
     @property
     def damaged_segments(self) -> int:
@@ -117,12 +117,12 @@ class SegmentIndexer:
             if entry.sealed and self._forms.get(entry.number) != form and entry.number not in self.damaged
         ]
 
-    def _trusted(self) -> list[SegmentEntry]:
+    def _unproven_entries(self) -> list[SegmentEntry]:
         """Return the segments that are still to be proven, the oldest first."""
         return [
             entry
             for entry in self._journal_state.manifest.entries
-            if entry.number in self._on_trust and entry.number not in self.damaged
+            if entry.number in self._unproven and entry.number not in self.damaged
         ]
 
     async def run(self) -> None:
@@ -134,10 +134,10 @@ class SegmentIndexer:
             OSError: the disk failed.
         """
         while not self._stopping:
-            wanted = self._wanted()
-            ripe = next((job for job in wanted if self._ripe(job[0])), None)
-            if ripe is not None:
-                await self._see_to(*ripe)
+            wanted = self._pending_reads()
+            due = next((job for job in wanted if self._is_due(job[0])), None)
+            if due is not None:
+                await self._read_segment(*due)
             elif wanted:
                 before = self._last()
                 await self._wait(LOOK_S)
@@ -145,29 +145,29 @@ class SegmentIndexer:
             else:
                 await self._wakeup.wait()
 
-    def _wanted(self) -> list[tuple[SegmentEntry, bool]]:
+    def _pending_reads(self) -> list[tuple[SegmentEntry, bool]]:
         """Return the segments to read, and whether each is to be indexed or only to be proven."""
         pending = [] if self._journal_state.allocator.full else self._pending()
         wanted = [(entry, True) for entry in pending]
         known = {entry.number for entry in pending}
-        wanted += [(entry, False) for entry in self._trusted() if entry.number not in known]
+        wanted += [(entry, False) for entry in self._unproven_entries() if entry.number not in known]
         now = trio.current_time()
-        self._seen = {entry.number: self._seen.get(entry.number, now) for entry, _ in wanted}
+        self._first_seen = {entry.number: self._first_seen.get(entry.number, now) for entry, _ in wanted}
         return wanted
 
-    def _ripe(self, entry: SegmentEntry) -> bool:
+    def _is_due(self, entry: SegmentEntry) -> bool:
         """Whether a segment is to be read now."""
-        age = trio.current_time() - self._seen[entry.number]
+        age = trio.current_time() - self._first_seen[entry.number]
         if age < SETTLE_S:
             return False
         segment = self._journal_state.usage.segments.get(entry.number)
         few = segment is None or len(segment.sizes) <= MANY_RECORDS
         return few or self._last() == self._idle_at or age >= PATIENCE_S
 
-    async def _see_to(self, entry: SegmentEntry, index: bool) -> None:
+    async def _read_segment(self, entry: SegmentEntry, index: bool) -> None:
         """Read one segment, then leave the disk to other tasks for a while.  Raises: OSError."""
         if not index:
-            await self._look(entry, self._prove_one)
+            await self._read_in_thread(entry, self._prove_one)
         elif not await self._write(entry):
             # The disk has no space.
             await self._wait(PATIENCE_S)
@@ -175,9 +175,9 @@ class SegmentIndexer:
 
     async def _wait(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
-            await self._rest()
+            await self._wait_until_stopped()
 
-    async def _rest(self) -> None:
+    async def _wait_until_stopped(self) -> None:
         while not self._stopping:
             await self._wakeup.wait()
 
@@ -197,7 +197,7 @@ class SegmentIndexer:
         """Index a segment; False if the disk has no space.  Raises: OSError."""
         salt = self._journal_state.env.entropy.token(SALT_BYTES)
         try:
-            found = await self._look(entry, partial(self._write_one, salt=salt))
+            found = await self._read_in_thread(entry, partial(self._write_one, salt=salt))
         except DiskFullError:
             return False
         if found:
@@ -205,7 +205,7 @@ class SegmentIndexer:
             self.count += 1
         return True
 
-    async def _look(self, entry: SegmentEntry, read: Callable[[SegmentEntry], None]) -> bool:
+    async def _read_in_thread(self, entry: SegmentEntry, read: Callable[[SegmentEntry], None]) -> bool:
         """Read a segment in a thread; False if the segment is gone or damaged.  Raises: DiskFullError, OSError."""
         state = self._journal_state
         # The lock of the files, not of the manifest: a manifest may be written meanwhile.
@@ -221,7 +221,7 @@ class SegmentIndexer:
                 if self.on_damaged is not None:
                     self.on_damaged(error)
                 return False
-            self._on_trust.pop(entry.number, None)
+            self._unproven.pop(entry.number, None)
         return True
 
     @property

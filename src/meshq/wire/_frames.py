@@ -90,12 +90,12 @@ FLAG_RETURN: Final = 8
 FLAG_REJECT: Final = 16
 #: BLOCK: the body ends with it.
 FLAG_LAST: Final = 32
-#: SEND, DELIVER: the body of the run's one message lies elsewhere, and the header says where.
+#: SEND, DELIVER: the body of the run's one message is not in the frame; the header says where it is.
 FLAG_LARGE: Final = 64
 #: SETTLE: the deliveries are acknowledged by a transaction, whose number is the stamp.
 FLAG_TRANSACTED: Final = 128
-#: SETTLE with RETURN, on a link within a process and on no other: nobody has done anything with the deliveries, and
-#: they don't count.
+#: SETTLE with RETURN, only on a link within a process: the application has not seen the deliveries, and they are not
+#: counted.
 FLAG_UNCOUNTED: Final = 2
 #: Two at once say nothing.
 FLAGS_EXCLUSIVE: Final = FLAG_RETURN | FLAG_REJECT | FLAG_TRANSACTED

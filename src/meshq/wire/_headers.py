@@ -1,6 +1,6 @@
 """The msgpack headers of control frames, as typed classes: one schema per frame type.
 
-A key that begins with ``~`` may be ignored by whoever doesn't know it; any other unknown key refuses the frame.
+A receiver may ignore an unknown key that begins with ``~``; any other unknown key refuses the frame.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Consume(Header):
     """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts; with a
     ``subscription`` from the queue of that name on the address ``queue``, which has the filter then.
 
-    ``rank``: 128 more than the consumer's priority.  ``exclusive``: nobody else is to be served.
+    ``rank``: 128 more than the consumer's priority.  ``exclusive``: no other consumer is served.
     ``browse``: look only.
     """
 
@@ -331,7 +331,7 @@ class Deliver(Header):
         """Return ``counts`` by index, for a run of ``rows`` messages; a missing index was never delivered before.
 
         Raises:
-            RemoteProtocolError: they are not indexes of the run, and counts, in turn.
+            RemoteProtocolError: ``counts`` are not indexes of the run, each followed by a count.
         """
         if not self.counts:
             return {}
@@ -365,10 +365,10 @@ class Forward(Header):
 
     ``producer`` and ``number``: the id of the first message, kept for life.  The link's own numbers rise by ``step``
     from message to message, and ``number`` by ``step`` times ``stride``.  ``more``: the next run on the channel is the
-    same one, and names more queues; it is stored when all have been named.  ``topic``: they are of a multicast address,
-    so that nobody makes a queue of another kind for them; who doesn't say so is older, or doesn't know.  ``arrival``:
+    same one, and names more queues; it is stored when all have been named.  ``topic``: the address is multicast,
+    so that no queue of another kind is made for it; absent: the peer is older, or doesn't know.  ``arrival``:
     when the first broker took them (its clock, ms), if that matters; ``waited``: how long that was ago when the frame
-    was made, ms, whatever clocks show; who doesn't say so is older, and the delay begins anew.
+    was made, ms, independent of clocks; absent: the peer is older, and the delay begins anew.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD

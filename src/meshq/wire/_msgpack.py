@@ -57,7 +57,7 @@ def encode_map(value: dict[str, Any]) -> bytes:
     try:
         return msgpack.packb(value, use_bin_type=True, strict_types=True)  # type: ignore[no-any-return]
     except (ValueError, TypeError, OverflowError) as error:
-        # The values themselves are not repeated: they may be somebody's secrets.
+        # The values themselves are not repeated: they may be secrets.
         raise LocalProtocolError(f"a value can't be encoded ({type(error).__name__})") from None
 
 

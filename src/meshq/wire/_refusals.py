@@ -105,7 +105,7 @@ _ENTRIES: Final = (
     Refusal(78, "retry_transaction", errors.RetryTransactionError, "the transaction is prepared still", may_retry=True),
     Refusal(79, "undecided", errors.BusyError, "a prepared transaction waits for its decision"),
     Refusal(80, "not_owner", errors.RefusedError, "the queue is another session's"),
-    Refusal(81, "in_use", errors.RefusedError, "somebody else uses it"),
+    Refusal(81, "in_use", errors.RefusedError, "another consumer uses the queue"),
     Refusal(90, "forbidden", errors.SecurityError, "it is not permitted"),
 )
 

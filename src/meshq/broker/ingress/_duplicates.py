@@ -1,7 +1,7 @@
 """Duplicate ids of one address: a bounded window, oldest out first.
 
-Ids arrive in the record of their run.  When that record dies before its ids leave the window, the ids move into a
-record of their own, which dies when the last of them leaves.
+Ids arrive in the record of their run.  When that record is deleted before its ids leave the window, the ids move into a
+record of their own, which is deleted when the last of them leaves.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class Ingress:
         owner_change = UserProducersRecord(run.user, False, False, ((run.producer, 0, True),), ())
         position = self._release_queue.write(USER_PRODUCERS, [encode_user_producers(owner_change)])
         self._producers.assign_user(run.producer, run.user)
-        # Only a start from before the next checkpoint reads it, and gets what is dead from there on, too.
+        # Only a start from before the next checkpoint reads it, and gets deleted records from there on, too.
         self._release_queue.doom([position])
 
     def _admit(self, run: StoredRun, quota: AddressQuota, *, weighed: bool) -> bool:

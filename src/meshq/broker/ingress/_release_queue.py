@@ -18,7 +18,7 @@ from meshq.broker.queue._run import QueueRun
 from meshq.errors import AddressFullError
 
 Views = Sequence[tuple[Queue, QueueRun]]
-#: Records that one record kills on the side: their positions must fit beside a run of the largest size.
+#: Records that one record deletes on the side: their positions must fit beside a run of the largest size.
 _DOOMED_MAX: Final = 1_000
 
 
@@ -50,8 +50,8 @@ class Log(Protocol):
     ) -> int:
         """Put a record into the open batch; returns its position.
 
-        A root lives until a record kills it, a note (``tombstone=True``) as long as what it speaks about.  A full disk
-        refuses roots that are not ``vital``.
+        A record is live until another record deletes it; a tombstone is kept as long as its targets.  A full disk
+        refuses new records that are not ``vital``.
         """
 
     def atomic_batch(self, size_bytes: int) -> AbstractContextManager[None]:
@@ -101,7 +101,7 @@ class ReleaseQueue:
         self._entries: deque[tuple[int, Views, Callable[[], None]]] = deque()
         # What is placed together is released together: views, and what to call then.
         self._group: tuple[list[tuple[Queue, QueueRun]], list[Callable[[], None]]] | None = None
-        # Records that nobody needs any more; the next record that is placed kills them.
+        # Records that are not needed any more; the next record that is placed deletes them.
         self._doomed: list[int] = []
 
     @property

@@ -101,7 +101,7 @@ def decode_waiting(payload: bytes) -> WaitingRecord:
 
 
 class DecidedRecord(NamedTuple):
-    """What became of a transaction that was prepared; the record kills those that spoke of it."""
+    """The decision about a prepared transaction; its record deletes those of the transaction."""
 
     xid: bytes
     user: str

@@ -36,7 +36,7 @@ def record_prefix(kind: int, payload: Buffer) -> tuple[int, bool]:
             notes, settled = _PLACED_HEAD.unpack_from(payload)
             head = _routed_head(payload, _PLACED_HEAD.size + notes + settled * _SETTLED_ROW.size)
         elif kind == WAITING:
-            # Of one that is dead nothing is asked.
+            # Of a deleted record nothing is needed.
             head = 0
         else:
             return len(payload), True

@@ -187,7 +187,7 @@ class Acknowledger:
             quota.less()
 
     def _move_ids(self, run: StoredRun) -> bool:
-        """If ids of a run outlive it, write them in the one record that kills the run's own."""
+        """Write the ids that outlive their run in the one record that deletes the run's own."""
         chunk = self._surviving(run)
         if chunk is None:
             return False

@@ -19,5 +19,5 @@ class ServerPreparedTransaction:
         self.user = user
         self.prepared_ms = prepared_ms
         self.transaction = transaction
-        #: Of its own record, and of those of its runs; the decision kills them.
+        #: Positions of its own record and of those of its runs; the decision deletes these records.
         self.positions: list[int] = []
