@@ -25,6 +25,8 @@ import pytest
 import trio
 import trio.testing
 
+pytest_plugins = ["tests.tiers", "tests.left_behind"]
+
 TESTS = Path(__file__).parent
 #: Where every test runs on the real clock.
 REAL = (TESTS / "real", TESTS / "attacks")

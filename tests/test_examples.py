@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -67,6 +66,7 @@ def installed_with(extra: str) -> set[str]:
     return found
 
 
+@pytest.mark.examples
 def test_what_the_examples_import_is_installed_by_the_extra_of_that_name() -> None:
     known = {*sys.stdlib_module_names, "meshq", "trio"}
     imported = {
@@ -89,24 +89,29 @@ def test_what_the_examples_import_is_installed_by_the_extra_of_that_name() -> No
     assert {"uvicorn", "trustme"} <= installed
 
 
+@pytest.mark.examples
 def test_the_quick_start_finds_its_queue_again(tmp_path: Path) -> None:
     assert run("quick_start.py", tmp_path).split() == ["umbrella", "for", "emea"]
     assert run("quick_start.py", tmp_path).split()[0] == "raincoat"
 
 
+@pytest.mark.examples
 def test_once_and_only_once_though_the_broker_stops_in_the_middle(tmp_path: Path) -> None:
     said = run("once_and_only_once.py", tmp_path)
     assert said == "200 invoices for 200 orders, each of them once: True; begun anew: True\n"
 
 
+@pytest.mark.examples
 def test_over_the_network_every_measurement_is_taken_once(tmp_path: Path) -> None:
     assert run("over_the_network.py", tmp_path) == "2000 measurements taken, 2000 different\n"
 
 
+@pytest.mark.examples
 def test_without_async_every_measurement_is_taken_once(tmp_path: Path) -> None:
     assert run("without_async.py", tmp_path) == "2000 measurements taken, 2000 different\n"
 
 
+@pytest.mark.examples
 def test_with_asyncio_every_measurement_is_taken_once(tmp_path: Path) -> None:
     assert run("with_asyncio.py", tmp_path) == "2000 measurements taken, 2000 different\n"
 
@@ -118,6 +123,8 @@ def example(name: str) -> Any:
 
 async def orders_over_http(app: Any) -> None:
     """A day of the service, over HTTP without a network."""
+    import httpx
+
     transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
@@ -130,6 +137,7 @@ async def orders_over_http(app: Any) -> None:
             found = (await http.get("/orders")).json()
 
 
+@pytest.mark.examples
 def test_with_fastapi_what_was_accepted_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     app = example("with_fastapi")["app"]
@@ -138,7 +146,10 @@ def test_with_fastapi_what_was_accepted_is_packed(tmp_path: Path, monkeypatch: p
         assert [thread.name for thread in threading.enumerate() if thread.name.startswith("meshq")] == []
 
 
+@pytest.mark.examples
 def test_with_fastapi_runs_by_the_command_that_it_names(tmp_path: Path) -> None:
+    import httpx
+
     (command,) = re.findall(r"``(uvicorn .*)``", (EXAMPLES / "with_fastapi.py").read_text())
     program, *arguments = command.replace("--app-dir examples", f"--app-dir {EXAMPLES}").split()
     command = [sys.executable, "-m", program, *arguments, "--port", "0"]
@@ -157,6 +168,7 @@ def test_with_fastapi_runs_by_the_command_that_it_names(tmp_path: Path) -> None:
         assert service.wait(30) in (0, -15)
 
 
+@pytest.mark.examples
 def test_with_flask_what_was_accepted_is_packed(tmp_path: Path) -> None:
     packed: list[str] = []
     module = example("with_flask")
@@ -173,6 +185,7 @@ def test_with_flask_what_was_accepted_is_packed(tmp_path: Path) -> None:
     assert packed == ["umbrella", "raincoat", "boots"]
 
 
+@pytest.mark.examples
 def test_the_journal_keeps_a_list(tmp_path: Path) -> None:
     position = run("journal_alone.py", tmp_path, "add", "buy milk").split()[1]
     run("journal_alone.py", tmp_path, "add", "mend the roof")

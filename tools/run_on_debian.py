@@ -36,8 +36,8 @@ INSIDE = """
 set -eu
 cd /src
 python3 -m venv /venv
-/venv/bin/pip install -c constraints.txt -e '.[test]'
-/venv/bin/python -m pytest -q --no-header --junitxml=/tests.xml "$@"
+/venv/bin/pip install -c constraints.txt -e '.[test-all]'
+/venv/bin/python -m pytest -q --no-header --junitxml=/tests.xml tests "$@"
 """
 DESCRIBE = """
 import importlib.metadata, json, platform, sys

@@ -10,6 +10,7 @@ from meshq import connect
 from tests.attacks.kit import Report, Server, serving, usage_of
 
 
+@pytest.mark.processes
 async def test_a_server_has_its_limit_serves_and_keeps_port_and_store_over_a_kill(tmp_path: Path) -> None:
     server = Server(tmp_path, descriptors=300, users={"app": "secret"}, tls=True)
     who = {"user": "app", "password": "secret", "tls": server.client_tls}
@@ -33,6 +34,7 @@ async def test_a_server_has_its_limit_serves_and_keeps_port_and_store_over_a_kil
     assert usage_of(pid).rss_bytes == 0
 
 
+@pytest.mark.processes
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="nonsense"):
         Server(tmp_path, settings="nonsense = 5").start()

@@ -64,6 +64,7 @@ def test_every_process_of_a_run_has_the_product_of_its_workload(tmp_path: Path) 
             measure("ours", attrs.evolve(INSIDE, kind=kind, product=str(tmp_path)))
 
 
+@pytest.mark.processes
 @pytest.mark.real
 @needs_history
 def test_a_quick_comparison_runs_and_leaves_no_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from benchmarks.workload import NUMBER, Workload
 FORWARDED = Workload(kind="forward", count=2_000)
 
 
+@pytest.mark.processes
 @pytest.mark.real
 def test_every_message_crosses_the_link_once_and_both_brokers_sync() -> None:
     figures = measure("ours", FORWARDED)
@@ -27,6 +28,7 @@ def test_every_message_crosses_the_link_once_and_both_brokers_sync() -> None:
     assert figures["second_broker_cpu_us"] > 0
 
 
+@pytest.mark.processes
 @pytest.mark.real
 def test_a_system_without_a_cluster_has_one_broker_for_both_clients() -> None:
     figures = measure("floor", attrs.evolve(FORWARDED, window=200))

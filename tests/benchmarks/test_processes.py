@@ -81,6 +81,7 @@ def test_sigkill_of_the_benchmark_leaves_no_process(tmp_path: Path) -> None:
     assert gone(pid)
 
 
+@pytest.mark.processes
 def test_sigterm_of_the_benchmark_leaves_no_process_and_no_directory(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--rows", "P4", "--systems", "floor", "--seconds", "30"]
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}

@@ -19,16 +19,19 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(not HERE, reason="needs redis
 PIPELINED = Workload(count=400, frame=100)
 
 
+@pytest.mark.processes
 def test_redis_syncs_at_least_once_per_pipeline_when_it_is_durable() -> None:
     figures = measure("redis", PIPELINED)
     assert figures["messages"] == 400
     assert figures["syncs_per_s"] * figures["seconds"] >= 4
 
 
+@pytest.mark.processes
 def test_redis_in_memory_has_no_syncs_to_tell() -> None:
     assert "syncs_per_s" not in measure("redis", attrs.evolve(PIPELINED, durable=False))
 
 
+@pytest.mark.processes
 def test_redis_keeps_a_backlog_through_sigkill() -> None:
     figures = measure("redis", attrs.evolve(PIPELINED, kind="backlog"))
     assert figures["restart_s"] > 0

@@ -22,6 +22,7 @@ def test_the_floor_has_at_most_300_lines() -> None:
     assert len(Path(floor.__file__).read_text().splitlines()) <= 300
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("durable", [True, False])
 def test_the_floor_carries_every_message_and_counts_its_syncs(durable: bool) -> None:
     figures = measure("floor", attrs.evolve(SMALL, durable=durable))
@@ -31,6 +32,7 @@ def test_the_floor_carries_every_message_and_counts_its_syncs(durable: bool) -> 
     assert figures.get("syncs_per_s", 1.0) > 0
 
 
+@pytest.mark.processes
 def test_the_floor_tells_latencies_at_a_given_rate() -> None:
     figures = measure("floor", PACED)
     assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["p999_us"]

@@ -38,6 +38,7 @@ async def test_a_message_arrives_with_all_it_has(*, changed: bool) -> None:
         assert (second.durable, second.correlation_id, second.content_type) == (True, None, None)
 
 
+@pytest.mark.slow
 async def test_a_message_goes_on_with_what_is_left_of_its_time_to_live() -> None:
     async with world() as made:
         await made.start("far", address_settings={"in": AddressSettings(expiry_address="late")})
@@ -57,6 +58,7 @@ async def _stands(made: object, queue: str) -> bool:
     return await made.count("far", queue) == 1  # type: ignore[attr-defined,no-any-return]
 
 
+@pytest.mark.slow
 async def test_small_and_large_messages_arrive_in_their_order() -> None:
     large = [bytes([number]) * (limits.MESSAGE_BYTES_MAX + number) for number in range(1, 3)]
     edge = b"e" * limits.MESSAGE_BYTES_MAX

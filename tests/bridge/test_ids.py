@@ -201,6 +201,7 @@ async def _has_more(made: World, name: str, queue: str, count: int) -> bool:
     return await made.count(name, queue) > count or not await made.count("near", "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_a_queue_that_goes_with_its_life_repeats_no_ids_in_the_next_one(end: str) -> None:
     async with world() as made:

@@ -67,6 +67,7 @@ async def test_user_and_password_are_what_it_proves_itself_with(user: str, passw
         assert bool(bridge_of(made.brokers["near"]).statistics().last_error) is not welcome
 
 
+@pytest.mark.slow
 async def test_tls_says_whose_certificate_is_believed(tmp_path: Path) -> None:
     authority, stranger = Authority("ours"), Authority("theirs")
     acceptor = Acceptor(

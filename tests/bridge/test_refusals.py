@@ -90,6 +90,7 @@ async def test_what_the_target_has_confirmed_of_a_batch_is_acknowledged_before_t
         assert await made.count("near", "out") == 1_000 - taken
 
 
+@pytest.mark.slow
 async def test_a_refused_message_does_not_hold_up_those_for_another_address() -> None:
     async with world() as made:
         await made.start("far", address_settings={"one": AddressSettings(max_size_messages=1, full_policy="fail")})

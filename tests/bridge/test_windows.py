@@ -18,6 +18,7 @@ async def _count(made: World, name: str, queue: str, least: int) -> bool:
     return await made.count(name, queue) >= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remembered", [1, 7, 100])
 async def test_what_goes_again_is_stored_once_where_little_is_remembered(remembered: int) -> None:
     """The replies are lost, and the source is killed."""

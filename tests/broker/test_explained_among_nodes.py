@@ -142,6 +142,7 @@ def unique(items: list[Any]) -> list[Any]:
     return list({(one.name, getattr(one, "link", "")): one for one in items}.values())
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["anycast", "multicast"]),
     st.lists(HERE, max_size=3).map(unique),

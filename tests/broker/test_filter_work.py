@@ -48,6 +48,7 @@ def test_a_step_of_a_filter_that_costs_much_is_one_message(looks: Counter[str]) 
     assert step(queue) == WANTED and not queue.unfinished and looks["moved"] == 12
 
 
+@pytest.mark.slow
 def test_many_filters_that_cost_little_count_as_one_that_costs_much(looks: Counter[str]) -> None:
     queue = make_queue()
     terms = " OR ".join(f"k = {number} AND j > 1" for number in range(60))
@@ -58,6 +59,7 @@ def test_many_filters_that_cost_little_count_as_one_that_costs_much(looks: Count
     assert dealt(queue) == {number: [] for number in range(100)}
 
 
+@pytest.mark.slow
 def test_filters_that_are_found_by_a_value_count_by_what_else_they_ask(looks: Counter[str]) -> None:
     queue = make_queue()
     terms = " OR ".join(["k=1"] * 120)

@@ -129,6 +129,7 @@ def test_an_address_has_so_many_queues_with_filters(monkeypatch: pytest.MonkeyPa
     queue(core, "long", LONG)
 
 
+@pytest.mark.slow
 def test_the_record_of_a_run_has_room_for_every_other_message_in_every_queue_with_a_filter() -> None:
     house = make_house(FakeLog())
     queue(house.core, "all")

@@ -147,6 +147,7 @@ def test_a_consumer_counts_a_run_once_however_many_parts_of_it_it_holds() -> Non
     assert house.core.unacked_memory.used_bytes == 0
 
 
+@pytest.mark.slow
 def test_parts_of_runs_in_any_order_leave_nothing_counted() -> None:
     for seed in range(40):
         house, client = filled(100, rows=10)

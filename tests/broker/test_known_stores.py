@@ -175,6 +175,7 @@ def test_a_record_of_new_numbers_dies_once_nothing_waits_from_before() -> None:
     assert kinds().count("renumbered") == 0
 
 
+@pytest.mark.slow
 def test_more_new_numbers_than_a_record_holds_are_said_by_several() -> None:
     sender = Sender()
     names = [f"n{number}" for number in range(1_000)]

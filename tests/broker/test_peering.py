@@ -91,6 +91,7 @@ def test_a_queue_of_notifications_is_described_to_nobody() -> None:
     assert [[one.name for one in peer.bindings()] for peer in (early, late)] == [["q"], ["q"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1_000, 20])
 def test_a_queue_is_described_with_its_filters_as_long_as_a_header_holds_them(length: int) -> None:
     name, text = "q" * limits.ADDRESS_BYTES_MAX, "%s = '{:05d}'"

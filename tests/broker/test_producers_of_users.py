@@ -328,6 +328,7 @@ def test_the_examples_of_the_page_are_what_is_written_and_read() -> None:
     assert [decode_user_producers(payload) for payload in found] == [checkpoint, turn]
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         UserProducersRecord,

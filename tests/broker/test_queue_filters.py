@@ -175,6 +175,7 @@ def test_properties_are_decoded_once_however_many_filters_look_and_never_for_hea
     assert dealt(plain) == {1: [1, 2, 3]} and looks["moved"] == 23
 
 
+@pytest.mark.slow
 def test_five_thousand_filters_on_one_property_are_looked_up(looks: Counter[str]) -> None:
     queue = make_queue()
     consumers = [join(queue, number=number, filter=f"k = 'c-{number}'") for number in range(5_000)]

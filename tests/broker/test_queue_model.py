@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import attrs
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -348,6 +349,7 @@ class Walk:
         self.model.purge(self.dice.choice([1, 1_000]))  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 def test_a_queue_agrees_with_the_model_on_random_walks() -> None:
     seen: Counter[str] = Counter()
     for seed in range(300):
@@ -357,4 +359,5 @@ def test_a_queue_agrees_with_the_model_on_random_walks() -> None:
 
 
 TestQueueModel = QueueModel.TestCase
+TestQueueModel.pytestmark = [pytest.mark.slow]
 TestQueueModel.settings = settings(max_examples=300, stateful_step_count=40)

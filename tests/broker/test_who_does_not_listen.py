@@ -30,6 +30,7 @@ async def flooding(parts: Parts, calls: int, **attach: Any) -> Peer:
     return peer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [0, 1 << 20])
 async def test_of_a_client_that_does_not_read_nothing_more_is_taken_until_it_does(
     monkeypatch: pytest.MonkeyPatch, window: int

@@ -197,6 +197,7 @@ async def test_events_tell_what_happened_in_order(node: FakeNode) -> None:
     assert all(event.peer == "127.0.0.1:1" for event in seen)
 
 
+@pytest.mark.slow
 async def test_events_that_nobody_reads_are_bounded(node: FakeNode) -> None:
     env, _ = fake_env(node)
     async with connect(TCP, env=env) as client:

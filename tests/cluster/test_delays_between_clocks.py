@@ -91,6 +91,7 @@ async def test_a_clock_that_is_set_meanwhile_changes_no_delay(mode: str, name: s
     assert DELAY_S <= await waited(mode, between) < DELAY_S + NEAR_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset_s", OFFSETS)
 @pytest.mark.parametrize("name", ["a", "b"])
 async def test_time_that_a_message_waits_for_a_node_that_is_away_is_part_of_its_delay(
@@ -108,6 +109,7 @@ async def test_time_that_a_message_waits_for_a_node_that_is_away_is_part_of_its_
     assert DELAY_S <= await sent_while_away(away) < DELAY_S + NEAR_S
 
 
+@pytest.mark.slow
 async def test_what_waits_for_a_node_over_a_restart_of_the_one_that_holds_it_waits_no_longer() -> None:
     async def away(nodes: Clocked) -> None:
         await trio.sleep(DELAY_S / 4)
@@ -122,6 +124,7 @@ async def test_what_waits_for_a_node_over_a_restart_of_the_one_that_holds_it_wai
     assert DELAY_S <= await sent_while_away(away) < DELAY_S + NEAR_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset_s", [*OFFSETS, 0.0])
 async def test_over_a_restart_of_the_node_where_it_waits_its_own_clock_counts(offset_s: float) -> None:
     async def between(nodes: Clocked) -> None:

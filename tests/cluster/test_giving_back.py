@@ -161,6 +161,7 @@ async def test_a_full_address_keeps_what_is_given_back_waiting() -> None:
             assert await client.give_back(node_id(nodes, "b"), force=True) == 5
 
 
+@pytest.mark.slow
 async def test_after_a_loss_of_power_in_the_middle_each_message_is_in_one_place() -> None:
     there: set[int] = set()
     calls, died = 0, True

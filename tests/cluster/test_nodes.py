@@ -185,6 +185,7 @@ async def test_messages_wait_for_a_node_that_is_down_and_arrive_once(end: str) -
         assert await settled(nodes) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["a", "b"])
 async def test_a_node_that_is_killed_in_the_middle_of_a_stream_loses_and_doubles_nothing(victim: str) -> None:
     small = {"journal": JournalSettings(segment_bytes=64 * 1024)}

@@ -11,6 +11,7 @@ from tests.cluster.kit import bodies, mesh
 from tests.cluster.test_nodes import create, settled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strict", "on_demand"])
 @pytest.mark.parametrize("victim", ["a", "b"])
 async def test_power_that_is_lost_in_the_middle_of_a_stream_loses_and_doubles_nothing(victim: str, mode: str) -> None:

@@ -18,6 +18,7 @@ from meshq.errors import SettingsError, UsageError
 LINE = b"2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z"
 
 
+@pytest.mark.demo
 async def test_the_file_has_every_flight_once_and_8255_were_cancelled() -> None:
     lines = read_lines(find_file())
     assert len(lines) == 336_776

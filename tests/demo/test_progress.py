@@ -59,6 +59,7 @@ def test_a_jump_over_several_tenths_is_one_line() -> None:
     assert said(out.getvalue()) == [f"7 of 7 flights confirmed, {count} delivered" for count in (6, 7)]
 
 
+@pytest.mark.demo
 def test_a_terminal_gets_bars_that_are_not_drawn_for_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()

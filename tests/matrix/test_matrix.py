@@ -26,6 +26,7 @@ PARAMETERS = [
 BY_NAME = {str(cell): cell for cell in CELLS}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("cell", PARAMETERS)
 def test_a_cell_has_its_expected_outcome(cell: Cell) -> None:
     assert cell.play() is None
@@ -114,6 +115,7 @@ def ablation_of(name: str) -> Ablation:
     return found
 
 
+@pytest.mark.matrix
 def test_the_cells_of_a_feature_that_is_switched_off_fail_and_no_others() -> None:
     verdict = matrix_check.check(ablation_of("pause and resume, across a restart"))
     assert (verdict.missed, verdict.wrong) == ((), ())

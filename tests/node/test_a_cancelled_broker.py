@@ -41,6 +41,7 @@ async def states(broker: Broker, after: int | None = None) -> list[str]:
     return [event.state async for event in events if isinstance(event, BrokerStateChanged)]
 
 
+@pytest.mark.slow
 async def test_a_broker_that_is_cancelled_while_it_starts_has_stopped() -> None:
     seen = set()
     for after in range(CHECKPOINTS_MAX):

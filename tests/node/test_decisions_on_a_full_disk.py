@@ -32,6 +32,7 @@ async def decide(client: Client, name: str, first: int, count: int) -> int:
     return refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["commit", "rollback"])
 async def test_decisions_on_what_nobody_knows_leave_the_reserve_to_who_drains_a_full_disk(name: str) -> None:
     disk = SimDisk(random.Random(1))

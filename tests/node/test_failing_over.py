@@ -64,6 +64,7 @@ class Kills:
             await self._at.again(self._rng.choice(KILLS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_two_hundred_messages_come_through_any_number_of_random_kills_once_each(seed: int) -> None:
     """Sent, passed on and acknowledged in transactions; whatever is not known is repeated with its duplicate id."""

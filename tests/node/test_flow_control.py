@@ -260,6 +260,7 @@ async def test_a_broker_that_keeps_less_than_its_client_is_told_in_time(monkeypa
 # -- connections that fall silent, and those that only say nothing
 
 
+@pytest.mark.slow
 async def test_an_idle_connection_is_kept_for_hours() -> None:
     async with place() as here, here.client() as client, client.consumer("q") as consumer:
         await trio.sleep(5 * 3_600)
@@ -269,6 +270,7 @@ async def test_an_idle_connection_is_kept_for_hours() -> None:
         assert (await consumer.receive(timeout=1)).body == b"x"  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_a_link_within_the_process_is_never_too_silent() -> None:
     async with place() as here, here.broker.client() as client:
         await trio.sleep(5 * 3_600)

@@ -48,6 +48,7 @@ async def test_brokers_and_clients_of_one_process_are_connected_by_name_without_
         assert a.urls == b.urls == []
 
 
+@pytest.mark.slow
 async def test_a_client_of_the_same_process_may_be_silent_for_hours() -> None:
     async with Broker("hq", data_dir=None, env=without_network()) as broker, broker.client() as client:
         await client.send("q", b"before")

@@ -23,6 +23,7 @@ def waiting(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if getattr(one, "event", "") in ("start_waits", "queues_wait")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment_bytes", [64 * KIB, 128 * KIB])
 @pytest.mark.parametrize("names", [1_000, 6_000])
 async def test_a_start_without_room_for_its_queues_serves_and_makes_them_when_there_is_some(

@@ -73,6 +73,7 @@ async def test_without_transactions_ids_and_repeating_come_to_the_same() -> None
         assert await everything(client, "in") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resend", [True, False])
 @pytest.mark.parametrize("seed", range(2))
 async def test_two_hundred_messages_come_through_random_kills_once_each_without_transactions(

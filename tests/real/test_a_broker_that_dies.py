@@ -106,6 +106,7 @@ def calls() -> Iterator[dict[str, int]]:
         yield counted
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("call", "action"),
     [

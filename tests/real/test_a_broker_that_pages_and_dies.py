@@ -63,6 +63,7 @@ def check(directory: Path, confirmed: dict[bytes, None]) -> None:
         broker.close()
 
 
+@pytest.mark.processes
 @pytest.mark.real
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
 def test_what_was_confirmed_is_there_and_nothing_of_the_pages(tmp_path: Path, share: float) -> None:

@@ -69,6 +69,7 @@ async def drain_a_little(url: str) -> None:
         await take(client, 1)
 
 
+@pytest.mark.processes
 def test_fifty_kills_on_a_full_disk_and_all_of_it_is_drained(small_disk: Path) -> None:
     directory = str(small_disk / "store")
 

@@ -58,6 +58,7 @@ def one_life(directory: Path, at: dict[str, int], action: str) -> tuple[int, boo
         broker.close()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("call", "action"), [("write", "kill"), ("write", "tear"), ("sync", "kill"), ("name", "kill")])
 def test_after_a_kill_at_any_disk_call_there_is_the_whole_message_or_none(
     tmp_path: Path, call: str, action: str

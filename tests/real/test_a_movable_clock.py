@@ -28,6 +28,7 @@ def in_no_time() -> Iterator[None]:
     assert our_threads() == []
 
 
+@pytest.mark.processes
 def test_for_threads_a_minute_of_delay_passes_when_the_test_says_so(tmp_path: Path) -> None:
     clock = MovableClock()
     with (
@@ -62,6 +63,7 @@ def test_a_loop_that_does_not_go_by_the_clock_of_its_broker_is_told() -> None:
         trio.run(test)
 
 
+@pytest.mark.processes
 def test_what_expires_does_so_by_the_time_of_day_of_the_clock(tmp_path: Path) -> None:
     clock = MovableClock()
     with (
@@ -79,6 +81,7 @@ def test_what_expires_does_so_by_the_time_of_day_of_the_clock(tmp_path: Path) ->
         assert 600 <= clock.time_of_day() - before < 660
 
 
+@pytest.mark.processes
 @asyncio_test
 async def test_for_tasks_of_asyncio_too_and_over_a_socket(tmp_path: Path) -> None:
     clock = MovableClock()
@@ -129,6 +132,7 @@ def test_on_trio_the_test_itself_runs_on_the_clock(tmp_path: Path) -> None:
     trio.run(main, clock=clock)
 
 
+@pytest.mark.processes
 def test_a_broker_in_a_thread_of_a_trio_program_follows_its_clock(tmp_path: Path) -> None:
     clock = MovableClock()
 

@@ -116,6 +116,7 @@ def judge(run: Run, here: list[bytes], aside: list[bytes]) -> int:
     return moved
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("call", "action"), [("write", "kill"), ("write", "tear"), ("sync", "kill")])
 def test_after_a_kill_at_any_disk_call_each_message_is_in_one_of_the_two_queues(
     tmp_path: Path, call: str, action: str

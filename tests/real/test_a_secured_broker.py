@@ -100,6 +100,7 @@ async def test_who_has_the_password_works_as_ever(files: Files, secure: bool) ->
             await named.send("q", b"x")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("secure", [True, False])
 async def test_whoever_has_not_is_refused_and_told_the_same(files: Files, secure: bool) -> None:
     tls = {"tls": files.client} if secure else {}
@@ -203,6 +204,7 @@ async def test_a_relay_with_a_good_certificate_of_its_own_gets_nowhere(files: Fi
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.processes
 async def test_a_session_is_resumed_over_tls_and_nothing_is_lost(files: Files) -> None:
     async with broker(files) as node, connect(node.urls[0], **WHO, tls=files.client) as client:
         async with client.producer("q") as producer:
@@ -252,6 +254,7 @@ async def test_no_password_is_ever_seen(files: Files, caplog: pytest.LogCaptureF
     assert "canary" not in text and "***" in text
 
 
+@pytest.mark.processes
 async def test_a_node_comes_in_as_a_peer_and_no_user_does() -> None:
     def peer(user: str, password: str) -> Client:
         """A client that says it is a node."""
@@ -304,6 +307,7 @@ async def test_nodes_of_a_cluster_know_each_other_by_its_password() -> None:
         assert "canary" not in repr(cluster) + repr(vars(cluster)) + repr(first._settings)
 
 
+@pytest.mark.processes
 async def test_nodes_with_different_passwords_do_not_link(caplog: pytest.LogCaptureFixture) -> None:
     here, there = await free_ports()
     first, second = node_of("one", "canary-cluster", here, there), node_of("two", "canary-other", there, here)

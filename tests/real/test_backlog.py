@@ -18,6 +18,7 @@ MEMORY_MIB = 1
 PROCESS_MIB_MAX = 96
 
 
+@pytest.mark.processes
 @pytest.mark.real
 def test_a_backlog_beyond_memory_comes_back_whole_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "docs" / "results").mkdir(parents=True)

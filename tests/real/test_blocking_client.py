@@ -160,6 +160,7 @@ def test_an_automatic_acknowledgement_does_not_wait_for_the_next_call(tmp_path: 
             assert near.queue("q").delivering == 1
 
 
+@pytest.mark.processes
 def test_several_threads_use_one_client_at_once(tmp_path: Path) -> None:
     with clients(tmp_path) as (far, near), far.producer("q", window=50) as producer:
         seen: list[bytes] = []

@@ -73,6 +73,7 @@ def drain(client: Client, queue: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.processes
 def test_a_producer_goes_on_when_its_broker_was_killed_and_comes_back(mortal: Mortal) -> None:
     with connect(mortal.url, retry_interval=0.01, max_retry_interval=0.05) as client:
         events = client.events()
@@ -116,6 +117,7 @@ def test_a_consumer_goes_on_and_what_it_had_prefetched_comes_again(mortal: Morta
             assert consumer.receive(timeout=0.1) is None
 
 
+@pytest.mark.processes
 def test_a_producer_that_loses_its_broker_for_good_says_what_became_of_each(mortal: Mortal) -> None:
     confirmed = sent = 0
     with (

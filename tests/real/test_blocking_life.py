@@ -382,6 +382,7 @@ def test_a_broker_in_another_thread_is_not_reached_by_calls() -> None:
             trio.run(main)
 
 
+@pytest.mark.processes
 def test_a_forked_child_is_told_that_its_parent_has_the_connection() -> None:
     code = """
     import os, sys, warnings

@@ -154,6 +154,7 @@ def test_a_killed_broker(face: Face, mortal: Mortal) -> None:
     assert all(isinstance(last(error), OSError) for error in found.values())
 
 
+@pytest.mark.processes
 def test_a_broker_that_is_away_for_too_long(face: Face, mortal: Mortal) -> None:
     away = program(mortal, "call_failover_timeout=0.5&retry_interval=0.01&max_retry_interval=0.05", mortal.kill)
     found = broken(face(away))
@@ -179,6 +180,7 @@ def test_somebody_else_listens(face: Face) -> None:
     assert type(last(found[BLOCK])) is TimeoutError
 
 
+@pytest.mark.processes
 def test_a_silent_peer(face: Face, mortal: Mortal) -> None:
     query = "reconnect_attempts=1&retry_interval=0.01&connection_ttl=0.5&check_period=0.1&call_timeout=5"
     found = broken(face(program(mortal, query)))

@@ -79,6 +79,7 @@ async def test_messages_over_sockets_are_shared_exactly(tmp_path: Path, mode: st
         assert len(seen) == len(set(seen))
 
 
+@pytest.mark.processes
 async def test_large_messages_and_their_properties_cross_a_socket(tmp_path: Path) -> None:
     async with mesh("ab", root=tmp_path, over="tcp", mode="strict") as nodes:
         await create(nodes, "a", "b")
@@ -100,6 +101,7 @@ async def test_large_messages_and_their_properties_cross_a_socket(tmp_path: Path
         assert await nodes.left() == {}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 async def test_messages_wait_on_a_real_disk_for_a_node_that_is_down(tmp_path: Path, end: str) -> None:
     async with mesh(root=tmp_path, over="tcp", mode="strict") as nodes:
@@ -126,6 +128,7 @@ async def test_messages_wait_on_a_real_disk_for_a_node_that_is_down(tmp_path: Pa
         assert set(ids(got).values()) == {1}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("victim", ["a", "b", "ab"])
 async def test_nodes_that_are_killed_in_the_middle_of_a_stream_lose_and_double_nothing(
     tmp_path: Path, victim: str
@@ -160,6 +163,7 @@ async def test_nodes_that_are_killed_in_the_middle_of_a_stream_lose_and_double_n
         assert await quiet(nodes) == {}
 
 
+@pytest.mark.processes
 async def test_a_connection_that_breaks_is_made_again_and_nothing_is_lost(tmp_path: Path) -> None:
     async with mesh("ab", root=tmp_path, over="tcp", mode="strict") as nodes:
         await create(nodes, "b")

@@ -58,6 +58,7 @@ async def test_messages_go_to_another_node_over_tls(tmp_path: Path) -> None:
         assert got == [b"%d" % number for number in range(100)]
 
 
+@pytest.mark.processes
 async def test_a_node_whose_authority_is_not_believed_is_not_linked_to(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

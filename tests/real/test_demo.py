@@ -121,6 +121,7 @@ def check_store(scratch: Path, directory: str) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.demo
 def test_in_a_cluster_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path) -> None:
     result, errors = result_of(tmp_path, *SMALL)
     first, second = result["kills"]
@@ -144,6 +145,7 @@ def test_in_a_cluster_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path
         check_store(tmp_path, f"kept/node-{number}")
 
 
+@pytest.mark.demo
 def test_with_one_node_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path) -> None:
     result, errors = result_of(tmp_path, *ONE)
     first, second = result["kills"]
@@ -190,6 +192,7 @@ sharing.plan = twice
 """
 
 
+@pytest.mark.demo
 @pytest.mark.parametrize(
     ("sabotage", "arguments", "named"),
     [
@@ -216,6 +219,7 @@ role.describe = describe
 """
 
 
+@pytest.mark.demo
 def test_a_process_that_fails_ends_the_demo_and_its_error_is_shown(tmp_path: Path) -> None:
     with Demo(tmp_path, "--nodes", "1", "--rows", "500", "--no-kill", sabotage=CONSUMER_FAILS) as demo:
         status, output, errors = demo.wait()
@@ -224,6 +228,7 @@ def test_a_process_that_fails_ends_the_demo_and_its_error_is_shown(tmp_path: Pat
     assert "a fault was planted here" in errors
 
 
+@pytest.mark.demo
 @pytest.mark.parametrize("moment", ["while processes start", "after the first kill"])
 def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, moment: str) -> None:
     with Demo(tmp_path, *SMALL) as demo:
@@ -250,6 +255,7 @@ role.run_broker = run_broker
 """
 
 
+@pytest.mark.demo
 def test_ctrl_c_while_the_broker_is_down_leaves_nothing(tmp_path: Path) -> None:
     with Demo(tmp_path, *ONE, sabotage=BROKER_DOES_NOT_COME_BACK) as demo:
         _until(lambda: (tmp_path / "down").exists() or demo.process.poll() is not None)
@@ -257,6 +263,7 @@ def test_ctrl_c_while_the_broker_is_down_leaves_nothing(tmp_path: Path) -> None:
         assert demo.wait()[0] == 130
 
 
+@pytest.mark.demo
 def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) -> None:
     with Demo(tmp_path, *ONE) as demo:
         demo.said("at work")
@@ -272,6 +279,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) 
     assert time.monotonic() - began < 8.0
 
 
+@pytest.mark.demo
 def test_sigterm_ends_it_as_well_and_keeps_what_was_to_be_kept(tmp_path: Path) -> None:
     with Demo(tmp_path, *ONE, "--data-dir", "kept") as demo:
         demo.said("at work")
@@ -280,6 +288,7 @@ def test_sigterm_ends_it_as_well_and_keeps_what_was_to_be_kept(tmp_path: Path) -
     assert any((tmp_path / "kept").iterdir())
 
 
+@pytest.mark.demo
 def test_no_process_outlives_a_demo_that_was_killed(tmp_path: Path) -> None:
     with Demo(tmp_path, *SMALL, "--data-dir", "kept") as demo:
         demo.said("at work")
@@ -302,6 +311,7 @@ role.freeze = frozen
 """
 
 
+@pytest.mark.demo
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_node_that_stands_still_ends_with_the_demo(tmp_path: Path, ending: signal.Signals) -> None:
     with Demo(tmp_path, *SMALL, "--data-dir", "kept", sabotage=STAYS_FROZEN) as demo:
@@ -333,6 +343,7 @@ director.free_ports = free_ports
 """
 
 
+@pytest.mark.demo
 def test_a_port_that_somebody_else_has_taken_meanwhile_is_chosen_anew(tmp_path: Path) -> None:
     with Demo(tmp_path, "--nodes", "2", "--rows", "500", "--no-kill", sabotage=PORT_IS_TAKEN) as demo:
         status, output, errors = demo.wait()
@@ -349,6 +360,7 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(ours)
 
 
+@pytest.mark.demo
 def test_on_a_terminal_there_is_a_bar_and_the_result_goes_where_output_goes(
     tmp_path: Path, terminal: tuple[int, int]
 ) -> None:

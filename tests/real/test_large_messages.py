@@ -43,6 +43,7 @@ def test_a_thread_sends_and_reads_what_is_larger_than_a_message(tmp_path: Path) 
             assert third is not None and third.read() == BODY
 
 
+@pytest.mark.processes
 def test_a_hundred_mib_pass_through_with_little_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "qa.large", "--mib", "100", "--directory", str(tmp_path)]
     environment = checkout_environment()
@@ -79,5 +80,6 @@ async def through_asyncio(directory: Path) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.processes
 def test_asyncio_makes_a_body_and_reads_it(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(through_asyncio(tmp_path / "data"), 60))

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.checkout import checkout_environment
 
 
+@pytest.mark.processes
 def test_each_consumer_gets_what_it_asked_for_and_all_of_it(tmp_path: Path) -> None:
     (tmp_path / "docs" / "results").mkdir(parents=True)
     (tmp_path / "here").mkdir()

@@ -40,6 +40,7 @@ def no_descriptors() -> Iterator[None]:
             os.close(filler)
 
 
+@pytest.mark.processes
 async def test_a_broker_without_descriptors_waits_lives_and_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,6 +90,7 @@ async def test_a_broker_without_descriptors_waits_lives_and_goes_on(
     assert "it is tried again until a descriptor is free" in caplog.text
 
 
+@pytest.mark.processes
 async def test_an_acceptor_without_descriptors_accepts_once_there_is_one(tmp_path: Path) -> None:
     async with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker:
         port = int(broker.urls[0].rpartition(":")[2])

@@ -64,6 +64,7 @@ def served(tmp_path: Path, command: Sequence[str] = (*MESHQ, "run")) -> Iterator
         found.process.communicate()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal_and_finds_everything_again(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path) as broker:
@@ -80,6 +81,7 @@ def test_it_serves_until_a_signal_and_finds_everything_again(tmp_path: Path, num
         assert delivery.body == b"kept"
 
 
+@pytest.mark.processes
 def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
     with served(tmp_path) as broker:
         with connect(broker.url) as client:
@@ -90,6 +92,7 @@ def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
         assert client.queue("q").ready == 1
 
 
+@pytest.mark.processes
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     with served(tmp_path, (sys.executable, "-c", STUCK)) as broker:
         with connect(broker.url) as client:
@@ -102,6 +105,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         assert client.queue("q").ready == 1
 
 
+@pytest.mark.processes
 def test_a_broker_that_can_not_start_says_why(tmp_path: Path) -> None:
     with served(tmp_path):
         result = subprocess.run(
@@ -112,6 +116,7 @@ def test_a_broker_that_can_not_start_says_why(tmp_path: Path) -> None:
     assert last.startswith("Error: ") and str(tmp_path / "hq") in last
 
 
+@pytest.mark.processes
 def test_a_file_is_checked_and_nothing_is_started(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(f'name = "hq"\ndata_dir = "{tmp_path / "hq"}"\nqueues = [5]')

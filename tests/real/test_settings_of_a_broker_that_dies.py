@@ -104,6 +104,7 @@ def next_life(directory: str) -> AddressSettings:
         broker.close()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("call", "action"), [("write", "kill"), ("write", "tear"), ("sync", "kill")])
 def test_after_a_kill_at_any_disk_call_there_are_the_settings_from_before_or_from_after(
     tmp_path: Path, call: str, action: str

@@ -112,6 +112,7 @@ def confirms(calls: list[Call]) -> list[tuple[Call, int, int]]:
     return found
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("strace") is None, reason="skipped: strace is not installed")
 def test_every_confirm_follows_a_sync_that_covers_its_message(tmp_path: Path) -> None:
     trace = tmp_path / "trace"

@@ -128,6 +128,7 @@ def calls() -> Iterator[dict[str, int]]:
         yield counted
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("call", "action"), [("write", "tear"), ("sync", "kill"), ("write", "eio")])
 def test_each_transaction_is_there_whole_or_not_at_all(
     call: str, action: str, calls: dict[str, int], tmp_path: Path

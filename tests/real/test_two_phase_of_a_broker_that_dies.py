@@ -129,6 +129,7 @@ def calls() -> Iterator[dict[str, int]]:
         yield counted
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("call", "action"), [("write", "tear"), ("sync", "kill")])
 def test_each_prepared_transaction_is_there_as_was_decided(
     call: str, action: str, calls: dict[str, int], tmp_path: Path

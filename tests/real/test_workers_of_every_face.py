@@ -426,6 +426,7 @@ with Broker("hq", data_dir=sys.argv[1]) as broker, broker.client() as client:
 """
 
 
+@pytest.mark.processes
 def test_an_interrupted_worker_finishes_what_it_has_begun_before_the_interrupt_goes_on(tmp_path: Path) -> None:
     program = [sys.executable, "-c", SCRIPT, str(tmp_path / "hq")]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+import pytest
 import trio
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -111,6 +112,7 @@ def test_a_valid_conversation_is_served_over_a_socket(plan: Plan) -> None:
     with_patience(main)
 
 
+@pytest.mark.processes
 def test_wrong_frames_get_typed_refusals_over_sockets_and_a_second_connection_is_served_throughout() -> None:
     tally = Tally()
     serial = itertools.count(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ condition = st.recursive(
 row = st.fixed_dictionaries({**dict.fromkeys(NUMBERS, st.none() | SMALL), **dict.fromkeys(TEXTS, st.none() | WORDS)})
 
 
+@pytest.mark.slow
 @settings(max_examples=3_000, deadline=None)
 @given(condition, row)
 def test_the_two_agree(expression: str, values: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ def regex_of(parts: list[str]) -> str:
     return "".join(known.get(part, re.escape(part.removeprefix("!"))) for part in parts)
 
 
+@pytest.mark.slow
 @settings(max_examples=3_000)
 @given(PATTERNS, st.text("abé\n%_!.", max_size=14))
 def test_it_agrees_with_regular_expressions(parts: list[str], text: str) -> None:
@@ -105,6 +106,7 @@ def test_stretches_are_judged_at_once_and_each_character_once(
     assert sum(judged) <= 1.5 * len(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=1_500)
 @given(PATTERNS, st.text("abé\n%_!.", max_size=40), st.integers(0, 2), st.sampled_from([0, 2, 16]))
 def test_it_agrees_also_where_stretches_are_short(parts: list[str], text: str, tries: int, distinct: int) -> None:

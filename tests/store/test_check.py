@@ -70,6 +70,7 @@ async def test_a_check_changes_nothing(store: Store) -> None:
     assert {name: crashed.disk.content(name) for name in crashed.disk.files()} == before
 
 
+@pytest.mark.slow
 async def test_every_flipped_bit_of_a_clean_store_is_seen(store: Store) -> None:
     """Of files that are covered by checks to their last byte; and of zeros, which must be zeros."""
     await _used(store)

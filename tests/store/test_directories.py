@@ -43,6 +43,7 @@ async def test_each_part_is_where_it_was_said_to_be_and_nowhere_else(store: Stor
     assert await found(store, KEPT) == [b"one"]
 
 
+@pytest.mark.slow
 @pytest.mark.real
 async def test_four_directories_of_a_broker_are_used_and_the_default_ones_are_not_there(tmp_path: Path) -> None:
     paths = {part: tmp_path / part for part in ("journal", "bindings", "paging", "large_messages")}
@@ -113,6 +114,7 @@ async def test_a_new_store_takes_no_directory_that_has_files_in_it(store: Store)
     await begun(store, None)
 
 
+@pytest.mark.slow
 async def test_wherever_the_power_goes_while_a_store_begins_the_next_start_goes_on(store: Store) -> None:
     images: list[SimDisk] = []
     store.disk.watch = lambda operation: images.extend(store.disk.crash_images(limit_subset=4))

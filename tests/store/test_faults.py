@@ -45,6 +45,7 @@ async def _count_calls(call: DiskCall) -> int:
     return counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 async def test_an_error_of_any_call_stops_the_journal_and_loses_nothing(call: DiskCall) -> None:
     total = await _count_calls(call)

@@ -41,6 +41,7 @@ def _other_process(directory: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.real
 async def test_a_second_process_is_refused_with_the_directory_named_until_the_first_one_closes(
     tmp_path: Path,

@@ -61,6 +61,7 @@ async def test_a_few_old_records_are_copied_so_that_their_segments_can_go(store:
     assert any(entry.compacted for entry in store.manifest().entries)
 
 
+@pytest.mark.slow
 async def test_what_is_kept_of_many_segments_is_copied_in_batches_to_segments_of_their_size(store: Store) -> None:
     segment_bytes = 1024 * KIB
     async with store.journal(segment_bytes=segment_bytes) as journal:

@@ -156,6 +156,7 @@ def _shaped(model: Model, wanted: tuple[bool, list[int], list[int]]) -> tuple[bo
     return data or not (back[0] or back[1]), back[0], back[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(step, max_size=40))
 def test_the_usage_agrees_with_a_model_that_looks_at_every_record(steps: list[tuple[str, object]]) -> None:

@@ -59,6 +59,7 @@ async def life(store: Store, deletes: list[int], *, patience: float = 60) -> boo
     return full
 
 
+@pytest.mark.slow
 async def test_fifty_starts_on_a_full_disk_write_nothing_that_stays(store: Store) -> None:
     positions = await filled(store, 20 * SEGMENT_BYTES)
     used: list[int] = []
@@ -72,6 +73,7 @@ async def test_fifty_starts_on_a_full_disk_write_nothing_that_stays(store: Store
     await drained(store, positions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [6, 20, 40])
 @pytest.mark.parametrize("at_a_time", [1, 3, 1_000])
 async def test_a_store_drained_by_many_short_lives_frees_its_space(store: Store, room: int, at_a_time: int) -> None:

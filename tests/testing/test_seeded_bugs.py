@@ -16,6 +16,7 @@ from qa.seeded.changed_copy import changed_copy, changed_file
 from qa.seeded.hunt import SEEDS_MAX, Hunt, hunt
 from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
 from qa.seeded.source import PACKAGE, SOURCE, find_function
+from tests.tiers import cores_of_a_test
 
 ROOT = Path(__file__).parents[2]
 FOUND = {name: draw_seeded_bugs.found(name) for name in ("seeded", "seeded-mesh")}
@@ -25,12 +26,13 @@ REQUIRED = [bug for bug in ALL_BUGS if bug.required]
 NEAR = 3
 
 
+@pytest.mark.seeded_bugs
 @pytest.mark.parametrize("bug", REQUIRED, ids=lambda bug: bug.name)
 def test_a_seeded_bug_is_caught_by_the_right_checker(bug: Bug) -> None:
     found = hunt(bug, first=RESULT[bug.name]["seed"], seeds=NEAR)
     if not found.caught:
         # What a seed does changes with the product; the bug has to be found all the same.
-        found = hunt(bug, seeds=SEEDS_MAX, jobs=2)
+        found = hunt(bug, seeds=SEEDS_MAX, jobs=cores_of_a_test())
     assert found.caught, f"{found.seeds} seeds, caught by {found.caught_by}: {found.what}"
 
 

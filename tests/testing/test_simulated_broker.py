@@ -216,6 +216,7 @@ def run(seed: int, *defects: str) -> SimulationResult:
     return simulate(seed, main, network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")))
 
 
+@pytest.mark.slow
 def test_the_sound_toy_keeps_every_promise_and_meets_every_fault() -> None:
     counters: dict[str, int] = {}
     for seed in range(SEEDS):
@@ -254,6 +255,7 @@ def traces() -> list[int]:
     return [run(seed).trace for seed in range(5)]
 
 
+@pytest.mark.slow
 def test_a_run_with_network_and_faults_has_one_trace_per_seed_in_every_process() -> None:
     here = traces()
     assert len(set(here)) == 5

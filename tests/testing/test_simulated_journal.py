@@ -6,6 +6,7 @@ import errno
 import random
 from collections.abc import Iterator
 
+import pytest
 import trio
 
 from meshq.abc import Env
@@ -88,6 +89,7 @@ async def break_things(simulation: Simulation, node: SimNode, ledger: Ledger) ->
         node.spawn(use, ledger, node.env)
 
 
+@pytest.mark.slow
 def test_what_a_journal_confirmed_is_there_after_every_crash() -> None:
     async def main(simulation: Simulation) -> Ledger:
         ledger, node = Ledger(), simulation.node("n")
@@ -128,6 +130,7 @@ def broken_disks() -> Iterator[SimDisk]:
         yield simulate(seed, main).check().value
 
 
+@pytest.mark.slow
 def test_recovering_a_journal_is_a_fixed_point_whatever_crashes_inside_it() -> None:
     history, ways = History(float), 0
     for number, disk in enumerate(broken_disks()):

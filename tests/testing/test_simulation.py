@@ -62,6 +62,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     assert first.simulated_s == 60.5
 
 
+@pytest.mark.slow
 def test_the_trace_is_the_same_in_other_processes_with_other_hash_seeds() -> None:
     code = "from tests.testing.test_simulation import trace_of; print([trace_of(s) for s in range(5)])"
     outputs = set()

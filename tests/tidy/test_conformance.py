@@ -21,7 +21,7 @@ from tests.tidy.sources import ROOT, Source, python_files, report
 TEXT = tool.ROWS.read_text(encoding="utf-8")
 DOCUMENT = tool.read(TEXT)
 # One process reads the trees of all tests, and once is enough.
-pytestmark = pytest.mark.xdist_group("tidy")
+pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from tests.documented_errors import TABLE, Pair
 from tests.tidy import conformance
 from tests.tidy.sources import ROOT, python_files
 
-pytestmark = pytest.mark.xdist_group("tidy")
+pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
 SOME = [Pair("A.f", "UsageError"), Pair("A.f", "ClosedError", "A"), Pair("A.g", "ClosedError", "A")]
 THERE = {"A.f": {"UsageError": ["t.py::test_1"]}, "A.*": {"ClosedError": ["t.py::test_2"]}}
 TESTS = frozenset({"t.py::test_1", "t.py::test_2"})

@@ -7,7 +7,7 @@ import pytest
 from tests.tidy import house
 from tests.tidy.sources import ROOT, Source
 
-pytestmark = pytest.mark.xdist_group("tidy")
+pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
 
 
 def planted(path: str, *lines: str) -> Source:

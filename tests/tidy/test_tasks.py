@@ -11,7 +11,7 @@ import pytest
 from tests.tidy.sources import ROOT, Source, python_files
 
 # One process reads all these trees, and once is enough.
-pytestmark = pytest.mark.xdist_group("tidy")
+pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
 
 
 def started(source: Source) -> Iterator[str]:

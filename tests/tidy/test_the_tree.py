@@ -21,7 +21,7 @@ EVERYTHING = python_files("src", "qa", "tests", "benchmarks", "examples", "tools
 MODULES = frozenset(source.module for source in PRODUCT)
 QA_MODULES = frozenset(source.module for source in QA)
 # One process reads all these trees, and once is enough.
-pytestmark = pytest.mark.xdist_group("tidy")
+pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
 
 
 def public_face() -> frozenset[str]:

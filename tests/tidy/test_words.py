@@ -8,7 +8,7 @@ from tests.tidy import words
 from tests.tidy.sources import ROOT, Source, python_files
 
 PRODUCT = python_files("src", "qa")
-pytestmark = pytest.mark.xdist_group("tidy")
+pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
 
 
 def planted(path: str, *lines: str) -> Source:

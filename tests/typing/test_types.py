@@ -101,6 +101,7 @@ def lines_that_pyright_refuses(path: Path) -> dict[int, str]:
 CHECKERS = {"mypy": lines_that_mypy_refuses, "pyright": lines_that_pyright_refuses}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_each_wrong_call_is_refused_and_the_right_one_beside_it_is_not(checker: str, tmp_path: Path) -> None:
     installed(checker)
@@ -110,6 +111,7 @@ def test_each_wrong_call_is_refused_and_the_right_one_beside_it_is_not(checker: 
     assert CHECKERS[checker](program([right(*one) for one in WRONG], tmp_path)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_a_program_that_is_as_it_should_be_is_taken(checker: str, tmp_path: Path) -> None:
     installed(checker)

@@ -205,6 +205,7 @@ def _bytes_of(parts: tuple[str, bytes, bytes, bytes, int, bytes]) -> bytes:
     return transcript(OPENING._replace(binding=binding), begun, challenge)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(_SAID, _SAID)
 def test_two_conversations_never_have_one_transcript(one: object, other: object) -> None:

@@ -52,6 +52,7 @@ def refused(schema: type[Header], **values: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @given(headers)
 def test_every_header_comes_back_as_it_was(header: Header) -> None:
     data = header.encode()
@@ -272,6 +273,7 @@ def test_delivery_counts_are_read_by_index() -> None:
     refused(Deliver, **values, counts=[-1, 2])
 
 
+@pytest.mark.slow
 @given(header_of_type(Deliver), st.booleans(), st.booleans())
 def test_the_quick_way_of_a_delivery_says_the_same_as_the_common_one(header: Deliver, counts: bool, rest: bool) -> None:
     if not counts:

@@ -115,6 +115,7 @@ def test_what_is_said_while_being_heard_comes_after_it_and_in_order() -> None:
     assert client.heard == server.heard
 
 
+@pytest.mark.slow
 def test_a_long_exchange_does_not_deepen_the_stack() -> None:
     client, server = pair()
     server.then = lambda frame: server.say(frame.first)

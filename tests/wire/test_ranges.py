@@ -14,6 +14,7 @@ from meshq.wire import COUNTER_MAX, RANGE_ROW_BYTES, decode_ranges, encode_range
 ranges = st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
+@pytest.mark.slow
 @given(st.lists(ranges, min_size=1, max_size=50))
 def test_ranges_come_back_in_the_order_given(given_ranges: list[tuple[int, int]]) -> None:
     table = encode_ranges(given_ranges)

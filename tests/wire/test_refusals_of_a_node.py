@@ -355,6 +355,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENES)
 def test_a_node_refuses_by_the_right_entry(name: str) -> None:
     assert SCENES[name]().refusals == [name]
@@ -407,6 +408,7 @@ async def test_who_says_nothing_is_silent_and_who_is_there_at_the_end_hears_of_i
     assert world.heard == ["silent", "stopping"]
 
 
+@pytest.mark.slow
 async def test_an_address_from_which_too_many_come_unknown_hears_so() -> None:
     world = World()
     security = Security(users={"app": "x"})

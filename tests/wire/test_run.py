@@ -88,6 +88,7 @@ def kinds_of(made: list[Made]) -> int:
     return union
 
 
+@pytest.mark.slow
 @given(runs)
 def test_what_is_encoded_comes_back(made: list[Made]) -> None:
     run = encoded(made)
@@ -96,6 +97,7 @@ def test_what_is_encoded_comes_back(made: list[Made]) -> None:
     assert check_run(run) == kinds_of(made)
 
 
+@pytest.mark.slow
 @given(st.lists(part, min_size=1, max_size=256))
 def test_plain_messages_are_the_same_with_and_without_envelopes(bodies: list[bytes]) -> None:
     run = encode_run(bodies)
@@ -104,6 +106,7 @@ def test_plain_messages_are_the_same_with_and_without_envelopes(bodies: list[byt
     assert [message.body for message in read(run)] == bodies
 
 
+@pytest.mark.slow
 @given(messages)
 def test_one_message_is_encoded_as_a_run_of_one(message: Made) -> None:
     run = encode_one(message.body, message.envelope)
@@ -113,6 +116,7 @@ def test_one_message_is_encoded_as_a_run_of_one(message: Made) -> None:
     assert encode_one(message.body, tuple(message.envelope)) == run
 
 
+@pytest.mark.slow
 @given(runs, st.data())
 def test_every_part_of_a_run_and_of_its_parts_has_its_messages(made: list[Made], data: st.DataObject) -> None:
     run = encoded(made)
@@ -128,6 +132,7 @@ def test_every_part_of_a_run_and_of_its_parts_has_its_messages(made: list[Made],
         assert check_run(run) == kinds_of(made[low:high])
 
 
+@pytest.mark.slow
 @given(runs, st.data())
 def test_messages_picked_from_a_run_or_a_part_of_it_are_a_run_of_their_own(
     made: list[Made], data: st.DataObject

@@ -60,6 +60,7 @@ words = st.one_of(
 changes = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 4), words, st.booleans()), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @given(runs, changes, st.integers(0, 255))
 def test_a_run_with_words_changed_gets_the_answer_of_a_loop(made: list[Made], todo: Any, start: int) -> None:
     whole = encoded(made)

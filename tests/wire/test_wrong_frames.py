@@ -78,6 +78,7 @@ class Tally:
             self.refusals[refusal] += 1
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(plans)
 def test_a_valid_conversation_is_understood_to_its_end(plan: Plan) -> None:
@@ -91,6 +92,7 @@ def test_a_valid_conversation_is_understood_to_its_end(plan: Plan) -> None:
     assert any(step.after_tag for step in steps) == any(step.frame.type is FrameType.SETTLE for step in steps)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(answers)
 def test_a_valid_conversation_of_a_node_is_understood_to_its_end(steps: list[Step]) -> None:

@@ -75,6 +75,7 @@ def play(peer: NodePeer, data: bytes, cut: int) -> str | None:
     return peer.refusal
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(plans)
 def test_a_node_serves_a_valid_conversation_to_its_end(plan: Plan) -> None:
