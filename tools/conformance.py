@@ -1,13 +1,14 @@
 """What meshq promises and what shows it: the rows of ``docs/conformance.toml``.
 
 ``python tools/conformance.py draw`` draws ``docs/conformance.md``; a test compares the two.
-``python tools/conformance.py gate RESULTS.xml`` reads what a run of all the tests has left there, and fails unless
-every test that a row names ran and passed.  Whether the rows are well formed is asked by tests/tidy.
+``python tools/conformance.py gate RESULTS.xml...`` reads what the runs of all the tests have left there, and fails
+unless every test that a row names ran and passed.  Whether the rows are well formed is asked by tests/tidy.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
 import tomllib
@@ -83,10 +84,10 @@ def page(document: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def results(report: tree.ElementTree[Any]) -> dict[str, set[str]]:
+def results(*reports: tree.ElementTree[Any]) -> dict[str, set[str]]:
     """What became of each test: node ids without parameters, to the outcomes of all that ran under them."""
     found: dict[str, set[str]] = {}
-    for case in report.iter("testcase"):
+    for case in itertools.chain.from_iterable(report.iter("testcase") for report in reports):
         file = case.get("file")
         if file is None:
             continue  # not a test of ours: the xunit1 family names the file of each
@@ -113,13 +114,13 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("draw", help="draw docs/conformance.md")
     gate = commands.add_parser("gate", help="whether every test that a row names ran and passed")
-    gate.add_argument("results", type=Path, help="what pytest --junitxml has written")
+    gate.add_argument("results", type=Path, nargs="+", help="what pytest --junitxml has written, one file a run")
     arguments = parser.parse_args()
     document = read()
     if arguments.command == "draw":
         PAGE.write_text(page(document), encoding="utf-8")
         return 0
-    problems = not_shown(document, results(tree.parse(arguments.results)))
+    problems = not_shown(document, results(*map(tree.parse, arguments.results)))
     states = Counter(row["state"] for row in document["row"])
     print(
         f"{states['done']} of {len(document['row'])} rows are done and {states['in part']} in part, "

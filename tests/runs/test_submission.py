@@ -1,0 +1,103 @@
+"""``.ci/run`` runs every tier once, counts all runs together, and ends its own processes."""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+from tools import tiers_gate
+
+from tests.sweeper import PROC, read
+from tests.tiers import SHORT, TIERS
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / ".ci" / "run"
+XML = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
+
+
+def submission() -> types.ModuleType:
+    """The script as a module."""
+    loader = importlib.machinery.SourceFileLoader("submission", str(RUN))
+    loader.set_data = lambda *_, **__: None  # type: ignore[method-assign]
+    spec = importlib.util.spec_from_loader("submission", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_every_tier_is_run_once_and_is_in_the_table_of_tiers() -> None:
+    run = submission()
+    assert sorted([*run.ONE_CORE, *run.ALL_CORES]) == sorted(TIERS)
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(table) == sorted([SHORT, *TIERS])
+    (listed,) = re.findall(r"^TIERS = (\[.*\])$", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.M)
+    assert sorted(ast.literal_eval(listed)) == sorted(TIERS)
+    markers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert {line.partition(":")[0] for line in markers["markers"]} >= {SHORT, *TIERS}
+
+
+def test_every_test_of_a_tier_lies_where_the_tier_is_looked_for() -> None:
+    run = submission()
+    for tier, place in {**run.ONE_CORE, **run.ALL_CORES}.items():
+        for path in (ROOT / "tests").rglob("test_*.py"):
+            if re.search(rf"^ *@?(?:pytestmark = )?\[?pytest\.mark\.{tier}\b", path.read_text(encoding="utf-8"), re.M):
+                assert path.is_relative_to(ROOT / place), (tier, path)
+
+
+def test_the_tests_of_all_runs_are_counted_together(tmp_path: Path) -> None:
+    reports = [tmp_path / "a.xml", tmp_path / "b.xml"]
+    reports[0].write_text(XML.format(10, 1, 2, 3), encoding="utf-8")
+    reports[1].write_text(XML.format(5, 0, 0, 1), encoding="utf-8")
+    assert submission().count(reports) == "8 passed, 3 failed, 4 skipped"
+
+
+def test_the_readmes_commands_are_found_as_they_stand_there() -> None:
+    run = submission()
+    assert run.from_readme("pytest") == "pip install -e '.[test]' && python -m pytest"
+    assert run.from_readme("meshq demo") == "pip install '.[demo]' && python -m meshq demo"
+
+
+def test_a_test_that_is_too_long_for_the_short_tier_is_named(tmp_path: Path) -> None:
+    case = (
+        '<testcase file="{0}" name="t"><properties><property name="processor_s" value="{1}"/></properties></testcase>'
+    )
+    report = tmp_path / "r.xml"
+    cases = "".join(case.format(name, value) for name, value in (("a.py", 0.4), ("b.py", 0.6), ("c.py", 1.1)))
+    report.write_text(f"<testsuite>{cases}</testsuite>", encoding="utf-8")
+    assert tiers_gate.long_tests(report) == [(1.1, "c.py::t"), (0.6, "b.py::t")]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_its_processes_and_removes_its_folder(number: signal.Signals, tmp_path: Path) -> None:
+    code = f"""
+import runpy, threading
+run = runpy.run_path({str(RUN)!r})
+def work(steps):
+    threading.Thread(target=steps.run, args=("other", "sleep", "600")).start()
+    steps.run("step", "bash", "-c", "touch {tmp_path}/begun; sleep 600 & sleep 600")
+run["carry_out"](work)
+"""
+    environment = {"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "MESHQ_SUBMISSION": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    mark = f"MESHQ_SUBMISSION={tmp_path}".encode()
+    deadline = time.monotonic() + 10
+    while [path for path in PROC.glob("[0-9]*") if mark in read(path / "environ")]:
+        assert time.monotonic() < deadline
+    assert [path.name for path in tmp_path.iterdir()] == ["begun"]
