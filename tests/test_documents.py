@@ -39,11 +39,13 @@ def run_program(code: str, folder: Path) -> str:
 ALL = [(name, number) for name in DOCUMENTS for number in range(len(programs(name)))]
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize(("name", "number"), ALL)
 def test_a_program_in_a_document_runs(name: str, number: int, tmp_path: Path) -> None:
     assert run_program(programs(name)[number], tmp_path) != ""
 
 
+@pytest.mark.examples
 def test_the_readme_shows_what_it_prints(tmp_path: Path) -> None:
     (code,) = programs("README.md")
     assert run_program(code, tmp_path) == "b'42 umbrellas' emea\n"
@@ -108,3 +110,19 @@ def test_the_page_of_signatures_is_the_code() -> None:
     assert signatures.PAGE.read_text(encoding="utf-8") == signatures.page(), "run python tools/signatures.py"
     assert "`async .serve(queue, handler, *, concurrency=1" in signatures.page()
     assert " at 0x" not in signatures.page()
+
+
+def test_no_page_stands_in_two_tables_of_contents() -> None:
+    listed: list[Path] = []
+    for name in PAGES:
+        page = ROOT / name
+        for body in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+            for entry in [line for line in body.splitlines() if line and not line.startswith(":")]:
+                found = sorted(page.parent.glob(f"{entry}.md"))
+                assert found, (name, entry)
+                listed += [path for path in found if path != page]
+    assert [path for path, times in Counter(listed).items() if times > 1] == []
+    assert {ROOT / name for name in PAGES} - set(listed) <= {
+        ROOT / "docs/index.md",
+        *(ROOT / "docs/changelog.d").glob("*"),
+    }

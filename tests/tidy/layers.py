@@ -102,10 +102,10 @@ TYPES_OF_SSL = frozenset({"SSLContext"})
 #: Open to everybody who is no decider.
 EVERYBODYS = frozenset({"trio", "logging"})
 
-#: What the core depends on, and which unit may use what beyond that.
-CORE_DEPENDENCIES = frozenset({"trio", "attrs", "msgpack", "cryptography", "sortedcontainers", "outcome"})
+#: What the core depends on, and which unit may use what beyond that: the dependencies of the extra of its name.
+CORE_DEPENDENCIES = frozenset({"trio", "attrs", "msgpack", "cryptography", "outcome"})
 EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
     "config": frozenset({"cattrs"}),
-    "cli": frozenset({"rich", "click"}),
+    "cli": frozenset({"click"}),
 }
