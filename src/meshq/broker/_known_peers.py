@@ -1,12 +1,12 @@
-"""What other nodes have, kept in the journal: so a restart forgets no durable queue of a node that is away.
+"""The queues of other nodes, kept in the journal: a restart forgets no durable queue of a node that is away.
 
-Only durable queues are kept.  A node's first description replaces what was known of it, and each later one changes
-it.  What is known of a node that has left goes with the next start, unless something waits for it.
+Only durable queues are kept.  A node's first description replaces the known queues, and each later one changes them.
+The queues of a node that has left are forgotten at the next start, unless messages wait for it.
 
-Queues are known by their numbers, which a store gives once.  A node whose store was begun anew gives them again, to
-others of its queues.  Each time that happens a *turn* begins: what waits for the node then is for other numbers from
-there on, which a record says before the node's own record speaks of the turn.  A record of a queue there says of which
-turn it is, and one of another turn than the node's is of no use.
+Queues are known by their numbers, which a store gives once.  A node whose store was begun anew gives the same numbers
+to other queues.  Each time that happens a *generation* begins: waiting messages get the new numbers of their queues, by
+a record that is written before the node's own record names the generation.  A record of a queue names its generation,
+and a record of another generation than the node's is not used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KeptQueue(NamedTuple):
 
 @attrs.define(eq=False)
 class Renumbered:
-    """The numbers that messages up to ``last`` are for since a turn began, by those that they were for."""
+    """The new numbers of the queues that messages up to ``last`` are for, by the old numbers."""
 
     last: int
     numbers: dict[int, int] = attrs.field(factory=dict)
@@ -107,7 +107,7 @@ class KnownPeers:
             peer.queues[values["number"]] = KeptQueue(kept, position, values["turn"])
 
     def restored(self) -> None:
-        """All records are read: those of other turns than their node's are of no use."""
+        """Drop the records of other generations, after all records are read."""
         for queue, peer in self.peers.items():
             for number in [number for number, known in peer.queues.items() if known.generation != peer.generation]:
                 self.drop(queue, number)

@@ -1,6 +1,6 @@
-"""Taking up what the journal kept: definitions first, then runs, then what became of their messages.
+"""Recovery from the journal: definitions first, then runs, then the settlement of their messages.
 
-A step at a time, in the journal's order; nothing is written and nothing is visible to anybody until the end.
+Records are read in the journal's order; nothing is written, and no message is visible, until the end.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Recovery:
         self.messages = 0
 
     def take(self, log: Iterable[LogRecord]) -> None:
-        """Take up all records; of the deleted ones, the state that only they hold.
+        """Read all records; of deleted records only facts that no other record has.
 
         Raises:
             DamagedError: a record can't be read.
@@ -118,7 +118,7 @@ class Recovery:
         self._finish()
 
     def _take_deleted(self, record: LogRecord) -> None:
-        """What only this record still says."""
+        """Take the facts from a deleted record that no other record has."""
         if record.kind == records.RUN:
             self._sent.run(records.decode_run(record.payload, record.missing), record.position)
         elif record.kind == records.ROUTED:
@@ -178,7 +178,7 @@ class Recovery:
         self._keep(run, views)
 
     def _keep(self, run: StoredRun, views: dict[int, list[QueueRun]]) -> None:
-        """What memory has no room for is left on the disk."""
+        """Keep a run in memory, or leave it on the disk if memory is full."""
         if run.paged:
             self._core.pager.note_evicted(run, self._own(run, views))
         elif self._taken + run.size_bytes > self._free_bytes and any(map(self._core.pager.pages, views)):
@@ -418,7 +418,7 @@ class Recovery:
         return [view for view in found[1].get(queue, ()) if view.first]
 
     def _restore_ids(self, ended: dict[int, None]) -> list[int]:
-        """Fill the windows of duplicate ids; returns the records that nobody needs."""
+        """Fill the windows of duplicate ids; return the positions of records that are no longer needed."""
         dead: dict[int, None] = dict(ended)
         for _, chunk in self._chunks:
             if chunk.origin in ended and not chunk.record:
@@ -462,7 +462,7 @@ class Recovery:
 
 
 def _ask(queue: Queue, view: QueueRun, asked: list[RowOptions]) -> None:
-    """What the messages of a share ask for is done by their queue; one that forwards them lets them expire."""
+    """Apply the delivery options of a share; in a store-and-forward queue only the time to live."""
     share = view.run
     if share.options is not None:
         rows = share.rows or range(share.content.rows)

@@ -1,7 +1,7 @@
-"""Keeping large bodies: what the core asks for, and the two ways in which it is done.
+"""Large bodies, in memory or in files: the calls that the core makes.
 
-Writing and reading take time; the core never waits.  It says what is to be done and what to call then, with the
-outcome.  For one body everything is done in the order in which it was asked for.
+Writing and reading take time, and the core never waits: each call takes a function that is called with the outcome.
+The calls for one body are done in order.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Bodies(ABC):
 
     @abstractmethod
     def abandon(self, body: Body) -> None:
-        """What has come in of it is not wanted."""
+        """Drop a body that did not come in whole."""
 
     @abstractmethod
     def remove(self, body: Body) -> None:
-        """Nobody needs a whole body any more, and that is as durable as it will be."""
+        """Remove a whole body; it is durable that no message refers to the body."""
 
 
 class MemoryBodies(Bodies):

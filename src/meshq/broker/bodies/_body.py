@@ -24,5 +24,5 @@ class Body:
 
     @property
     def window_bytes(self) -> int:
-        """What it counts for in the window of a consumer: nothing if it is read only when it is asked for."""
+        """Bytes that the body counts for in a consumer's window: 0 if the consumer reads it on demand."""
         return self.size_bytes if self.size_bytes <= limits.MESSAGE_BYTES_MAX else 0

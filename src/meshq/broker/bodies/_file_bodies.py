@@ -45,7 +45,7 @@ class _BodyRead(NamedTuple):
 
 
 class _Removal(NamedTuple):
-    """Whatever there is of it goes."""
+    """The removal of all files of a body."""
 
 
 _Task = _Block | _BodyRead | _Removal
@@ -94,7 +94,7 @@ class FileBodies(Bodies):
         self._add(body, _Removal())
 
     def remove(self, body: Body) -> None:
-        """In its turn: who reads it gets what was asked for before."""
+        """Remove a body after the reads that were asked for earlier."""
         self._add(body, _Removal())
 
     def _add(self, body: Body, task: _Task) -> None:
@@ -109,12 +109,12 @@ class FileBodies(Bodies):
     # -- how it is done
 
     async def open(self, living: Mapping[bytes, int]) -> int:
-        """See that the ``living`` bodies are there, and remove what else there is.
+        """Check that the ``living`` bodies exist, and remove all others.
 
-        Checkpoint: always.  Cancellation: some of what is to go may be gone.
+        Checkpoint: always.  Cancellation: some of the others may be removed.
         Raises:
-            DamagedError: a body is not there as it should be.
-            SettingsError: a body is encrypted with a key that is not here.
+            DamagedError: a body is missing or damaged.
+            SettingsError: a body is encrypted with a key that is not given.
             JournalBrokenError: the disk failed.
         """
         try:
@@ -125,10 +125,10 @@ class FileBodies(Bodies):
             raise JournalBrokenError(text, outcome="not_done") from error
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Do what is asked for, until cancelled.
+        """Do the work for all bodies, until cancelled.
 
         Checkpoint: always.
-        Cancellation: the calls under way are waited for; what was coming in is left where it is, for the next start.
+        Cancellation: waits for the calls under way; bodies that were coming in stay on disk for the next start.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -144,7 +144,7 @@ class FileBodies(Bodies):
             self._writers.clear()
 
     async def _work(self, body: Body) -> None:
-        """Do what waits for one body, until nothing does."""
+        """Do the waiting work for one body, until there is none."""
         tasks = self._tasks[body]
         while tasks:
             if isinstance(tasks[0], _Block):
@@ -216,7 +216,7 @@ class FileBodies(Bodies):
 
 
 def _told(error: OSError | DamagedError | SettingsError) -> str:
-    """What somebody at another machine is told: why, and not where this machine keeps its files."""
+    """Return the error for a client: it names the reason, and no file of this machine."""
     if isinstance(error, DamagedError):
         return f"its file is damaged at offset {error.offset}: expected {error.expected}, found {error.found}"
     if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""A large body as a whole, for whoever can only take it so: bounded by what an ordinary message may have."""
+"""Reading a large body as a whole; the body is at most as large as an ordinary message may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of records, and what is said of one that can't be read."""
+"""The kinds of records, and the error for a record that can't be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of two-phase transactions: that one is prepared, each run that waits for its decision, and the decision."""
+"""Records of two-phase transactions: a prepared transaction, each run that waits for the decision, and the decision."""
 
 from __future__ import annotations
 

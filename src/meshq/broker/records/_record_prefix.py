@@ -1,8 +1,8 @@
-"""What a start needs of each record: of a run of messages its head, of everything else all.
+"""The prefix of each record that a start needs: the head of a run of messages, other records whole.
 
-A queue that is paged needs no content in memory to be there, so a start need not read it.  What it wants to know of a
-run stands at the beginning of the record: who sent it, and where it went.  A run with duplicate ids has these in its
-content, and what messages ask for stands in their headers: those are read whole, if they live.
+A paged queue needs no content in memory, so a start need not read the content.  The facts that a start needs stand at
+the beginning of a run's record: the producer and the queues.  Duplicate ids stand in the content, and delivery options
+in the headers: such runs are read whole, if they live.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class CountedRow(NamedTuple):
 
 
 class CountedRecord(NamedTuple):
-    """What came back of a queue's share of a run."""
+    """The returned rows of a queue's share of a run."""
 
     queue: int
     position: int
@@ -70,13 +70,13 @@ class CountedRecord(NamedTuple):
 
 
 def encode_counted(record: CountedRecord) -> bytes:
-    """The record of what came back."""
+    """Encode the record of returned rows."""
     head = _COUNTED_HEAD.pack(record.queue, record.position, *record.share)
     return b"".join([head, *(_COUNTED_ROW.pack(*row) for row in record.rows)])
 
 
 def decode_counted(payload: bytes) -> CountedRecord:
-    """Read the record of what came back."""
+    """Decode the record of returned rows."""
     try:
         queue, position, start, stop, step = _COUNTED_HEAD.unpack_from(payload)
         rows = tuple(CountedRow(*row) for row in _COUNTED_ROW.iter_unpack(payload[_COUNTED_HEAD.size :]))

@@ -98,7 +98,7 @@ def _fits(content: RunBytes, missing: int) -> bool:
 
 
 class RoutedTarget(NamedTuple):
-    """What of a run a queue has: the first message's number there, which rows, and for which queues of a peer.
+    """A queue's share of a run: the first message's number, the rows, and the queues of a peer.
 
     The number is 0 while the messages are not due.
     """

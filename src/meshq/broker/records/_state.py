@@ -1,4 +1,4 @@
-"""Records of what holds until it changes: definitions, marks, high marks of producers and links."""
+"""Records of state: definitions, watermarks of queues, and the highest numbers of producers and links."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def decode_links(payload: bytes) -> dict[bytes, int]:
 
 
 def encode_definition(values: dict[str, Any]) -> bytes:
-    """A definition; what is as it is by default is left out, so that an older version reads all that it can know."""
+    """Encode a definition; defaults are left out, so that an older version can read it."""
     optional = _OPTIONAL.get(values["kind"], {})
     return encode_map({name: value for name, value in values.items() if optional.get(name, ...) != value})
 
@@ -108,9 +108,9 @@ def decode_marks(payload: bytes) -> tuple[int, int, dict[int, int]]:
 
 
 class ProducersRecord(NamedTuple):
-    """The high marks of producers, and below them the gaps of what was not stored.
+    """The highest numbers of producers, and the gaps of numbers that were not stored.
 
-    ``forgotten``: some producer's mark was given up.
+    ``forgotten``: a producer was forgotten.
     """
 
     forgotten: bool
@@ -144,7 +144,7 @@ def decode_producers(payload: bytes) -> ProducersRecord:
 
 
 class UserProducersRecord(NamedTuple):
-    """What is known of the producers of one user: high marks, and the gaps below them.
+    """The producers of one user: their highest numbers, and the gaps below.
 
     ``marks``: producer, highest number, and whether the producer's runs behind this record are this user's.
     ``whole``: the record is one of a checkpoint; else it only says whose the next runs of its producers are.

@@ -1,7 +1,7 @@
-"""Who may do what: the rights of a user, worked out once for each address, and where they are asked.
+"""Permissions: the rights of a user, worked out once for each address, and the checks of each operation.
 
-Clients that nobody has asked who they are, because they are the same program or there are no users, have no rights to
-look up: they may do everything, and nothing is checked.  Nodes of a cluster have their own frames, and nothing else.
+A client without a login (in the same program, or of a broker without users) has no rights to look up: it may do
+everything, and nothing is checked.  Nodes of a cluster have their own frames, and nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOKING: Final = ("consume", "browse", "manage")
 
 
 class Rights:
-    """What one user may do.  Shared by the user's sessions; settings of security are not changed while a node runs."""
+    """The rights of one user, shared by the user's sessions.  Security settings do not change while a node runs."""
 
     __slots__ = ("_known", "_patterns", "_roles", "user")
 
@@ -68,7 +68,7 @@ class Rights:
 
 
 class Access:
-    """The rights of everybody at one node; ``security`` None: nobody is asked who they are."""
+    """The rights of all users of a node; ``security`` None: there are no logins."""
 
     def __init__(self, security: Security | None) -> None:
         self._security = security
@@ -80,7 +80,7 @@ class Access:
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
-        """What is refused meanwhile is not counted, and nobody is told."""
+        """Neither count nor report refusals meanwhile."""
         refused, told, self.on_refused = self.refused, self.on_refused, _ignore
         try:
             yield
@@ -131,16 +131,16 @@ def permit(session: ServerSession | None, permission: str, address: str, *, queu
 
 
 def may_look(session: ServerSession | None, address: str) -> bool:
-    """Whether a session may know what there is at an address."""
+    """Whether a session may look at an address."""
     rights = session.rights if session is not None else None
     return rights is None or not rights.at(address).isdisjoint(_LOOKING)
 
 
 def permit_look(session: ServerSession | None, address: str, *, queue: str = "") -> None:
-    """See that a session may know what there is at an address.
+    """Check that a session may look at an address.
 
     Raises:
-        SecurityError: it may do nothing there for which it had to.
+        SecurityError: the user has no permission for which looking is needed.
     """
     if not may_look(session, address):
         permit(session, _LOOKING[-1], address, queue=queue)
@@ -170,7 +170,7 @@ def permit_sending(session: ServerSession, target: Target) -> None:
 
 
 def permit_making(session: ServerSession | None, target: Target) -> None:
-    """See that a session may have come into being what is not there of a target that is sent to.
+    """Check that a session may create the missing parts of a target by sending to it.
 
     Raises:
         SecurityError: it may not.
@@ -180,10 +180,9 @@ def permit_making(session: ServerSession | None, target: Target) -> None:
 
 
 def permit_new(session: ServerSession | None, target: Target) -> None:
-    """See that a session may have come into being what a target names.
+    """Check that a session may create the address and the queue of a target.
 
-    The name of a queue is judged as an address is: who may take it keeps whoever wants the address of that name from
-    having its queue.
+    The name of a queue is judged like an address: a queue takes the name away from the address of that name.
 
     Raises:
         SecurityError: it may not.
@@ -206,7 +205,7 @@ def permit_name(session: ServerSession | None, name: str | None, address: str) -
 
 
 def permit_moving(session: ServerSession | None, address: str) -> None:
-    """See that a session may move messages to an address, which comes into being by it whatever its settings say.
+    """Check that a session may move messages to an address, which is created by the move if need be.
 
     Raises:
         SecurityError: it may not.
@@ -217,8 +216,8 @@ def permit_moving(session: ServerSession | None, address: str) -> None:
 
 
 def permit_run(session: ServerSession, target: Target, run: RunBytes, kinds: int) -> None:
-    """See that a session may have this run: its channel was permitted, but what was there may be gone, and answers may
-    be wanted where the sender could not take them.
+    """Check that a session may send a run: the channel was permitted, but the target may be gone by now, and the reply
+    addresses of the messages need permission, too.
 
     Raises:
         SecurityError: it may not.
@@ -228,7 +227,7 @@ def permit_run(session: ServerSession, target: Target, run: RunBytes, kinds: int
 
 
 def may_have(session: ServerSession, target: Target, run: RunBytes, kinds: int) -> bool:
-    """Whether ``permit_run`` would permit a run; nobody is told."""
+    """Whether ``permit_run`` would permit a run; a refusal is not reported."""
     with session.core.access.quietly():
         try:
             permit_run(session, target, run, kinds)
@@ -266,7 +265,7 @@ def permit_reply_to(session: ServerSession, target: Target) -> None:
 
 
 def permit_own(session: ServerSession, address: str) -> None:
-    """Refuse answers to a temporary queue that is somebody else's, or gone, and to where they would be requests.
+    """Refuse replies to a temporary queue of another session, or one that is gone, and to the management address.
 
     Raises:
         SecurityError: always, unless the session may do everything.

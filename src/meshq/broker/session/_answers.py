@@ -13,7 +13,7 @@ OVERHEAD_BYTES: Final = 512
 
 
 class Answers:
-    """Those of one session.  Deliveries are bounded by windows; of answers there are as many as a client likes."""
+    """The kept answers of one session.  Deliveries are bounded by windows; the number of answers is not."""
 
     __slots__ = ("_bytes", "_kept")
 

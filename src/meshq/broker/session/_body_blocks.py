@@ -1,7 +1,7 @@
-"""Large bodies over a session: blocks in, until a SEND names them; blocks out, of what a consumer holds.
+"""Large bodies over a session: blocks in, until a SEND names the body; blocks out, of a consumer's unacked messages.
 
-A body comes in on a channel of its own, block by block; each block is a call, answered when it is written.  The
-answer to the last one says that the body is whole, and on disk if it is to be: only then can a SEND name the
+A body comes in on a channel of its own, block by block; each block is a call, answered when the block is written.  The
+answer to the last block says that the body is whole, and durable if the message is.  Only then can a SEND name the
 channel, so that placing the message is one step, as for every other message.
 """
 
@@ -173,7 +173,7 @@ class BodyBlocks:
         return upload is not None
 
     def end(self) -> None:
-        """The session is over: nobody will send the rest."""
+        """Drop all bodies that are not whole: the session ends."""
         for channel in list(self._uploads):
             self.leave(channel)
 

@@ -1,7 +1,7 @@
-"""Moving many messages at an operator's word: a plan in steps, so that a queue of millions keeps nobody waiting.
+"""Bulk moves by an operator: in steps, so that a queue of millions of messages delays no other work.
 
-A sweep sees what waits in the queue when it begins, and each message once.  What comes later is left alone, so a sweep
-ends, and so does one that moves messages to an address that leads back.
+A bulk move takes the messages that wait in the queue when it begins, each once.  Later messages are left alone, so it
+ends, even if the target address leads back to the queue.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from meshq.broker._core import Core
     from meshq.broker.session._session import ServerSession
 
-#: Of some rows of a run, which is known by what filters have said of it, those that may go; None: the sweep ends here.
+#: Returns those of the rows of a run, whose verdicts are known, that may be moved; None: the bulk move ends here.
 Movable = Callable[[QueueRun, StoredRun, list[int]], list[int] | None]
 #: Where the messages of a run go; None: they stay.
 Aim = Callable[[QueueRun], Target | None]
 
 
-def sweep(
+def bulk_move(
     core: Core,
     queue: Queue,
     filter: Filter | None,
@@ -113,7 +113,7 @@ def sweep(
 
 
 class UnmovedMessages:
-    """Messages that a sweep leaves where they are, and why: it goes on, and says so at its end."""
+    """Messages that a bulk move leaves where they are, with the reasons, which it reports at its end."""
 
     __slots__ = ("_denied", "_forbidden", "_place", "_without_place")
 
@@ -135,13 +135,13 @@ class UnmovedMessages:
             return None
 
     def without_place(self, messages: int, target: Target | None) -> None:
-        """Nobody takes some messages at a target."""
+        """Note messages that no queue of a target takes."""
         if messages:
             self._without_place += messages
             self._place = self._place or target
 
     def tell(self, moved: int) -> None:
-        """The end of a sweep that has moved so many others.
+        """Raise the error of a bulk move that has left messages, after ``moved`` others.
 
         Raises:
             SecurityError, UsageError: some stay.
@@ -161,7 +161,7 @@ class UnmovedMessages:
 def _made_ready(
     core: Core, queue: Queue, view: QueueRun, need: int
 ) -> Generator[FaultInWait | DiskSpaceWait, None, int]:
-    """Have a run in memory, and room on the disk for what of it is moved; returns the bytes that are still lacking."""
+    """Wait until a run is in memory, and for disk space to move it; return the bytes that are still lacking."""
     asked = False
     while view.live and (view.run.paged or not asked):
         if view.run.paged:
@@ -176,7 +176,7 @@ def _made_ready(
 
 
 def _parted(core: Core, run: StoredRun, target: Target, rows: list[int]) -> tuple[list[int], list[int]]:
-    """Of some rows those that somebody takes where they would go, and the others, which hold nothing up."""
+    """Divide rows into those that a queue of the target takes, and the others, which stay."""
     taken = core.ingress.takes_moved(run, target, rows)
     return (rows, []) if len(taken) == len(rows) else (taken, sorted({*rows} - {*taken}))
 
@@ -189,7 +189,7 @@ def _refused(error: MeshqError | None, moved: int, target: Target | None) -> Mes
 
 
 def _outcome(moved: int) -> Outcome:
-    """Of a sweep that ends before its end: what is half done is neither done nor not done."""
+    """The outcome of a bulk move that ends early: unknown if messages were moved."""
     return "unknown" if moved else "not_done"
 
 
@@ -200,9 +200,9 @@ def to_address(address: str) -> Aim:
 
 
 def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
-    """What was moved goes back: to its queue if that is there still, else to its address, if that can be made anew.
+    """Move messages back to their origin: to the queue if it still exists, else to the address.
 
-    ``permitted`` raises for an address to which whoever asks may not send.  It is asked once for each that is refused.
+    ``permitted`` raises for an address to which the asker may not send; it is called once for each refused address.
     """
     refused: dict[str, SecurityError] = {}
 
@@ -223,7 +223,7 @@ def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
 
 
 def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
-    """What waits for a node goes where it would go without that node, unless the node is linked meanwhile."""
+    """Route messages for a node as if the node did not exist, unless it is linked meanwhile."""
 
     def movable(view: QueueRun, run: StoredRun, rows: list[int]) -> list[int] | None:
         return None if queue.consumers else core.ingress.anew.movable(queue, run, view.remote, rows)
@@ -241,7 +241,7 @@ def _way_back(core: Core, origin: MessageOrigin) -> Target | None:
 
 
 def _wanted(view: QueueRun, filter: Filter | None, rows: range, looks: int) -> tuple[list[int], int, int]:
-    """Of some rows those that nobody holds and that the filter accepts; up to which row, and how much work that was."""
+    """Scan rows for those that are not unacked and accepted: the found rows, the row where the scan ended, the work."""
     states, end = view.states, min(rows.stop, len(view.states))
     there = [row for row in range(rows.start, end) if states[row] in ENQUEUED]
     if filter is None or not there:

@@ -1,4 +1,4 @@
-"""The tasks around one byte stream of a node: a reader, a writer for what could not go at once, a watch on silence."""
+"""The tasks of one byte stream: a reader, a writer for bytes that could not be sent at once, and an idle watch."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class StreamConnection:
                 await self._taken_in.wait()
 
     async def _wait_until_read(self) -> None:
-        """Take nothing more of a client that asks, and does not read what it is told."""
+        """Read nothing more from a client that does not read its answers."""
         self._unread = self._link.waiting
         await self._drained.wait()
         self._unread = 0

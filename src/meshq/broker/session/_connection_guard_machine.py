@@ -1,8 +1,8 @@
-"""Which connections a node takes: how many in all, how many of an address that have no session, after what delay.
+"""The guard of connections: bounds for all, bounds per address for those without a session, and a delay after failures.
 
 A password is guessed by trying.  Each failure makes the next connection of the same address wait longer before it
-is served, up to a maximum; failures are forgotten one by one as time goes by.  A success forgets nothing: whoever
-has one password could otherwise guess another one undelayed.
+is served, up to a maximum; failures are forgotten one by one as time goes by.  A success forgets nothing: otherwise a
+client with one password could guess another one without delay.
 
 The address is all of an IPv4 address, and of an IPv6 address the 64 bits that one host can't change.
 """
@@ -29,7 +29,7 @@ assert DELAY_S_MIN * 2 ** (FAILURES_MAX - 1) >= DELAY_S_MAX, "the number of fail
 
 
 def address_of(peer: str) -> str:
-    """What counts as one address, of a peer's ``host:port``."""
+    """Return the part of a peer's ``host:port`` that counts as one address."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         address = ipaddress.ip_address(host)
@@ -49,7 +49,7 @@ class _Failures(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What becomes of a connection that has come."""
+    """The decision about a new connection."""
 
     #: Why there is no room for it; empty if there is.
     refused: str
@@ -126,7 +126,7 @@ class ConnectionGuard:
         self.connections -= 1
 
     def failed(self, address: str, now: float) -> None:
-        """Somebody there could not prove who they are."""
+        """Note a failed login from an address."""
         count = min(self._failures(address, now) + 1, FAILURES_MAX)
         self._failed.pop(address, None)
         self._failed[address] = _Failures(count, now)

@@ -54,7 +54,7 @@ _HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameTyp
 
 @attrs.define(kw_only=True)
 class ConnectionCounts:
-    """What a node's connections have come to."""
+    """Counts of a node's connections."""
 
     accepted: int = 0
     violations: int = 0
@@ -131,7 +131,7 @@ class ServerConnection:
 
     @property
     def phase(self) -> tuple[bool, bool, bool]:
-        """What of the handshake is done: greeting, authentication, all of it.  Each may take its time."""
+        """The finished parts of the handshake: greeting, authentication, attachment.  Each part has its own timeout."""
         return self._opening is not None, self.authenticated, self.attached
 
     def frames(self, frames: list[Frame]) -> None:
@@ -171,11 +171,10 @@ class ServerConnection:
             self._core.run_pending()
 
     def _must_wait(self, frame: Frame) -> bool:
-        """Whether a frame has to be put to filters, or there has to be room on the disk, before it is looked at; what
-        comes behind it waits, too.
+        """Whether a frame, and all later ones, must wait for costly filters or for disk space.
 
         Raises:
-            RemoteProtocolError: it can't be read.
+            RemoteProtocolError: the frame can't be read.
         """
         session, costly = self.session, None
         if session is None:
@@ -194,7 +193,7 @@ class ServerConnection:
         return must_wait(self._core, frame, self._resume)
 
     def _judged(self) -> None:
-        """Filters have said what they say of the frame that waits first; now there has to be room for it."""
+        """Wait for disk space for the first deferred frame, after its filters were asked."""
         self._asking = None
         self.frames(self._release())
         self.on_taken_in()
@@ -205,10 +204,10 @@ class ServerConnection:
         return self._held_bytes > limits.HELD_BYTES_MAX
 
     def _defer(self, frames: list[Frame]) -> None:
-        """Keep what waits for filters, or for room on the disk, and what comes behind it.
+        """Defer frames that wait for filters or for disk space.
 
         Raises:
-            RemoteProtocolError: more than was granted.
+            RemoteProtocolError: the client has sent more than its credit.
         """
         for frame in frames:
             if frame.type not in _CREDITED:
@@ -225,7 +224,7 @@ class ServerConnection:
         return deferred
 
     def _resume(self) -> None:
-        """There is room for the frame that waits first, or none."""
+        """Handle the deferred frames: there is disk space for the first one, or none at all."""
         deferred = self._release()
         if deferred:
             # The connection is there still.
@@ -432,7 +431,7 @@ class ServerConnection:
 
 
 def _forget_run(session: ServerSession) -> None:
-    """What was to be put to filters is not taken."""
+    """Forget the run that is being put to filters."""
     session.producers.forget()
     if session.peering is not None:
         session.peering.forget()

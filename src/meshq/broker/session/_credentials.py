@@ -1,8 +1,8 @@
-"""Who may come in, by role: what is kept of users and of cluster peers, and what is said to who is neither.
+"""Credentials by role: verifiers of users and of cluster peers, and the same answers for unknown names.
 
-Two tables, and none of them answers for the other: the password of a user never makes a cluster peer, whatever its
-name.  Salts are made of a secret of this start, for every name alike: that of a user who does not exist can't be
-told from that of one who does, however often it is asked for.
+There are two separate tables: the password of a user never admits a cluster peer, whatever its name.  Salts are made
+from a secret of this start, for all names alike: the salt of a user who does not exist looks like that of one who does,
+however often it is asked for.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Credentials:
         secret: bytes,
         certificates: Mapping[str, str] | None = None,
     ) -> Credentials:
-        """Credentials from passwords, of which only what checks a proof is kept.  Slow on purpose, once per name.
+        """Derive credentials from passwords; only verifiers are kept.  Slow on purpose, once per name.
 
-        ``certificates``: the user of a client, by what its certificate may say who it is.
+        ``certificates``: users by the identity in a client certificate.
         """
         made = cls(secret, certificates)
         for role, users in tables.items():
@@ -51,7 +51,7 @@ class Credentials:
             table[user] = make_verifier(password.reveal().encode(), self._salt(role, user), _ITERATIONS[role])
 
     def serves(self, role: Role) -> bool:
-        """Whether anybody may come in with this role."""
+        """Whether this role has any credentials."""
         return role in self._tables
 
     @property
@@ -72,7 +72,7 @@ class Credentials:
         return next(iter(users))
 
     def find(self, role: Role, user: str) -> tuple[Verifier, bool]:
-        """What checks this user's proof, and whether there is such a user; if not, no proof fits.
+        """Return the verifier of a user, and whether the user exists; otherwise no proof fits the verifier.
 
         The same is computed in both cases.
         """

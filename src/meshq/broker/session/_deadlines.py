@@ -1,4 +1,4 @@
-"""Deadlines of what may come back before they are over: the soonest is found without a look at the others."""
+"""Deadlines of detached sessions, which may be resumed before: the soonest is found without a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer is sent: the frame for a grant."""
+"""The DELIVER frame of a dispatch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an operator can have done: one function for each operation, called by frames and by messages alike.
+"""The management operations: one function for each, called by frames and by messages alike.
 
-A function gets the core and its arguments by name, checked for their types; those for whom it matters get the session
-that asks, too.  It returns what is answered, or the steps that lead there; a list of rows in it is one page of many.
+A function gets the core and its arguments by name, checked for their types; some get the session that asks, too.  It
+returns the answer, or the steps that lead to the answer; a list of rows in it is one page of many.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meshq.broker.ingress._filters_at import costly, filters_explained
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.ingress._sample_run import imagined
 from meshq.broker.session._access import may_look, permit_moving
-from meshq.broker.session._bulk_move import sweep, to_address, to_origin, to_others
+from meshq.broker.session._bulk_move import bulk_move, to_address, to_origin, to_others
 from meshq.broker.session._long_operations import FairTurnWait, PendingMovesWait, Steps
 from meshq.broker.session._queue_deletion import remove_when_moved, still_there
 from meshq.broker.session._subscriptions import create_temporary
@@ -178,7 +178,7 @@ def move_messages(
     queue = _existing(core, check_open(name))
     check_sendable(check_place("address", address))
     condition = parse_filter(filter) if filter else None
-    return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved", asker=asker)
+    return bulk_move(core, queue, condition, limit or _ALL, to_address(address), "moved", asker=asker)
 
 
 def redrive(core: Core, asker: ServerSession | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
@@ -189,7 +189,7 @@ def redrive(core: Core, asker: ServerSession | None, name: str, filter: str | No
     def permitted(address: str) -> None:
         permit_moving(asker, address)
 
-    return sweep(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven", asker=asker)
+    return bulk_move(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven", asker=asker)
 
 
 def give_back(core: Core, asker: ServerSession | None, node_id: str, force: bool = False) -> Steps:
@@ -211,7 +211,7 @@ def _give_back(core: Core, asker: ServerSession | None, queues: list[Queue]) -> 
     moved = 0
     for queue in queues:
         aim, movable = to_others(core, queue)
-        for step in sweep(core, queue, None, _ALL, aim, "given_back", movable=movable, asker=asker):
+        for step in bulk_move(core, queue, None, _ALL, aim, "given_back", movable=movable, asker=asker):
             if isinstance(step, dict):
                 moved += step["moved"]
             else:
@@ -293,7 +293,7 @@ def explain_route(
 def _explained(
     core: Core, asker: ServerSession | None, target: Target, message: StoredRun | None, user: str | None, after: int
 ) -> Steps:
-    """Whoever asks for what is more than a step takes turns with the others."""
+    """Explain a route, in steps if the filters are costly."""
     owner = asker.owner if asker is not None else NODE
     wait_for_turn = partial(FairTurnWait, owner, asker or core, alive=lambda: asker is None or not asker.ended)
     while (
@@ -358,7 +358,7 @@ class _KnownRows:
         self._seen = 0
 
     def add(self, rows: list[Values]) -> None:
-        """Take what the asker may know of some steps, which are forgotten."""
+        """Add the rows that the asker may see."""
         if rows and not self._seen:
             self._named[rows[0]["address"]] = None
         for row in rows:

@@ -1,7 +1,7 @@
-"""How much may be on its way to one client: said and not known to have arrived, or unsent since nobody reads it.
+"""The bound on bytes to one client that are on their way: sent and not acknowledged, or not yet read by the client.
 
-All links together have a part of the node's memory, each of them an equal share.  A client whose share is used up is
-given nothing more until it has read, or said what it has read, half of that.
+All links together have a part of the node's memory, each link an equal share.  A client whose share is used up gets no
+more deliveries until it has read, or reported as read, half of that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What was decided of transactions that had been prepared: the last of it, for whoever was cut off and asks again.
+"""The latest decisions about prepared transactions, for clients that were cut off and ask again.
 
-What was told of one that nobody knew is remembered, too: whoever has heard "committed" must not hear "rolled back".
+The answer about an unknown transaction is remembered, too: a client must not hear first one answer, then the other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from meshq import limits
 
 
 class Decision(NamedTuple):
-    """What became of one.  ``position``: where the journal says so."""
+    """The decision about a transaction.  ``position``: the position of its record."""
 
     user: str
     committed: bool
@@ -32,11 +32,11 @@ class Decisions:
         return len(self._by_xid)
 
     def get(self, xid: bytes) -> Decision | None:
-        """What was decided; None: it is not known."""
+        """Return the decision about a transaction; None: it is not known."""
         return self._by_xid.get(xid)
 
     def add(self, xid: bytes, decision: Decision) -> list[int]:
-        """Remember one; returns the positions of those that are forgotten for it."""
+        """Remember a decision; return the positions of decisions that are forgotten for it."""
         gone = self.forget(xid)
         self._by_xid[xid] = decision
         self._by_user.setdefault(decision.user, {})[xid] = None

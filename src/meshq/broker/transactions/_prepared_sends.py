@@ -1,7 +1,7 @@
-"""What prepared transactions send, by address: the queues that are to get it stay until the decision.
+"""The sends of prepared transactions, by address: the queues that will get the messages stay until the decision.
 
-Where a message goes is worked out when its transaction is committed.  A queue that is deleted before that would lose
-the message without a word on a multicast address, and would keep the commit waiting on an anycast one.
+A message is routed when its transaction is committed.  If a queue was deleted before that, the message would be lost
+silently on a multicast address, and the commit would fail on an anycast one.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ Values = dict[str, Any]
 
 
 class SessionTransactions:
-    """What one session's transactions have open."""
+    """The open transactions of one session."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -56,7 +56,7 @@ class SessionTransactions:
         }
 
     def operate(self, operation: str, arguments: Values) -> Values | Steps:
-        """Do what a client asks for, or return the steps in which it is done.
+        """Do an operation of a client, or return its steps.
 
         Raises:
             UsageError: the arguments don't fit.
@@ -71,10 +71,10 @@ class SessionTransactions:
         return (done() if find is None else self._when_it_can(find, done)) or {}
 
     def _finding(self, operation: str, arguments: Values) -> Callable[[], ServerTransaction | None] | None:
-        """What finds the transaction that an operation writes, if it is as its client believes.
+        """Return a function that finds the transaction of an operation, if its counts are those of the client.
 
         Raises:
-            SettingsError: what it is to be prepared as can't be an id.
+            SettingsError: the id for a prepared transaction is not valid.
         """
         if operation == "commit_prepared":
             user = self._session.owner[1]
@@ -95,8 +95,8 @@ class SessionTransactions:
     def _when_it_can(
         self, find: Callable[[], ServerTransaction | None], work: Callable[[], Values | Steps | None]
     ) -> Values | Steps | None:
-        """Before anything is done, what a transaction sends is put to costly filters, in steps; and what asks for room,
-        as a run does, waits until there is some, or is none."""
+        """Do an operation after costly filters were asked about the transaction's messages, in steps, and there is
+        disk space."""
         found, release_queue = find(), self._core.release_queue
         if found is None:
             return work()
@@ -229,7 +229,7 @@ class SessionTransactions:
         return decline("rolled_back", self._ended.get(number, seen))
 
     def _drop(self, number: int) -> None:
-        """Whatever is there of a transaction is rolled back."""
+        """Roll back all of a transaction that is open."""
         transaction = self._open.pop(number, None)
         if transaction is not None:
             self._core.transactions.roll_back(transaction)
@@ -258,10 +258,10 @@ class SessionTransactions:
     # -- in two phases
 
     def prepare(self, transaction: int, sent: int, acked: int, xid: bytes) -> None:
-        """It waits for its decision from here on, and is no longer this session's.
+        """Prepare a transaction: it waits for its decision, and no longer belongs to this session.
 
         Raises:
-            TransactionRolledBackError: it is not all that its client has done.
+            TransactionRolledBackError: a part of the client's work is missing.
             DuplicateError, NotFoundError, UsageError, SecurityError, AddressFullError: it was rolled back.
         """
         found = self._take(transaction, sent, acked)
@@ -271,15 +271,15 @@ class SessionTransactions:
         transactions.two_phase.prepare(found, xid, self._session.owner[1])
 
     def commit_prepared(self, xid: bytes) -> None:
-        """What is prepared counts; as ``TwoPhaseCommit.commit``."""
+        """Commit a prepared transaction; as ``TwoPhaseCommit.commit``."""
         self._core.transactions.two_phase.commit(check_xid(xid), self._session)
 
     def roll_back_prepared(self, xid: bytes) -> Steps:
-        """What is prepared does not count; as ``TwoPhaseCommit.roll_back``."""
+        """Roll back a prepared transaction; as ``TwoPhaseCommit.roll_back``."""
         return self._core.transactions.two_phase.roll_back(check_xid(xid), self._session)
 
     def recover(self, after: bytes) -> Values:
-        """A page of what is prepared and waits for this user."""
+        """Return a page of this user's prepared transactions."""
         xids, more = self._core.transactions.two_phase.xids(self._session.owner[1], after)
         return {"xids": [{"xid": xid} for xid in xids], "more": more}
 
@@ -295,7 +295,7 @@ class SessionTransactions:
         self._core.transactions.used(found)
 
     def roll_back(self, transaction: int) -> None:
-        """None of it counts."""
+        """Roll back an open transaction."""
         self._drop(transaction)
 
     def end(self) -> None:
@@ -305,4 +305,4 @@ class SessionTransactions:
 
 
 def _nobody(why: str) -> None:
-    """Nobody is to be told."""
+    """Do nothing: no client is told."""

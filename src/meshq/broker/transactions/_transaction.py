@@ -1,4 +1,4 @@
-"""One transaction: what it has sent and acknowledged so far."""
+"""One transaction: its sends and acknowledgements so far."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Counts:
 
 
 class ServerTransaction:
-    """What waits for a commit.  Runs stand in no queue; what is acknowledged is held."""
+    """The work that waits for a commit.  Its runs are in no queue; its acknowledged messages stay unacked."""
 
     __slots__ = (
         "acked", "acked_in_transaction", "expected", "expected_bytes", "forgets", "judged", "sent", "size_bytes",
@@ -86,7 +86,7 @@ class ServerTransaction:
         self.size_bytes += work.run.size_bytes
 
     def verdict_bytes_of(self, target: Target, filters: int) -> int:
-        """What it takes in memory to know what so many filters say of all that goes to a target."""
+        """Return the bytes for verdicts of so many filters about all messages to a target."""
         counts = self.targets[target]
         return counts.stride_bytes * filters + OVERHEAD_BYTES * counts.runs
 
@@ -115,7 +115,7 @@ class ServerTransaction:
         return None
 
     def take_spans(self) -> Iterator[tuple[Queue, list[RowSpan]]]:
-        """Let go of what is acknowledged, queue by queue."""
+        """Take the acknowledged rows out of the transaction, queue by queue."""
         acked_in_transaction, self.acked_in_transaction = self.acked_in_transaction, {}
         for queue, spans in acked_in_transaction.items():
             queue.acked_in_transaction -= sum(span.rows for span in spans)

@@ -1,4 +1,4 @@
-"""The transactions of a node: how they are committed and rolled back, what they take, and when they are too old."""
+"""The transactions of a node: commit, rollback, their memory, and their timeout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TransactionManager:
         transaction.used_at = self._ticks
 
     def tick(self) -> None:
-        """A second has passed: those that were idle for too long are rolled back."""
+        """Roll back transactions that were idle for too long; called each second."""
         self._ticks += 1
         for transaction, on_ended in list(self._open.items()):
             # The second in which it was used may have been all but over.
@@ -90,16 +90,16 @@ class TransactionManager:
         self.used(transaction)
 
     def keep(self, transaction: ServerTransaction) -> None:
-        """It is prepared: it lives until it is decided."""
+        """Keep a prepared transaction: it has no timeout."""
         del self._open[transaction]
 
     def take_up(self, transaction: ServerTransaction) -> None:
-        """It was prepared in an earlier life."""
+        """Restore a transaction that was prepared in an earlier life."""
         self.size_bytes += transaction.size_bytes
         self._core.memory.use(transaction.size_bytes)
 
     def _end(self, transaction: ServerTransaction) -> None:
-        """It is decided, and its runs take no memory as those of a transaction."""
+        """End a transaction, and free its memory."""
         self._open.pop(transaction, None)
         self.forget_verdicts(transaction)
         transaction.work = []
@@ -110,7 +110,7 @@ class TransactionManager:
     # -- how it ends
 
     def roll_back(self, transaction: ServerTransaction) -> None:
-        """Its sends never were; what it acknowledged comes back."""
+        """Drop the sends, and return the acknowledged messages to their queues."""
         self._end(transaction)
         self.rolled_back += 1
         for queue, spans in transaction.take_spans():
@@ -138,8 +138,8 @@ class TransactionManager:
     # -- what filters say of it
 
     def costly(self, owner: Owner, transaction: ServerTransaction) -> CostlyScan | None:
-        """The steps in which what a transaction sends has to be put to filters before it is committed; None: it need
-        not be, or is refused whatever is in it."""
+        """Return the steps in which filters judge the transaction's messages before a commit; None: no steps are
+        needed, or the commit will be refused."""
         core = self._core
         if not core.router.sieves:
             return None
@@ -159,7 +159,7 @@ class TransactionManager:
     def _unasked(
         self, transaction: ServerTransaction, known: Mapping[Target, Mapping[Filter, None]]
     ) -> dict[Target, list[Filter]]:
-        """By where its runs go: the filters there that are not among those which are known."""
+        """By target: the filters without a verdict about the transaction's messages."""
         missing: dict[Target, list[Filter]] = {}
         for target in transaction.targets:
             there = known.get(target, {})
@@ -183,7 +183,7 @@ class TransactionManager:
         return more
 
     def _expect(self, transaction: ServerTransaction) -> None:
-        """From here on there is memory for what all these filters say."""
+        """Reserve memory for the verdicts of all filters."""
         more = self._check_verdicts(transaction)
         for target, filters in self._unasked(transaction, transaction.expected).items():
             transaction.expected.setdefault(target, {}).update(dict.fromkeys(filters))
@@ -245,7 +245,7 @@ class TransactionManager:
             transaction.judged.setdefault(target, {}).update(dict.fromkeys(filters))
 
     def forget_verdicts(self, transaction: ServerTransaction) -> None:
-        """What filters have said of it holds no more."""
+        """Drop the verdicts about the transaction's messages."""
         self._expected_bytes -= transaction.expected_bytes
         self._core.memory.released(transaction.verdict_bytes)
         transaction.forget_verdicts()
@@ -306,4 +306,4 @@ class TransactionManager:
 
 
 def _nothing() -> None:
-    """For a callback that nobody needs."""
+    """Do nothing: no confirm is needed."""

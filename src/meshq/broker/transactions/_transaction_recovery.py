@@ -1,4 +1,4 @@
-"""Prepared transactions as the journal tells of them: who holds what, what waits, and what was decided."""
+"""Restoring prepared transactions from the journal: acknowledged rows, waiting runs and decisions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TransactionRecovery:
         self._core.release_queue.doom(two_phase.decisions.add(record.xid, decision))
 
     def restore_unacked(self, find: Find) -> None:
-        """What they have acknowledged is held; everything is settled that was, and nothing is visible yet."""
+        """Mark the rows that prepared transactions have acknowledged as unacked, before any run is visible."""
         for position, (record, prepared) in self._prepared.items():
             transaction = prepared.transaction
             if len(transaction.work) != record.runs:
@@ -93,7 +93,7 @@ class TransactionRecovery:
         return found
 
     def finish(self) -> None:
-        """All that is visible is so: they live on."""
+        """Hand the prepared transactions over, after all runs are visible."""
         for prepared, spans in self._spans.items():
             for number, acked in spans.items():
                 prepared.transaction.add_spans(self._core.router.by_number[number], acked)

@@ -49,7 +49,7 @@ _XIDS_BYTES_MAX: Final = 3_000
 
 
 class TwoPhaseCommit:
-    """What is prepared, and what was decided."""
+    """The prepared transactions of a node, and the latest decisions."""
 
     def __init__(self, core: Core, transactions: TransactionManager) -> None:
         self._core = core
@@ -68,12 +68,12 @@ class TwoPhaseCommit:
         return iter(self._by_xid.values())
 
     def prepared_by(self, xid: bytes, user: str) -> ServerTransaction | None:
-        """What a user has prepared as this; nothing is asked of who has no name."""
+        """Return a user's prepared transaction of this id; an in-process client, without a name, may see any."""
         found = self._by_xid.get(xid)
         return found.transaction if found is not None and user in ("", found.user) else None
 
     def holder(self, queue: Queue) -> ServerPreparedTransaction | None:
-        """One that holds messages of a queue; None: none does."""
+        """Return a prepared transaction that has unacked messages of a queue, or None."""
         if not queue.acked_in_transaction:
             return None
         return next((one for one in (*self, *self._leaving) if queue in one.transaction.acked_in_transaction), None)
@@ -151,7 +151,7 @@ class TwoPhaseCommit:
             raise decline("too_many", f"the node has its {limits.PREPARED_MAX} prepared transactions")
 
     def _weigh(self, prepared: ServerPreparedTransaction) -> int:
-        """Bytes that its records, and those of its commit, may take."""
+        """The bytes that the records of a prepared transaction, and of its commit, may take."""
         names = len(prepared.xid) + len(prepared.user.encode())
         more = _RECORDS_BYTES + names + _RUN_BYTES * len(prepared.transaction.work)
         return self._transactions.weigh(prepared.transaction) + more
@@ -216,14 +216,14 @@ class TwoPhaseCommit:
         self._tell(found, committed=True)
 
     def roll_back(self, xid: bytes, asker: ServerSession) -> Steps:
-        """None of it counts, in steps: what comes back must be here.
+        """Roll back a prepared transaction, in steps: returned messages must be read back first.
 
-        One that nobody knows is taken for rolled back, and that is remembered as if it were decided.
+        An unknown transaction counts as rolled back, and that is remembered as a decision.
 
         Raises:
             UsageError: it was committed.
             SecurityError: it is another user's.
-            AddressFullError: nobody knows it, and the disk has no room to remember it.
+            AddressFullError: it is unknown, and the disk has no space to remember the decision.
             JournalBrokenError: the disk has failed.
         """
         found = self._find(xid, asker.owner[1])
@@ -253,7 +253,7 @@ class TwoPhaseCommit:
         self._transactions.roll_back(prepared.transaction)
 
     def _find(self, xid: bytes, user: str) -> ServerPreparedTransaction | Decision | None:
-        """What is known of a transaction; nothing is asked of who has no name: it is the same program.
+        """Find a prepared transaction or its decision; an in-process client, without a name, may see any.
 
         Raises:
             SecurityError: it is another user's.
@@ -275,8 +275,7 @@ class TwoPhaseCommit:
                     self._core.schedule_dispatch(queue)
 
     def _leave_out_temporary(self, prepared: ServerPreparedTransaction) -> None:
-        """Forget what a transaction sends to temporary queues that are gone: they never come again, and nobody could
-        commit it."""
+        """Drop the sends to temporary queues that are gone: otherwise the transaction could never be committed."""
         core = self._core
         if any(peer.gone == "away" for peer in core.peers.peers.values()):
             # They may be there.
@@ -297,10 +296,10 @@ class TwoPhaseCommit:
     def _remember(
         self, xid: bytes, user: str, *, committed: bool, deletes: Sequence[int] = (), vital: bool = False
     ) -> None:
-        """Whoever asks again is told the same, in every later life, too.
+        """Remember a decision, also for later lives.
 
         Raises:
-            AddressFullError: the disk is full, and it is not vital; nothing changed.
+            AddressFullError: the disk is full, and the record is not vital; nothing changed.
             JournalBrokenError: the disk has failed.
         """
         record = encode_decided(DecidedRecord(xid, user, committed))
@@ -313,7 +312,7 @@ class TwoPhaseCommit:
     # -- over a restart
 
     def take_up(self, prepared: ServerPreparedTransaction) -> None:
-        """It was prepared in an earlier life."""
+        """Restore a transaction that was prepared in an earlier life."""
         self._by_xid[prepared.xid] = prepared
         self._sends.add(prepared)
         self._transactions.take_up(prepared.transaction)
