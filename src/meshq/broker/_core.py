@@ -1,4 +1,4 @@
-"""The core of a node: its parts, connected to each other, and the pass that runs what is pending.
+"""The core of a node: its parts, connected to each other, and the pass that does pending work.
 
 Every entry point (frames that arrived, a position that became durable, a session that ended) changes state and then
 calls ``run_pending``: queues that changed are dispatched, and each session with something to send is flushed once.
@@ -203,7 +203,7 @@ class Core:
         self._to_flush.pop(session, None)
 
     def durable_moved(self, position: int) -> None:
-        """Release what the journal has synced, up to ``position``."""
+        """Release the entries up to ``position``, which the journal has synced."""
         self.release_queue.durable_moved(position)
         self.run_pending()
 

@@ -362,7 +362,7 @@ class Definitions:
         return self._router.remote_routing(name) or self._router.settings(name).default_routing
 
     def address_of_moved(self, target: Target) -> tuple[Address, Queue | None]:
-        """Find the address, and the queue, of moved messages; create both if need be, whatever the settings say.
+        """Find the address, and the queue, of moved messages; create both if need be, without regard to the settings.
 
         Raises:
             UsageError: the target is a temporary queue that is gone.

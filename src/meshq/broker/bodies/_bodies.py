@@ -76,12 +76,12 @@ class MemoryBodies(Bodies):
         return len(self._blocks)
 
     def write(self, body: Body, block: bytes, then: Done, *, durable: bool) -> None:
-        """It is kept as it is."""
+        """Keep the block in memory."""
         self._blocks.setdefault(body, []).append(block)
         then(None)
 
     def finish(self, body: Body, block: bytes, then: Done, *, durable: bool) -> None:
-        """It is kept as it is."""
+        """Keep the block in memory."""
         self.write(body, block, then, durable=durable)
 
     def read(self, body: Body, number: int, then: Got) -> None:

@@ -93,7 +93,7 @@ class Diverts:
         return None
 
     def order(self, address: str) -> list[str]:
-        """Return the addresses that a message may reach by diverts, each address before those that it forwards to."""
+        """Return the addresses that a message may reach by diverts, each address before its forwarding addresses."""
         found: dict[str, None] = {}
         self._visit(address, found)
         return list(reversed(found))

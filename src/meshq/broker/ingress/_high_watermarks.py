@@ -1,4 +1,4 @@
-"""Two high watermarks of each durable queue in the journal: the numbers that were given, and those that were delivered.
+"""Two high watermarks of each durable queue in the journal: of the numbers given, and of those delivered.
 
 Both watermarks are moved ahead by blocks.  A message that is not durable leaves no trace: its number must be below the
 first watermark.  A durable message may be dispatched only below the second.  Each priority has its own second

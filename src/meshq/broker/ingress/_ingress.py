@@ -359,7 +359,7 @@ class Ingress:
         return deal_here(run, address, address.queues, rows)
 
     def weigh_moved(self, content: RunBytes) -> int:
-        """Return the bytes that the record of moved messages may take, whatever their target."""
+        """Return the bytes that the record of moved messages may take, for any target."""
         size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + 4 * limits.ADDRESS_BYTES_MAX
         size += (ROW_RECORD_BYTES + PART_RECORD_BYTES) * content.rows
         queues = min(len(self._definitions.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)

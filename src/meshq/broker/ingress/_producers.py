@@ -265,7 +265,7 @@ class ProducerSequences:
     # -- channels
 
     def check_open(self, producer: bytes, user: str) -> None:
-        """Check that one more producer of a user may have a channel.
+        """Check that a further producer of a user may have a channel.
 
         A user may always have its share of the remembered producers.
         Raises:

@@ -1,4 +1,4 @@
-"""The settings of addresses: those from the start of the broker, overridden by those that were set while it ran."""
+"""The settings of addresses: the settings from the start of the broker, overridden by settings made while it ran."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def size_of(view: QueueRun) -> int:
 
 
 def head_of(queue: Queue, reserve_bytes: int) -> dict[QueueRun, None]:
-    """Return the runs that are dispatched next: at least one, and those that fit into the reserve."""
+    """Return the runs that are dispatched next: at least one, and as many as fit into the reserve."""
     kept: dict[QueueRun, None] = {}
     left = reserve_bytes
     for priority_list in queue.priority_lists:

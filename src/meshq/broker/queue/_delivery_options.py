@@ -21,7 +21,7 @@ _MS_MAX: Final = limits.TIME_S_MAX * 1000
 
 
 class DeliveryOptions(NamedTuple):
-    """The options that the messages of one share have in common, and those of each message."""
+    """The options that the messages of one share have in common, and the options of each message."""
 
     #: When the first broker took them, by its clock, ms; 0: they are not late and expire no more.
     arrival: int
@@ -127,7 +127,7 @@ def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> 
 
 
 def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions | None:
-    """What messages ask for while they wait for another node: to be gone in time; all else is done where they go."""
+    """Return the options of messages that wait for another node: the time to live; the other node applies the rest."""
     expires = tuple(asked[row].expires for row in rows)
     return whole._replace(expires=expires) if any(expires) else None
 

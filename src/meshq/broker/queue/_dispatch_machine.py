@@ -37,7 +37,7 @@ class Dispatcher:
         self._until = math.inf
 
     def run(self) -> list[tuple[ConsumerState, Dispatch]]:
-        """Dispatch what can be dispatched; return all dispatches, those given at the start included."""
+        """Do the dispatch; return all dispatches, with those given at the start."""
         grouped = self._queue.grouped
         if grouped is not None and grouped.filter_scan:
             grouped.look()
@@ -109,7 +109,7 @@ class Dispatcher:
         self._until = math.inf
 
     def _serve_all(self, priority_list: PriorityList) -> None:
-        """Dispatch the ready messages of one list, without those of groups."""
+        """Dispatch the ready messages of one list that have no group."""
         for priority_group in self._queue.priority_groups:
             self._serve(priority_list, priority_group)
             if not priority_list.ready or self._ends(priority_list):

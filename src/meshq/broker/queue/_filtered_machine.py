@@ -387,7 +387,7 @@ class FilteredConsumers:
         filter_group.push(view.first)
 
     def check(self) -> None:
-        """Assert what must hold between steps."""
+        """Assert the invariants between steps."""
         for filter_group in (*self._waiting, *self._blocked, *self._behind, *self._seeking):
             invariant(
                 self._filter_groups.get(filter_group.filter) is filter_group, "a lane stands where its consumers are"

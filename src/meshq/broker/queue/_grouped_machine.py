@@ -435,7 +435,7 @@ class GroupedMessages:
         return dispatch
 
     def check(self) -> None:
-        """Assert what must hold between steps."""
+        """Assert the invariants between steps."""
         waiting: dict[str, int] = {}
         unacked: dict[str, int] = {}
         delayed: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Last-value queues: of the messages with one value of a property only the newest is kept, and those that are unacked.
+"""Last-value queues: of the messages with one value of a property only the newest is kept, and unacked ones.
 
 The table has, by value, the visible messages that are not settled.  An older message is removed when a newer one
 becomes visible, or when the older one is returned.
@@ -101,7 +101,7 @@ class LastValues:
             self._judged.pop(view, None)
 
     def check(self) -> None:
-        """Assert what must hold between steps."""
+        """Assert the invariants between steps."""
         found: dict[Value, list[tuple[int, QueueRun, int]]] = {}
         for view in sorted(self._queue.runs(), key=_first):
             if view in self.unread:

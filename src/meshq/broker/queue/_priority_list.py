@@ -188,7 +188,7 @@ class PriorityList:
         return number
 
     def check(self) -> None:
-        """Assert what must hold between steps."""
+        """Assert the invariants between steps."""
         ready = parked = first = 0
         for view in self.runs():
             invariant(view.priority_list is self, "a run stands in one list")

@@ -365,7 +365,7 @@ class Queue:
         return self._gone(span, rows, UNACKED_ROWS)
 
     def remove(self, span: RowSpan, fate: str) -> bool:
-        """Remove rows, whatever their states; return True if no message of their run is left in this queue."""
+        """Remove rows, of any state; return True if no message of their run is left in this queue."""
         view, rows = span.view, span.rows
         states = view.states[span.start : span.stop : span.step]
         ready, unacked, parked = states.count(READY), states.count(UNACKED), states.count(PARKED)
@@ -494,5 +494,5 @@ class Queue:
         }
 
     def check(self) -> None:
-        """Assert what must hold between steps."""
+        """Assert the invariants between steps."""
         check_queue(self)

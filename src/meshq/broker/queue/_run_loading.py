@@ -22,7 +22,7 @@ def content_loaded(queue: Queue, view: QueueRun) -> None:
 
 
 def views_of(queue: Queue) -> list[QueueRun]:
-    """Return the runs of a queue, those that are not due yet included."""
+    """Return the runs of a queue, with the runs that are not due yet."""
     return [*queue.runs(), *queue.scheduled]
 
 

@@ -141,7 +141,7 @@ def unasked(run: StoredRun, filters: Sequence[Filter], rows: Sequence[int] | Non
 
 
 def known_of(verdicts: Sequence[Verdicts], filter: Filter) -> tuple[int, int]:
-    """Return the messages that a filter accepts, and those that were put to the filter, each a bit."""
+    """Return the messages that a filter accepts, and the messages that were put to the filter, each a bit."""
     accepted = asked = 0
     for one in verdicts:
         bits = one.of(filter)

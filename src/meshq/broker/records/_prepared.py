@@ -101,7 +101,7 @@ def decode_waiting(payload: bytes) -> WaitingRecord:
 
 
 class DecidedRecord(NamedTuple):
-    """The decision about a prepared transaction; its record deletes those of the transaction."""
+    """The decision about a prepared transaction; its record deletes the records of the transaction."""
 
     xid: bytes
     user: str

@@ -69,7 +69,7 @@ def encode_definition(values: dict[str, Any]) -> bytes:
 
 
 def decode_definition(payload: bytes) -> dict[str, Any]:
-    """Read a definition; what it leaves out is as it is by default."""
+    """Decode a definition; missing values are defaults."""
     try:
         values = decode_map(payload, limits.HEADER_BYTES_MAX)
     except RemoteProtocolError as error:

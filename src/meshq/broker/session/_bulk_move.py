@@ -44,7 +44,7 @@ def bulk_move(
     movable: Movable | None = None,
     asker: ServerSession | None = None,
 ) -> Steps:
-    """Move what waits in ``queue``, accepted by ``filter``, by turns of who asks; gives the number of messages.
+    """Move the messages of a queue that ``filter`` accepts, in steps; the last step has the number of messages.
 
     Raises:
         AddressFullError: one could not be moved; if others were, the outcome is unknown.
@@ -176,7 +176,7 @@ def _made_ready(
 
 
 def _parted(core: Core, run: StoredRun, target: Target, rows: list[int]) -> tuple[list[int], list[int]]:
-    """Divide rows into those that a queue of the target takes, and the others, which stay."""
+    """Divide rows: the rows that a queue of the target takes, and the others, which stay."""
     taken = core.ingress.takes_moved(run, target, rows)
     return (rows, []) if len(taken) == len(rows) else (taken, sorted({*rows} - {*taken}))
 
@@ -241,7 +241,7 @@ def _way_back(core: Core, origin: MessageOrigin) -> Target | None:
 
 
 def _wanted(view: QueueRun, filter: Filter | None, rows: range, looks: int) -> tuple[list[int], int, int]:
-    """Scan rows for those that are not unacked and accepted: the found rows, the row where the scan ended, the work."""
+    """Scan rows for accepted ones that are not unacked: the found rows, the row where the scan ended, the work."""
     states, end = view.states, min(rows.stop, len(view.states))
     there = [row for row in range(rows.start, end) if states[row] in ENQUEUED]
     if filter is None or not there:

@@ -100,7 +100,7 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
 
 
 def purge_queue(core: Core, name: str) -> Values | Steps:
-    """Remove every message that waits in a queue, but for those that are on their way to another address."""
+    """Remove all waiting messages of a queue, except messages on their way to another address."""
     queue = _existing(core, check_open(name))
     return _purging(core, queue) if queue in core.mover.pending_moves else _purged(core, queue)
 
@@ -127,7 +127,7 @@ def create_divert(
     filter: str | None = None,
     exclusive: bool = False,
 ) -> Values:
-    """Have what is sent to one address go to another one, too, or only there."""
+    """Divert messages of one address to another one, too, or only there."""
     rule = core.router.diverts.by_name.get(name)
     if rule is not None and not may_look(asker, rule.address):
         # What it is like, its owner may know.
@@ -152,7 +152,7 @@ def delete_divert(core: Core, name: str) -> Values:
 
 
 def broker(core: Core) -> Values:
-    """The state of the broker, and what it has counted."""
+    """The state and the counters of the broker."""
     return core.describe()
 
 
@@ -193,7 +193,7 @@ def redrive(core: Core, asker: ServerSession | None, name: str, filter: str | No
 
 
 def give_back(core: Core, asker: ServerSession | None, node_id: str, force: bool = False) -> Steps:
-    """Route anew what waits here for another node; `force`: also while that is only away."""
+    """Route messages anew that wait for another node; `force`: also while that is only away."""
     found = [queue for queue in core.router.queues.values() if queue.forwards and node_of(queue) == node_id]
     if not found:
         raise NotFoundError(f"nothing was ever kept here for a node {node_id[:64]!r}")
@@ -228,7 +228,7 @@ def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
 
 
 def remove_address_settings(core: Core, pattern: str) -> Values:
-    """Forget what was set for a pattern while the broker ran."""
+    """Delete the settings that were set for a pattern while the broker ran."""
     core.definitions.remove_address_settings(pattern)
     core.open_credits()
     core.schedule_all_dispatches()
@@ -236,7 +236,7 @@ def remove_address_settings(core: Core, pattern: str) -> Values:
 
 
 def address_settings(core: Core, address: str) -> Values:
-    """What holds for an address now."""
+    """The settings that apply to an address."""
     settings = core.router.settings(check_name("address", address))
     return {name: getattr(settings, name) for name in SETTINGS}
 
@@ -256,7 +256,7 @@ def resume_queue(core: Core, name: str) -> Values:
 
 
 def queue(core: Core, name: str) -> Values:
-    """What a queue has now."""
+    """The statistics of a queue."""
     return core.router.statistics(_existing(core, name))
 
 
@@ -406,7 +406,7 @@ def prepared(core: Core, after: int = 0) -> Values:
 
 
 def bridges(core: Core, after: int = 0) -> Values:
-    """A page of the bridges of this node: what each is doing, and has done."""
+    """A page of the bridges of this node, with the state and the counters of each."""
     rows = [attrs.asdict(bridge.statistics()) for _, bridge in sorted(core.settings.controlled.items())]
     return _page("bridges", [{**row, "last_error": _brief(row["last_error"])} for row in rows], after)
 

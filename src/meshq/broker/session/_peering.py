@@ -71,7 +71,7 @@ class DemandUpdates:
         self._links[link] = None
 
     def met(self, node_id: bytes, connector: str) -> None:
-        """Tell the watchers that another node has linked to this one."""
+        """Tell the watchers that another node has opened a link."""
         for watcher in self.on_peer:
             watcher(node_id, connector)
 

@@ -253,7 +253,7 @@ class ServerSession:
         self._last_channel = frame.channel
 
     def check_channels(self) -> None:
-        """Check that one more producer or consumer is allowed.
+        """Check that a further producer or consumer is allowed.
 
         Raises:
             RefusedError: the session has the maximum.

@@ -109,7 +109,7 @@ class Expiry:
         return [row for row in self._alone(queue, view, expires) if expires[row] <= now]
 
     def _still(self, queue: Queue, view: QueueRun, expires: Sequence[int], rows: Sequence[int]) -> list[int]:
-        """Those of the rows that waited for disk space which may still be moved: a link may have carried some."""
+        """The rows that waited for disk space and may still be moved: a link may have carried some."""
         over = set(self._over(queue, view, expires))
         return [row for row in rows if row in over]
 

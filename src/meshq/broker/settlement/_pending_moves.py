@@ -25,14 +25,16 @@ class PendingMoves:
         return queue in self._moves
 
     def begin(self, queue: Queue) -> int:
-        """A move of a queue waits; returns its number."""
+        """Begin a pending move of a queue; return its number."""
         self.last += 1
         self._moves.setdefault(queue, {})[self.last] = None
         return self.last
 
     def end(self, queue: Queue, number: int, since: int) -> None:
-        """A move of a queue is done, or will not be; those that began after the number ``since`` are what is left of
-        it, for which whoever waits for it waits, too."""
+        """End a pending move of a queue, done or not.
+
+        Moves with numbers above ``since`` are parts of it: calls that wait for the move wait for these, too.
+        """
         moves = self._moves[queue]
         del moves[number]
         if not moves:

@@ -71,7 +71,7 @@ class SessionTransactions:
         return (done() if find is None else self._when_it_can(find, done)) or {}
 
     def _finding(self, operation: str, arguments: Values) -> Callable[[], ServerTransaction | None] | None:
-        """Return a function that finds the transaction of an operation, if its counts are those of the client.
+        """Return a function that finds the transaction of an operation, if its counts agree with the client.
 
         Raises:
             SettingsError: the id for a prepared transaction is not valid.
