@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.client._deadlines import due
+from meshq.client._deadlines import end_overdue
 from meshq.client._outbox import Outbox, OutgoingRun
 from meshq.client._session import ClientSession
 from meshq.client._settings import ClientSettings
@@ -88,7 +88,7 @@ def test_what_waits_is_not_given_up_while_there_is_a_link() -> None:
     allow(session, full, 0)
     run = submit(session, full)
     session.timed[run] = None
-    assert due(session, 1e9) == float("inf") and not run.done
+    assert end_overdue(session, 1e9) == float("inf") and not run.done
 
 
 def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:

@@ -12,7 +12,7 @@ from meshq import limits
 from meshq.address import Routing, check_name, check_place, check_routing, parse_place, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
-from meshq.client._message_routes import LOCATION_KEYS, STEP_KEYS, MessageLocation, MessageRoute, MessageTrace, told_of
+from meshq.client._message_routes import LOCATION_KEYS, STEP_KEYS, MessageLocation, MessageRoute, MessageTrace, query
 from meshq.client._session import ClientSession
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
@@ -430,7 +430,7 @@ class Administration(ABC):
         if user is not None:
             check_user("user", user)
         texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}
-        about = {"address": address, "user": user, **told_of(properties, texts, durable=durable, priority=priority)}
+        about = {"address": address, "user": user, **query(properties, texts, durable=durable, priority=priority)}
         values, steps = await self._pages("explain_route", STEP_KEYS, **about)
         return MessageRoute.of(values, steps)
 

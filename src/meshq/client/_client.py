@@ -343,7 +343,7 @@ class Client(MessagingPatterns):
         for run in runs:
             self._session.submit(outbox, run)
         self._session.flush()
-        self._time(runs)
+        self._start_timeout(runs)
         try:
             await batch.wait()
         except BaseException:
@@ -351,7 +351,7 @@ class Client(MessagingPatterns):
                 run.given_up = not run.sent
             raise
         finally:
-            self._untime(runs)
+            self._stop_timeout(runs)
 
     def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
         """Create a pipelined producer to an address, with at most ``window`` unconfirmed messages.
@@ -452,7 +452,7 @@ class Client(MessagingPatterns):
             await self._wait_run(mark)
             mark.result()
 
-    def _time(self, runs: Sequence[OutgoingRun]) -> None:
+    def _start_timeout(self, runs: Sequence[OutgoingRun]) -> None:
         """Start the timeout of the runs that a task waits for."""
         waiting = [run for run in runs if not run.done]
         if not waiting:
@@ -464,18 +464,18 @@ class Client(MessagingPatterns):
         self._session.timed.update(dict.fromkeys(waiting))
         self._connection.look_at_timeout(waiting[0].since)
 
-    def _untime(self, runs: Sequence[OutgoingRun]) -> None:
+    def _stop_timeout(self, runs: Sequence[OutgoingRun]) -> None:
         self._session.send_queue.forget(runs)
 
     async def _wait_run(self, run: OutgoingRun) -> None:
-        self._time((run,))
+        self._start_timeout((run,))
         try:
-            await run.decided()
+            await run.wait_done()
         except BaseException:
             run.given_up = not run.sent
             raise
         finally:
-            self._untime((run,))
+            self._stop_timeout((run,))
 
     async def _wait_call(self, call: Call | OpenCompletion) -> dict[str, Any]:
         timed = self._session.timed

@@ -77,10 +77,10 @@ class Completion:
 
         Checkpoint: always.  Cancellation: the operation goes on.
         """
-        await self.decided()
+        await self.wait_done()
         return self.result()
 
-    async def decided(self) -> None:
+    async def wait_done(self) -> None:
         """Wait until the operation has completed or failed.
 
         Checkpoint: always.  Cancellation: the operation goes on.

@@ -14,7 +14,7 @@ from meshq import limits
 from meshq.client._change_log import ChangeLog
 from meshq.client._completion import Completion, copied_error, first_error
 from meshq.client._connector import ConnectTarget
-from meshq.client._deadlines import due
+from meshq.client._deadlines import end_overdue
 from meshq.client._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
 from meshq.client._failover_machine import FailoverMachine
 from meshq.client._handshake import Handshake
@@ -55,7 +55,7 @@ class _LinkEnd:
         self.parted = parted
 
 
-def _nobody_writes() -> None:
+def _drop_unsent() -> None:
     """The writer of a link that has ended: drop the unsent bytes."""
 
 
@@ -151,7 +151,7 @@ class Connection:
                 return error
         return None
 
-    def hurry(self) -> None:
+    def connect_now(self) -> None:
         """Connect now instead of later, because the node is known to be alive."""
         if self._pausing is not None:
             self._pausing.cancel()
@@ -218,10 +218,10 @@ class Connection:
                 link.on_backlog = on_backlog
                 nursery.start_soon(self._read, link)
                 try:
-                    await self._ended.decided()
+                    await self._ended.wait_done()
                 finally:
                     # Others may send until the session knows; a nursery that closes takes no new task.
-                    link.on_backlog = _nobody_writes
+                    link.on_backlog = _drop_unsent
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             only = first_error(group)
@@ -329,7 +329,7 @@ class Connection:
         """
         while True:
             now = trio.current_time()
-            soonest = min(due(self._session, now), self._watch(now))
+            soonest = min(end_overdue(self._session, now), self._watch(now))
             if soonest < math.inf:
                 soonest = min(soonest, now + self._settings.check_period)
             with trio.CancelScope(deadline=soonest) as self._timer:
@@ -369,7 +369,7 @@ class Connection:
             session.detach()
             link.flush()
             with trio.move_on_after(CLOSING_S):
-                await self._gone.decided()
+                await self._gone.wait_done()
         await trio.lowlevel.checkpoint()
 
 

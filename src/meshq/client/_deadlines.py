@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from meshq.client._session import ClientSession
 
 
-def due(session: ClientSession, now: float) -> float:
+def end_overdue(session: ClientSession, now: float) -> float:
     """End the overdue waits of a session; return the time of the next deadline."""
     attached = session.link is not None
     settings, refused_at = session.settings, session.send_queue.refused_at

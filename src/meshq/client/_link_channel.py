@@ -38,7 +38,7 @@ _QUEUE_MAX: Final = 2**32 - 1
 QUEUES_MAX: Final = 512
 
 
-def _no_time() -> int:
+def _no_wait() -> int:
     """The default of ``waited``: 0."""
     return 0
 
@@ -65,7 +65,7 @@ class ForwardedRun(NamedTuple):
     #: When the first broker took them, ms, if that matters.
     arrival: int = 0
     #: How long that is ago, ms: asked when the run goes out, for it may wait for that.
-    waited: Callable[[], int] = _no_time
+    waited: Callable[[], int] = _no_wait
     #: The same run follows, with more queues.
     more: bool = False
 

@@ -24,7 +24,7 @@ from meshq.wire import encode_map
 _EXPLAINED_BYTES_MAX: Final = 2 * limits.KIB
 
 
-def told_of(
+def query(
     properties: Mapping[str, PropertyValue] | None, texts: Mapping[str, str | None], *, durable: bool, priority: int
 ) -> dict[str, Any]:
     """Return the arguments about a message whose route is asked for; empty: any message.

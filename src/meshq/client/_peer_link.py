@@ -76,9 +76,9 @@ class PeerLink:
         self._line.forget()
         self._events.parted(how, error)
 
-    def hurry(self) -> None:
+    def connect_now(self) -> None:
         """Connect now, because the other node is known to be alive."""
-        self._connection.hurry()
+        self._connection.connect_now()
 
     async def run(self) -> MeshqError | None:
         """Keep connected; returns why it can't be, when all attempts are used up.

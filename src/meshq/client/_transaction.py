@@ -15,7 +15,7 @@ from meshq.client._calls import Call
 from meshq.client._delivery import Delivery, ReceivedMessage
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
-from meshq.client._transaction_calls import CUT, RunCall, lost, not_open, settle_by_consumer, told
+from meshq.client._transaction_calls import CUT, RunCall, lost_error, not_open_error, settle_by_consumer, user_error
 from meshq.errors import BusyError, MeshqError, RetryTransactionError, TransactionRolledBackError, UsageError
 from meshq.ids import check_xid
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
@@ -232,7 +232,7 @@ class Transaction:
 
     def _check(self) -> None:
         if self._state != "active":
-            raise not_open(self._state)
+            raise not_open_error(self._state)
         if self._busy:
             raise BusyError("two tasks use one transaction")
 
@@ -274,7 +274,7 @@ class Transaction:
         try:
             await self._client._wait_call(call)
         except CUT:
-            self._fail(lost())
+            self._fail(lost_error())
         except MeshqError as error:
             self._fail(outcome_of(error, "not_done"))
         finally:
@@ -286,7 +286,7 @@ class Transaction:
 
     def _fail(self, error: MeshqError) -> None:
         if self._failure is None and self._state == "active":
-            self._failure = told(error)
+            self._failure = user_error(error)
 
     # -- what the flusher does
 
@@ -401,7 +401,7 @@ class Transaction:
         except MeshqError as error:
             self._busy = False
             # Whatever else has failed: a commit that is cut off may have been done.
-            failure = told(error if isinstance(error, CUT) else self._failure or error, operation)
+            failure = user_error(error if isinstance(error, CUT) else self._failure or error, operation)
             self._abandon()
             raise failure from (error.__cause__ if failure is error else error)
         except BaseException:
@@ -496,5 +496,5 @@ class Transaction:
         """Handle a new session: the broker has dropped the work of the transaction."""
         if (self._sent or self._acked) and not self._busy:
             # Waiting calls are told by their own completions.
-            self._fail(lost())
+            self._fail(lost_error())
         self._runs.clear()

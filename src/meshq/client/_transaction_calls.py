@@ -42,23 +42,23 @@ class RunCall(Call):
             self._on_failed(error)
 
 
-def told(error: MeshqError, operation: str = "commit") -> MeshqError:
+def user_error(error: MeshqError, operation: str = "commit") -> MeshqError:
     """Translate the error of a call into the error that the user of the transaction gets."""
     if isinstance(error, UnblockedError):
         return TransactionRolledBackError(
             f"the {operation} was cut off; repeat the work with the same duplicate ids", outcome="unknown"
         )
     if isinstance(error, (StaleDeliveryError, NotActiveError)):
-        return lost()
+        return lost_error()
     return error
 
 
-def lost() -> TransactionRolledBackError:
+def lost_error() -> TransactionRolledBackError:
     """Make the error of a transaction whose work was lost with its session."""
     return TransactionRolledBackError("the session was lost, and with it the work of the transaction")
 
 
-def not_open(state: str) -> UsageError:
+def not_open_error(state: str) -> UsageError:
     """Make the error of a call in a transaction that is not active.
 
     Raises:

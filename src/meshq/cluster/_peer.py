@@ -285,7 +285,7 @@ class Peer:
         called, self._called = self._called, trio.Event()
         called.set()
         if self.link is not None:
-            self.link.hurry()
+            self.link.connect_now()
 
     async def wait_for_call(self, patience_s: float) -> None:
         """Wait until the other node links to this node, at most ``patience_s`` seconds.
