@@ -28,7 +28,7 @@ from tests.broker.costly import (
 )
 from tests.broker.kit import RawClient, make_house
 from tests.broker.logs import FakeLog
-from tests.broker.test_subscribing import subscribe
+from tests.broker.test_subscriptions import subscribe
 
 # -- what the node itself moves
 

@@ -39,7 +39,7 @@ from tests.broker.costly import (
 from tests.broker.kit import House, make_core, make_house
 from tests.broker.logs import FakeLog
 from tests.broker.peers import bind, peer_of
-from tests.broker.test_room_for_moves import BusyLog
+from tests.broker.test_disk_space_for_moves import BusyLog
 
 
 @pytest.mark.parametrize("kind", ["queue", "divert"])

@@ -8,8 +8,8 @@ from meshq.wire import BY_NAME
 from tests.broker.costly import ROWS, Steps, fill, lettered, numbered, read
 from tests.broker.kit import RawClient
 from tests.broker.preparing import prepare
-from tests.broker.test_room_for_moves import BusyLog
-from tests.broker.test_subscribing import subscribe
+from tests.broker.test_disk_space_for_moves import BusyLog
+from tests.broker.test_subscriptions import subscribe
 from tests.broker.test_transactions import Tx
 
 NOT_FOUND, UNDECIDED, IN_USE = (BY_NAME[name].number for name in ("not_found", "undecided", "in_use"))

@@ -14,7 +14,7 @@ from meshq.broker._core import Core
 from meshq.broker.bodies._body import Body
 from meshq.broker.ingress._duplicates import IdChunk
 from meshq.broker.ingress._record_writer import keep_rows, skip_rows
-from meshq.broker.ingress._sent import RecoveredProducers
+from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.queue._delivery_options import (
     DeliveryOptions,
     RowOptions,

@@ -10,7 +10,7 @@ from meshq.settings import AddressSettings
 from tests.broker.kit import FakeLog, House, make_house
 from tests.broker.pages import FakePages
 from tests.broker.test_explaining import explained
-from tests.broker.test_notices import listening
+from tests.broker.test_notifications import listening
 
 
 def full_house(policy: str, log: FakeLog | None = None) -> House:
