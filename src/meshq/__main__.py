@@ -27,23 +27,15 @@ def main(arguments: list[str]) -> int:
         return demo(arguments[1:])
     if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"]):
         try:
-            return _command_line(arguments)
+            from meshq.cli import main as cli
+
+            return cli(arguments)
         except UsageError as error:
             print(error, file=sys.stderr)
             return 2
     asked = bool(arguments) and arguments[0] in ("-h", "--help")
     print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
-
-
-def _command_line(arguments: list[str]) -> int:
-    try:
-        from meshq.cli import main as cli
-    except ModuleNotFoundError as error:
-        if error.name != "click":
-            raise
-        raise UsageError(f"meshq {arguments[0]} needs click: pip install 'meshq[cli]'") from error
-    return cli(arguments)
 
 
 def command() -> int:

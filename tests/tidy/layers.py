@@ -107,5 +107,4 @@ CORE_DEPENDENCIES = frozenset({"trio", "attrs", "msgpack", "cryptography", "outc
 EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
     "config": frozenset({"cattrs"}),
-    "cli": frozenset({"click"}),
 }

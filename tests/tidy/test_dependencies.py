@@ -50,7 +50,7 @@ def test_what_a_unit_may_import_beyond_that_is_in_the_extra_of_its_name(unit: st
 
 
 def test_every_declared_dependency_of_the_product_is_imported_there() -> None:
-    declared = names(PROJECT["dependencies"]).union(*map(names, (EXTRAS["config"], EXTRAS["cli"], EXTRAS["demo"])))
+    declared = names(PROJECT["dependencies"]).union(*map(names, (EXTRAS["config"], EXTRAS["demo"])))
     assert declared - set(NOT_IMPORTED) - imported_by("src") == set()
 
 

@@ -6,14 +6,15 @@ wrongly; 128 and the signal's number when a second signal did not wait for a cle
 
 from __future__ import annotations
 
+import argparse
 import logging
-import signal
+import sys
 from collections.abc import Callable
+from typing import Final
 
-import click
 import trio
 
-from meshq.cli._serving import SIGNALLED, serve
+from meshq.cli._serving import serve
 from meshq.config import check_broker, load_broker
 from meshq.errors import ConfigError, SettingsError
 from meshq.node import Broker
@@ -22,68 +23,73 @@ from meshq.node import Broker
 def main(arguments: list[str]) -> int:
     """Carry out a command; returns the exit status."""
     try:
-        status = _group.main(arguments, prog_name="meshq", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.Abort:
-        return SIGNALLED + signal.SIGINT
-    return status if isinstance(status, int) else 0
+        options = _parser().parse_args(arguments)
+    except SystemExit as end:
+        # The parser has said what is wrong, or has helped.
+        return end.code if isinstance(end.code, int) else 2
+    try:
+        COMMANDS[options.command](options)
+    except (ConfigError, SettingsError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except _FailedError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
-@click.group("meshq")
-def _group() -> None:
-    """meshq: a durable message broker."""
+class _FailedError(Exception):
+    """The broker has failed."""
 
 
-@_group.command()
-@click.argument("file", type=click.Path())
-def run(file: str) -> None:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="meshq", description="meshq: a durable message broker.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, function in COMMANDS.items():
+        text = function.__doc__ or ""
+        command = commands.add_parser(name, help=text.partition("\n")[0], description=text)
+        command.add_argument("file", metavar="FILE")
+        if function is explain_permissions:
+            command.add_argument("user", metavar="USER")
+            command.add_argument("address", metavar="ADDRESS")
+    return parser
+
+
+def run(options: argparse.Namespace) -> None:
     """Run the broker that FILE describes, until SIGTERM or Ctrl-C.
 
     The first signal stops it cleanly, within its stop_timeout; a second one at once.
     """
-    broker = _loaded(file)
+    broker = load_broker(options.file)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     failure = trio.run(serve, broker)
     if failure is not None:
-        raise click.ClickException(str(failure))
+        raise _FailedError(str(failure)) from failure
 
 
-@_group.command("check-config")
-@click.argument("file", type=click.Path())
-def check_config(file: str) -> None:
-    """Check FILE: list each wrong key with its line and the allowed values.
+def check_config(options: argparse.Namespace) -> None:
+    """Say of every key of FILE that is wrong where it stands, and what is allowed.
 
     The files that it names are looked at, too: secrets, certificates, keys and authorities.
     """
-    broker = _loaded(file, check_broker)
-    click.echo(f"{file}: {broker!r}")
+    broker: Broker = check_broker(options.file)
+    print(f"{options.file}: {broker!r}")
 
 
-@_group.command("explain-permissions")
-@click.argument("file", type=click.Path())
-@click.argument("user")
-@click.argument("address")
-def explain_permissions(file: str, user: str, address: str) -> None:
-    """Explain the permissions of USER at ADDRESS of the broker in FILE, with the roles and pattern that grant them.
+def explain_permissions(options: argparse.Namespace) -> None:
+    """Say what USER may do at ADDRESS of the broker that FILE describes, and by which roles and pattern.
 
     A queue is judged by its address.
     """
-    security = _loaded(file).security
+    security = load_broker(options.file).security
     if security is None:
-        click.echo("everybody may do everything: the broker has no users")
-        return
-    try:
-        click.echo(str(security.explain(user, address)))
-    except SettingsError as error:
-        click.echo(str(error), err=True)
-        raise click.exceptions.Exit(1) from error
+        print("everybody may do everything: the broker has no users")
+    else:
+        print(security.explain(options.user, options.address))
 
 
-def _loaded(file: str, load: Callable[[str], Broker] = load_broker) -> Broker:
-    try:
-        return load(file)
-    except ConfigError as error:
-        click.echo(str(error), err=True)
-        raise click.exceptions.Exit(1) from error
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+    "run": run,
+    "check-config": check_config,
+    "explain-permissions": explain_permissions,
+}
