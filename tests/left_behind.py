@@ -67,10 +67,13 @@ class LeftBehind:
             remove(self._folder / name)
         return left
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        """Look before the fixtures of a test."""
-        self.before()
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, Any, Any]:
+        """Look after the fixtures of a test: those of a module stay for the tests that follow."""
+        try:
+            return (yield)
+        finally:
+            self.before()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self) -> Generator[None, Any, Any]:

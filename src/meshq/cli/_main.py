@@ -68,16 +68,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def check_config(options: argparse.Namespace) -> None:
-    """Say of every key of FILE that is wrong where it stands, and what is allowed.
+    """Name every wrong key of FILE with its line and the values that are allowed.
 
-    The files that it names are looked at, too: secrets, certificates, keys and authorities.
+    Secrets, certificates, keys and authorities that FILE names are read, too.
     """
     broker: Broker = check_broker(options.file)
     print(f"{options.file}: {broker!r}")
 
 
 def explain_permissions(options: argparse.Namespace) -> None:
-    """Say what USER may do at ADDRESS of the broker that FILE describes, and by which roles and pattern.
+    """Explain the permissions of USER at ADDRESS in the broker of FILE: the roles and the pattern that give them.
 
     A queue is judged by its address.
     """
