@@ -66,7 +66,7 @@ class FilteredConsumers:
         # How many filters look at properties; how many LIKE they have, and terms those to which each message is put.
         self._properties = self._searches = self._terms = 0
         # Of the run at the front, if it is not looked at to its end: the rows that are left, what was found in the
-        # others, and the lanes that have looked at these.
+        # others, and the filter groups that have scanned these.
         self._half: tuple[list[int], dict[FilterGroup, list[int]], dict[FilterGroup, None] | None] | None = None
         # Lanes that still look alone, hungry or not.
         self._catching: dict[FilterGroup, None] = {}
@@ -390,22 +390,26 @@ class FilteredConsumers:
         """Assert the invariants between steps."""
         for filter_group in (*self._waiting, *self._blocked, *self._behind, *self._seeking):
             invariant(
-                self._filter_groups.get(filter_group.filter) is filter_group, "a lane stands where its consumers are"
+                self._filter_groups.get(filter_group.filter) is filter_group,
+                "a filter group stands where its consumers are",
             )
         for filter_group in self._filter_groups.values():
             places = [
                 filter_group in filter_groups
                 for filter_groups in (self._waiting, self._blocked, self._behind, self._seeking)
             ]
-            invariant(sum(places) <= 1, "a lane stands in one place")
-            invariant(any(places) or not filter_group.willing(), "a lane with room is not forgotten")
+            invariant(sum(places) <= 1, "a filter group is in one set")
+            invariant(any(places) or not filter_group.willing(), "a filter group with credit is not forgotten")
             for first, view in filter_group.runs.items():
                 rows = (view.filter_groups or {}).get(filter_group)
-                invariant(rows is not None and view.live and first == view.first, "what a lane knows of is there")
+                invariant(
+                    rows is not None and view.live and first == view.first, "the runs of a filter group are there"
+                )
                 ready = any(not view.states[row] for row in rows or ())
                 invariant(first in filter_group.queued or not ready, "a ready message that a filter accepts is found")
                 invariant(
-                    not ready or filter_group not in self._seeking, "a lane that looks further has nothing at hand"
+                    not ready or filter_group not in self._seeking,
+                    "a filter group that scans further knows no ready message",
                 )
 
 

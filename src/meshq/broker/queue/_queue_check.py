@@ -49,9 +49,11 @@ def check_queue(queue: Queue) -> None:
         queue.grouped.check()
     if queue.last_values is not None:
         queue.last_values.check()
-    invariant(unacked == queue.unacked, "held is what the states say")
+    invariant(unacked == queue.unacked, "unacked is what the states say")
     by_consumers = sum(consumer.unacked for consumer in queue.consumers)
-    invariant(unacked == by_consumers + queue.acked_in_transaction, "what is held, a consumer or a transaction holds")
+    invariant(
+        unacked == by_consumers + queue.acked_in_transaction, "an unacked message has a consumer or a transaction"
+    )
     for consumer in queue.consumers:
         _check_share(consumer)
     invariant(delayed == queue.delayed, "delayed is what the states say")

@@ -218,7 +218,7 @@ class QueueRun:
         self.returned = False
         # The list of the queue that it stands in, once it is visible.
         self.priority_list: PriorityList | None = None
-        # The rows that filters have accepted, by the lanes of these.
+        # The rows that filters have accepted, by filter group.
         self.filter_groups: dict[FilterGroup, bytes] | None = None
         # The group of each message, once it is visible; None: none has one.  And what filters say of these.
         self.groups: tuple[str | None, ...] | None = None
