@@ -39,7 +39,7 @@ async def prepared(client: Client) -> object:
 
 async def rolled_back_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
-    tx._end("prepared")
+    tx._end("prepare")
     tx._node_id = client.statistics().node_id
     await tx.rollback()
 
@@ -47,7 +47,7 @@ async def rolled_back_once_prepared(client: Client) -> None:
 async def committed_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
     statistics = client.statistics()
-    tx._end("prepared")
+    tx._end("prepare")
     tx._epoch, tx._node_id = statistics.epoch, statistics.node_id
     await tx.commit()
 

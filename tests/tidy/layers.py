@@ -6,7 +6,7 @@ from __future__ import annotations
 VOCABULARY = (
     frozenset({"errors", "limits", "ids", "message", "selector", "address", "endpoint", "settings"})
     # What settings and notifications are made of stands beside them.
-    | {"permissions", "notifications", "directories", "statistics"}
+    | {"permissions", "notifications", "directories", "statistics", "lifecycle"}
 )
 GROUND = VOCABULARY | {"abc", "logs", "loops"}
 

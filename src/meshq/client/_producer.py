@@ -16,8 +16,7 @@ import trio
 from meshq import limits
 from meshq.client._block import Block
 from meshq.client._calls import OpenCompletion
-from meshq.client._combined_errors import combined
-from meshq.client._completion import copied_error
+from meshq.client._completion import combined, copied_error
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import Outbox, OutgoingRun, outcome_of
 from meshq.errors import ClosedError, MeshqError, UsageError

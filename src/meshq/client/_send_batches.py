@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 from meshq import limits
-from meshq.client._combined_errors import combined
-from meshq.client._completion import Completion
+from meshq.client._completion import Completion, combined
 from meshq.client._envelope import PLAIN_ROW, EnvelopeEncoder, Row
 from meshq.client._outbox import OutgoingRun
 from meshq.errors import MeshqError, SettingsError, kind_of

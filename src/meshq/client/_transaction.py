@@ -16,6 +16,7 @@ from meshq.client._delivery import Delivery, ReceivedMessage
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
 from meshq.client._transaction_calls import CUT, RunCall, lost_error, not_open_error, settle_by_consumer, user_error
+from meshq.client._transaction_life import new_life
 from meshq.errors import BusyError, MeshqError, RetryTransactionError, TransactionRolledBackError, UsageError
 from meshq.ids import check_xid
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
@@ -59,7 +60,7 @@ class Transaction:
         self._epoch = 0
         self._node_id = b""
         self._session = client._session
-        self._state = "new"
+        self._life = new_life()
         self._number = 0
         # Messages sent, those of them that gather, and messages acknowledged.
         self._sent = 0
@@ -82,12 +83,12 @@ class Transaction:
         self._calls = 0
 
     def __repr__(self) -> str:
-        return f"<Transaction {self._state} sent={self._sent} acked={self._acked}>"
+        return f"<Transaction {self._life.state} sent={self._sent} acked={self._acked}>"
 
     @property
     def state(self) -> str:
         """``new``, ``active``, ``prepared``, ``committed`` or ``rolled back``."""
-        return self._state
+        return self._life.state
 
     @property
     def rollback_only(self) -> bool:
@@ -104,11 +105,11 @@ class Transaction:
             UsageError: it was used before, or the client is not open.
             ClosedError, ConnectionBrokenError: the client is of no further use.
         """
-        if self._state != "new":
+        if self._life.state != "new":
             raise UsageError("the transaction was used before; make another one")
         self._client._check()
         await trio.lowlevel.checkpoint()
-        self._state = "active"
+        self._life.on("begin")
         self._number = self._session.transactions.begin(self, self._xid)
         self._used_at = trio.current_time()
         return self
@@ -123,7 +124,7 @@ class Transaction:
         Raises:
             MeshqError: as ``commit``.
         """
-        if self._state == "active":
+        if self._life.state == "active":
             if error is None:
                 await self.commit()
             else:
@@ -231,8 +232,8 @@ class Transaction:
         self._fail(TransactionRolledBackError("the transaction was marked as rollback-only"))
 
     def _check(self) -> None:
-        if self._state != "active":
-            raise not_open_error(self._state)
+        if self._life.state != "active":
+            raise not_open_error(self._life.state)
         if self._busy:
             raise BusyError("two tasks use one transaction")
 
@@ -285,7 +286,7 @@ class Transaction:
             raise outcome_of(self._failure, "not_done")
 
     def _fail(self, error: MeshqError) -> None:
-        if self._failure is None and self._state == "active":
+        if self._failure is None and self._life.state == "active":
             self._failure = user_error(error)
 
     # -- what the flusher does
@@ -302,7 +303,7 @@ class Transaction:
 
     def flush_now(self) -> None:
         """Send the gathered messages now."""
-        if self._bodies and self._state == "active":
+        if self._bodies and self._life.state == "active":
             self._cut()
 
     def _cut(self) -> None:
@@ -362,7 +363,7 @@ class Transaction:
         self._check()
         if self._xid is None:
             raise UsageError("a transaction that is to be prepared is made with its id: client.transaction(xid=...)")
-        await self._conclude("prepare", "prepared", xid=self._xid)
+        await self._conclude("prepare", xid=self._xid)
 
     async def commit(self) -> None:
         """Commit the transaction; on return its work is stored.
@@ -379,13 +380,13 @@ class Transaction:
             AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
-        if self._state == "prepared":
+        if self._life.state == "prepared":
             await self._commit_prepared()
             return
         self._check()
-        await self._conclude("commit", "committed")
+        await self._conclude("commit")
 
-    async def _conclude(self, operation: str, state: str, **more: bytes) -> None:
+    async def _conclude(self, operation: str, **more: bytes) -> None:
         self._look_at_session()
         if self._failure is not None:
             # Whatever became of its sends: without a commit none of them counts.
@@ -409,7 +410,7 @@ class Transaction:
             self._abandon()
             raise
         self._busy = False
-        self._end(state)
+        self._end(operation)
 
     async def _commit_prepared(self) -> None:
         assert self._xid is not None
@@ -426,12 +427,11 @@ class Transaction:
             self._epoch = session.epoch
             raise
         except TransactionRolledBackError:
-            self._state = "rolled back"
+            self._life.on("roll_back")
             raise
-        self._state = "committed"
+        self._life.on("commit")
 
     async def _check_node(self) -> None:
-        """Raise if the session is at another node, which would take the unknown transaction for decided."""
         session = self._session
         if session.node_id != self._node_id and session.failure is None:
             await trio.lowlevel.checkpoint()
@@ -449,11 +449,11 @@ class Transaction:
             RetryTransactionError: it is prepared at another node than the session is.
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: it is prepared; roll it back again.
         """
-        if self._state == "prepared":
+        if self._life.state == "prepared":
             assert self._xid is not None
             await self._check_node()
             await self._client.rollback(self._xid)
-            self._state = "rolled back"
+            self._life.on("roll_back")
             return
         self._check()
         self._abandon()
@@ -463,10 +463,10 @@ class Transaction:
         """Roll back the work that the broker may still have of the transaction."""
         if (self._sent or self._acked) and self._session.failure is None:
             self._call("roll_back")
-        self._end("rolled back")
+        self._end("roll_back")
 
-    def _end(self, state: str) -> None:
-        self._state = state
+    def _end(self, event: str) -> None:
+        self._life.on(event)
         self._bodies, self._rows = [], []
         self._session.transactions.end(self)
 

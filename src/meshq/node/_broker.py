@@ -17,11 +17,13 @@ from meshq.directories import StoreDirectories
 from meshq.env import real_env
 from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
+from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
 from meshq.node._background_block import BackgroundBlock
 from meshq.node._broker_in_thread import BrokerInThread
+from meshq.node._broker_machine import BROKER_TRANSITIONS
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
 from meshq.notifications import BrokerStateChanged, Notification
@@ -93,7 +95,7 @@ class Broker:
             security=security,
         )
         self._env = env
-        self._state = "new"
+        self._life = LifeCycle(f"the broker {name!r}", BROKER_TRANSITIONS)
         self._event_bus = EventBus()
         self._block = BackgroundBlock(f"the broker {name!r}")
         self._stop = trio.Event()
@@ -118,7 +120,7 @@ class Broker:
     @property
     def state(self) -> str:
         """``new``, ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
-        return self._state
+        return self._life.state
 
     @property
     def durable(self) -> bool:
@@ -142,7 +144,7 @@ class Broker:
         return list(self._node.listeners.urls) if self._node is not None else []
 
     def __repr__(self) -> str:
-        return f"<Broker {self.name!r} {self._state} durable={self.durable}>"
+        return f"<Broker {self.name!r} {self._life.state} durable={self.durable}>"
 
     def cluster(self, name: str) -> ClusterConnection:
         """Return the cluster connection of this name.
@@ -179,7 +181,7 @@ class Broker:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
-        return self._active().statistics(self._state)
+        return self._active().statistics(self._life.state)
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
@@ -205,13 +207,13 @@ class Broker:
         return stream
 
     def _watch(self, stream: EventSink[Notification]) -> None:
-        if self._state in ("stopped", "failed"):
+        if self._life.ended:
             stream.close()
         else:
             self._event_bus.watch(stream)
 
-    def _change_state(self, state: str, error: BaseException | None = None) -> None:
-        self._state = state
+    def _change_state(self, change: str, error: BaseException | None = None) -> None:
+        state = self._life.on(change)
         event = {"event": state}
         if error is None:
             _log.info("%s is %s", self.name, state, extra=event)
@@ -252,7 +254,7 @@ class Broker:
 
     def _active(self) -> Node:
         if self._node is None:
-            raise NotActiveError(f"the broker {self.name!r} is {self._state}")
+            raise NotActiveError(f"the broker {self.name!r} is {self._life.state}")
         return self._node
 
     def _environment(self) -> abc.Env:
@@ -283,7 +285,7 @@ class Broker:
             UsageError: the broker never started, or runs in another thread.
         """
         check_in_trio("Broker")
-        if self._state == "new":
+        if self._life.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
         if trio.lowlevel.current_trio_token() is not self._loop:
             raise UsageError(f"the broker {self.name!r} runs in another thread: stop what run_in_thread has given")
@@ -301,13 +303,13 @@ class Broker:
             ConnectionBrokenError: an acceptor can't be bound.
         """
         check_in_trio("Broker")
-        if self._state != "new":
+        if self._life.state != "new":
             raise UsageError(f"the broker {self.name!r} was started before; make another one")
         env = self._environment()
         check_on_clock(self.name, env.clock)
         self._loop = trio.lowlevel.current_trio_token()
         self._event_bus.now_ms = env.wall.now_ms
-        self._change_state("starting")
+        self._change_state("start")
         node: Node | None = None
         try:
             node = await Node.open(self._settings, env, self._event_bus)
@@ -316,18 +318,18 @@ class Broker:
                 await node.start(nursery)
                 self._node = node
                 env.local[self.name] = node.inproc
-                self._change_state("active")
+                self._change_state("activate")
                 task_status.started()
                 await self._stop.wait()
-                self._change_state("stopping")
+                self._change_state("stop")
                 await node.stop()
                 nursery.cancel_scope.cancel()
         except BaseException as error:
             if not _only_cancelled(error):
-                self._change_state("failed", error)
-            elif self._state != "stopping":
+                self._change_state("fail", error)
+            elif self._life.state != "stopping":
                 # Whoever cancels it wants it to go, at once; nothing has failed.
-                self._change_state("stopping")
+                self._change_state("stop")
             raise
         finally:
             self._node = None
@@ -336,8 +338,8 @@ class Broker:
                     del env.local[self.name]
                 with trio.CancelScope(shield=True):
                     await node.close()
-            if self._state == "stopping":
-                self._change_state("stopped")
+            if self._life.state == "stopping":
+                self._change_state("close")
             self._event_bus.close()
             self._stopped.set()
 

@@ -1,0 +1,60 @@
+"""Life cycles are tables: what the tables lack is illegal, and the page is drawn from them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from tools import draw_life_cycles
+
+from meshq.errors import InvariantError
+from meshq.lifecycle import LifeCycle
+from tests.tidy.sources import python_files
+
+TABLE = {"new": {"open": "open"}, "open": {"read": "open", "close": "closed"}, "closed": {}}
+
+
+def test_an_event_leads_to_the_state_of_the_table_and_an_illegal_one_changes_nothing() -> None:
+    life = LifeCycle("the file 'x'", TABLE)
+    assert (life.state, life.ended) == ("new", False)
+    with pytest.raises(InvariantError) as caught:
+        life.on("close")
+    assert str(caught.value) == "the file 'x': the event 'close' is illegal in state 'new'; legal: open"
+    assert life.on("open") == life.on("read") == life.state == "open"
+    assert not life.ended
+    assert life.on("close") == "closed"
+    assert life.ended
+    with pytest.raises(InvariantError, match="legal: none"):
+        life.on("open")
+    assert repr(life) == "<LifeCycle of the file 'x': closed>"
+
+
+@pytest.mark.parametrize("name", draw_life_cycles.TABLES)
+def test_every_state_of_a_table_is_a_row_and_can_be_reached_from_the_first(name: str) -> None:
+    _, transitions = draw_life_cycles.TABLES[name]
+    reached = ["new"]
+    for state in reached:
+        reached += [following for following in transitions[state].values() if following not in reached]
+    assert sorted(reached) == sorted(transitions)
+    assert any(set(legal.values()) <= {state} for state, legal in transitions.items())
+
+
+def test_every_table_is_drawn() -> None:
+    tables = {
+        source.path.removeprefix("src/meshq/")
+        for source in python_files("src")
+        if source.name != "lifecycle.py" and ": Final[Transitions] = " in source.text
+    }
+    assert tables == {file for file, _ in draw_life_cycles.TABLES.values()}
+    assert draw_life_cycles.PAGE.read_text(encoding="utf-8") == draw_life_cycles.page()
+
+
+def test_only_the_engine_assigns_the_state_of_a_life_cycle() -> None:
+    assigned = [
+        f"{source.path}:{node.lineno}"
+        for source in python_files("src")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if node.attr == "state" and ast.unparse(node.value).endswith("_life")
+    ]
+    assert assigned == []

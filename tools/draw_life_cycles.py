@@ -1,0 +1,49 @@
+"""Draw docs/design/life-cycles.md from the tables of the life cycles: ``python -m tools.draw_life_cycles``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meshq.client._transaction_life import TRANSACTION_TRANSITIONS
+from meshq.lifecycle import Transitions
+from meshq.node._broker_machine import BROKER_TRANSITIONS
+
+PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
+#: What has a life cycle, and the file of its table below the package.
+TABLES: dict[str, tuple[str, Transitions]] = {
+    "Broker": ("node/_broker_machine.py", BROKER_TRANSITIONS),
+    "Transaction of a client": ("client/_transaction_life.py", TRANSACTION_TRANSITIONS),
+}
+HEAD = """# Life cycles
+
+Drawn from tables by `python -m tools.draw_life_cycles`; a test fails when the page is stale.
+Each line is a state, an event and the next state.
+An event that a state does not list is illegal there: `InvariantError` names both, and the state stays.
+Only the engine (`src/meshq/lifecycle.py`) assigns a state.
+The states of a connection have [a page of their own](session-states.md).
+"""
+
+
+def drawing(transitions: Transitions) -> str:
+    """One life cycle, as lines of text: its states in the order of the table."""
+    width = max(len(state) for state in transitions)
+    events = max((len(event) for legal in transitions.values() for event in legal), default=0)
+    lines: list[str] = []
+    for state, legal in transitions.items():
+        if not legal:
+            lines.append(f"{state:<{width}}  (the end)")
+        for number, (event, following) in enumerate(legal.items()):
+            lines.append(f"{state if not number else '':<{width}}  {event:<{events}}  -> {following}")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for name, (file, transitions) in TABLES.items():
+        parts.append(f"\n## {name}\n\n`src/meshq/{file}`\n\n```text\n{drawing(transitions)}\n```\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
