@@ -450,7 +450,7 @@ def test_a_queue_that_is_not_what_its_counts_say_is_found_out() -> None:
     assert "what the states say" in broken_by("ready")
     assert "live count" in broken_by("live")
     assert "found through the heap" in broken_by("forgotten")
-    assert "a consumer or a transaction holds" in broken_by("holder")
+    assert "has a consumer or a transaction" in broken_by("holder")
     assert "added =" in broken_by("lost")
 
 
