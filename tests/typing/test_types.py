@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import json
@@ -24,6 +25,7 @@ from meshq.testing._movable_clock import EnvParts
 from meshq.testing._node import NodeOptions
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.rules
 HEAD = """import meshq
 from meshq import AddressSettings, Bridge, Broker, ClientFactory, ClusterConnection, Message, TLS, aio, blocking
 from meshq.testing import MovableClock
@@ -101,7 +103,6 @@ def lines_that_pyright_refuses(path: Path) -> dict[int, str]:
 CHECKERS = {"mypy": lines_that_mypy_refuses, "pyright": lines_that_pyright_refuses}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_each_wrong_call_is_refused_and_the_right_one_beside_it_is_not(checker: str, tmp_path: Path) -> None:
     installed(checker)
@@ -111,7 +112,6 @@ def test_each_wrong_call_is_refused_and_the_right_one_beside_it_is_not(checker: 
     assert CHECKERS[checker](program([right(*one) for one in WRONG], tmp_path)) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_a_program_that_is_as_it_should_be_is_taken(checker: str, tmp_path: Path) -> None:
     installed(checker)
@@ -138,3 +138,20 @@ def test_options_that_are_handed_on_are_the_settings(options: Any, settings: Any
 def test_the_options_of_a_simulated_node_are_its_keywords() -> None:
     keywords = inspect.signature(SimNode).parameters.values()
     assert set(NodeOptions.__annotations__) == {one.name for one in keywords if one.kind is one.KEYWORD_ONLY}
+
+
+@functools.cache
+def verified() -> dict[str, Any]:
+    installed("pyright")
+    command = [sys.executable, "-m", "pyright", "--verifytypes", "meshq", "--ignoreexternal", "--outputjson"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    found: dict[str, Any] = json.loads(said.stdout)["typeCompleteness"]
+    return found
+
+
+def test_every_public_name_has_a_type_that_every_checker_infers_alike() -> None:
+    symbols = [one for one in verified()["symbols"] if one["isExported"]]
+    assert len(symbols) > 1_000
+    unclear = [one["name"] for one in symbols if not one["isTypeKnown"] or one["isTypeAmbiguous"]]
+    assert unclear == []
+    assert verified()["completenessScore"] == 1

@@ -93,50 +93,63 @@ class Core:
 
     def __init__(self, settings: CoreSettings, log: Log | None, bodies: Bodies | None = None) -> None:
         self.settings = settings
-        self.access, self.event_bus = Access(settings.security), settings.event_bus
+        self.access: Access = Access(settings.security)
+        self.event_bus: EventBus = settings.event_bus
         #: Costly work that waits for its turn.
-        self.fair_scheduler = FairScheduler(self._wake, settings.failpoint)
-        self.router = Router(settings.address_settings, pages=log is not None)
-        self.release_queue = ReleaseQueue(log, self._release)
+        self.fair_scheduler: FairScheduler = FairScheduler(self._wake, settings.failpoint)
+        self.router: Router = Router(settings.address_settings, pages=log is not None)
+        self.release_queue: ReleaseQueue = ReleaseQueue(log, self._release)
         #: The memory that unacked messages keep.
-        self.unacked_memory = UnackedMemory(settings.memory_limit_bytes // UNACKED_SHARE, self.schedule_dispatch)
-        self.watermarks = HighWatermarks(self.release_queue, settings.failpoint)
-        self.definitions = Definitions(self.router, self.release_queue, self.watermarks, self.event_bus)
+        self.unacked_memory: UnackedMemory = UnackedMemory(
+            settings.memory_limit_bytes // UNACKED_SHARE, self.schedule_dispatch
+        )
+        self.watermarks: HighWatermarks = HighWatermarks(self.release_queue, settings.failpoint)
+        self.definitions: Definitions = Definitions(self.router, self.release_queue, self.watermarks, self.event_bus)
         self.definitions.check_settings = self.check_windows
-        self.producers = ProducerSequences()
-        self.memory = MemoryBound(settings.memory_limit_bytes)
+        self.producers: ProducerSequences = ProducerSequences()
+        self.memory: MemoryBound = MemoryBound(settings.memory_limit_bytes)
         #: The timers of queues.  The node calls ``clock_moved`` when the next one is due.
-        self.timers = TimerService(settings.now_ms, settings.elapsed_ms)
+        self.timers: TimerService = TimerService(settings.now_ms, settings.elapsed_ms)
         #: The queues of other nodes, as far as known.
-        self.peers = KnownPeers(self.release_queue, self._warn)
+        self.peers: KnownPeers = KnownPeers(self.release_queue, self._warn)
         parts = self.release_queue, self.definitions, self.watermarks, self.producers, self.memory
-        self.ingress = Ingress(*parts, timers=self.timers, peers=self.peers, warn=self._warn)
-        self.delayed_delivery = DelayedDelivery(self.release_queue, self.watermarks, self.timers)
+        self.ingress: Ingress = Ingress(*parts, timers=self.timers, peers=self.peers, warn=self._warn)
+        self.delayed_delivery: DelayedDelivery = DelayedDelivery(self.release_queue, self.watermarks, self.timers)
         #: Tells other nodes about the queues here and their consumers.
-        self.demand = DemandUpdates()
+        self.demand: DemandUpdates = DemandUpdates()
         self.router.on_queue = self.demand.changed
         #: Called when a node came that has our node id.
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
-        self.acknowledger = Acknowledger(self.release_queue, self.router, self.watermarks, self.memory)
+        self.acknowledger: Acknowledger = Acknowledger(self.release_queue, self.router, self.watermarks, self.memory)
         #: The large bodies; in memory if there is no disk.
-        self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
-        self.mover = MessageMover(self.ingress, self.acknowledger, self.release_queue, self.router, self.fair_scheduler)
+        self.bodies: Bodies | MemoryBodies = (
+            bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
+        )
+        self.mover: MessageMover = MessageMover(
+            self.ingress, self.acknowledger, self.release_queue, self.router, self.fair_scheduler
+        )
         #: Sends messages of the node's own.
-        self.internal_producer = InternalProducer(self)
-        self.publisher = NotificationPublisher(self)
-        self.expiry = Expiry(self.mover, self.timers)
-        self.redelivery = Redelivery(self.release_queue, self.mover, self.expiry, self.timers)
+        self.internal_producer: InternalProducer = InternalProducer(self)
+        self.publisher: NotificationPublisher = NotificationPublisher(self)
+        self.expiry: Expiry = Expiry(self.mover, self.timers)
+        self.redelivery: Redelivery = Redelivery(self.release_queue, self.mover, self.expiry, self.timers)
         #: Returns the statistics of the whole node; set by the node.
         self.describe: Callable[[], dict[str, Any]] = dict
         #: Called with warnings for an operator: the name of the event, and a sentence.
         self.on_warning: Callable[[str, str], None] = _ignore
         #: Decides which runs are in memory, and which on the disk only.
-        self.pager = Pager(self.router, self.memory, self.schedule_dispatch)
-        self.transactions = TransactionManager(self, settings.transaction_timeout_s)
+        self.pager: Pager = Pager(self.router, self.memory, self.schedule_dispatch)
+        self.transactions: TransactionManager = TransactionManager(self, settings.transaction_timeout_s)
         #: Sessions by number, linked or not.
         self.sessions: dict[int, ServerSession] = {}
         #: Why nothing new is accepted: None while the node is active.
         self.closing: str | None = None
+        self._clear_work()
+        self._connect_parts()
+        self._connect_events()
+
+    def _clear_work(self) -> None:
+        """Begin with no pending work."""
         #: Called when work is left for another step: the node calls ``resume`` soon, after other tasks have run.  None:
         #: all work is done at once.
         self.on_unfinished: Callable[[], None] | None = None
@@ -150,8 +163,6 @@ class Core:
         # consumer; a pipelined producer is delayed by nothing.
         self._to_deliver: dict[ServerSession | NotificationPublisher, None] = {}
         self._running = False
-        self._connect_parts()
-        self._connect_events()
 
     def _warn(self, event: str, text: str) -> None:
         self.on_warning(event, text)

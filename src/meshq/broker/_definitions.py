@@ -50,7 +50,7 @@ class Definitions:
         self._watermarks = watermarks
         #: Checks new settings against the open producers.  Raises: UsageError.
         self.check_settings: Callable[[SettingsTable], None] = _accept
-        self.numbers = QueueNumbers(release_queue)
+        self.numbers: QueueNumbers = QueueNumbers(release_queue)
 
     def create_address(self, name: str, routing: str) -> Address:
         """Return the address; create it unless it exists.

@@ -98,7 +98,7 @@ class NotificationPublisher:
         self._core = core
         self._waiting: deque[Notification] = deque()
         #: Notifications that a subscription did not get, because it had too many.
-        self.dropped = 0
+        self.dropped: int = 0
 
     @property
     def wanted(self) -> bool:

@@ -79,7 +79,7 @@ class Recovery:
         self._free_bytes = core.pager.free_bytes_at_start
         self._taken = 0
         #: Messages that were taken up.
-        self.messages = 0
+        self.messages: int = 0
 
     def take(self, log: Iterable[LogRecord]) -> None:
         """Read all records; of deleted records only facts that no other record has.

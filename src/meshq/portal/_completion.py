@@ -23,7 +23,7 @@ class PortalCompletion(ABC):
         self._value: Any = None
         self._error: BaseException | None = None
         #: Whether the operation has completed or failed.
-        self.done = False
+        self.done: bool = False
 
     @property
     def succeeded(self) -> bool:

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 from meshq import limits
 from meshq.errors import SettingsError, with_kind
-from meshq.selector._compile import condition
-from meshq.selector._equality_index import equality_index_of
+from meshq.selector._compile import Verdict, condition
+from meshq.selector._equality_index import EqualityIndex, equality_index_of
 from meshq.selector._message_view import MessageView
 from meshq.selector._parser import parse
 from meshq.selector._syntax_tree import Like, Name, Node
@@ -30,12 +30,12 @@ class Filter:
 
     def __init__(self, text: str, node: Node) -> None:
         self.text: str = text
-        self.names = tuple(dict.fromkeys(_parts(node, Name)))
+        self.names: tuple[Name, ...] = tuple(dict.fromkeys(_parts(node, Name)))
         self.searches: int = len(_parts(node, Like))
         self.terms: int = len(_parts(node, Name))
         self.uses_properties: bool = any(not name.header for name in self.names)
-        self.index = equality_index_of(node)
-        self.verdict = condition(node)
+        self.index: EqualityIndex | None = equality_index_of(node)
+        self.verdict: Verdict = condition(node)
 
     def __repr__(self) -> str:
         return f"<Filter {self.text!r}>"

@@ -64,11 +64,11 @@ class GroupCommit:
         #: New records of more bytes than this, alone or in an atomic batch, need ``request_space`` first.
         self.large_bytes: int = large_bytes(segment_bytes)
         #: ``new``, ``opening``, ``open``, ``failed`` or ``closed``.
-        self.state = "new"
+        self.state: str = "new"
         #: All records up to here are on disk.
-        self.durable = Position(0)
+        self.durable: Position = Position(0)
         #: The highest position given to a record.
-        self.last = Position(0)
+        self.last: Position = Position(0)
         #: Called each time ``durable`` has moved, in the commit task.
         self.on_durable: Callable[[Position], None] | None = None
         #: Called once, when the disk has failed.

@@ -93,7 +93,7 @@ class DiskFaults:
         self.counts: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.injections: list[Injection] = []
         self.rates: dict[DiskCall, tuple[int, float]] = {}
-        self.short_write_rate = 0.0
+        self.short_write_rate: float = 0.0
         self.fuse: Fuse | None = None
 
     def count(self, kind: str, number: int = 1) -> None:

@@ -55,9 +55,9 @@ class Host:
     def __init__(self, fabric: HostContext, name: str) -> None:
         self.fabric: HostContext = fabric
         self.name: str = name
-        self.off = False
+        self.off: bool = False
         #: The process stands still; the kernel does not.
-        self.paused = False
+        self.paused: bool = False
         #: The process has as many files open as it may: it can accept nothing.
         self.files_exhausted: bool = False
         #: What the process asked for while it stood still.
@@ -67,8 +67,8 @@ class Host:
         self.listeners: dict[int, MemoryListener] = {}
         #: Connections lost with the power, whose peers have sent since: they hear of it when power is back.
         self.ghosts: dict[MemoryStream, None] = {}
-        self.next_port = EPHEMERAL_PORT_MIN
-        self.network = HostNetwork(self)
+        self.next_port: int = EPHEMERAL_PORT_MIN
+        self.network: HostNetwork = HostNetwork(self)
 
     def __repr__(self) -> str:
         state = "off" if self.off else "dead" if self.network.dead else "paused" if self.paused else "running"

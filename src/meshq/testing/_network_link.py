@@ -113,7 +113,7 @@ class Link:
         #: When a slow link has sent what it was given.
         self.free_at: float = 0.0
         #: Nothing gets through.
-        self.cut = False
+        self.cut: bool = False
         #: Pipes that hold segments back until the cut ends.
         self.stalled: dict[Pipe, None] = {}
 

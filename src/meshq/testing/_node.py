@@ -95,7 +95,7 @@ class SimNode:
         self.disk.latency = self.latency
         self.disk.spend = self._spend
         self.wall: SimWallClock = SimWallClock()
-        self.life = Life(name, 0)
+        self.life: Life = Life(name, 0)
         self.life.dead = True
         for fault in ("kill", "power_off", "pause"):
             world.swarm.count(f"node.{fault}", 0)

@@ -15,9 +15,9 @@ class Body:
     __slots__ = ("body_id", "refs", "size_bytes")
 
     def __init__(self, body_id: bytes, size_bytes: int = 0) -> None:
-        self.body_id = body_id
-        self.size_bytes = size_bytes
-        self.refs = 0
+        self.body_id: bytes = body_id
+        self.size_bytes: int = size_bytes
+        self.refs: int = 0
 
     def __repr__(self) -> str:
         return f"<Body {self.body_id.hex()} of {self.size_bytes} bytes, {self.refs} refs>"

@@ -41,10 +41,10 @@ class ProducerCredit:
     def __init__(self, quota: AddressQuota, count: int, tell: Callable[[int], None]) -> None:
         self._quota = quota
         # How many messages came, and how many it may send in all.
-        self.count = count
-        self.until = count
+        self.count: int = count
+        self.until: int = count
         # What it was granted last.
-        self.step = 0
+        self.step: int = 0
         self._tell = tell
 
     @property
@@ -77,29 +77,29 @@ class AddressQuota:
 
     def __init__(self, routing: str, queues: Sequence[Queue]) -> None:
         self._routing = routing
-        self.queues = queues
+        self.queues: Sequence[Queue] = queues
         #: ``page``, ``block``, ``drop`` or ``fail``.
-        self.policy = "page"
-        self.max_bytes = math.inf
-        self.max_messages = math.inf
+        self.policy: str = "page"
+        self.max_bytes: float = math.inf
+        self.max_messages: float = math.inf
         #: Bytes of memory of the runs that were sent here.
-        self.bytes = 0
+        self.bytes: int = 0
         #: Bytes of the bodies of these that lie elsewhere: they count for the bound, but are not paged.
-        self.body_bytes = 0
+        self.body_bytes: int = 0
         #: Something of it has to be paged; and who is told.
-        self.pressed = False
+        self.pressed: bool = False
         self.on_pressure: Callable[[], None] = _nothing
         #: It has reached its bound, and who is told when it does.
-        self.said_full = False
+        self.said_full: bool = False
         self.on_full: Callable[[], None] = _nothing
         # How many bytes it may have in memory, by the messages that came last; and how many more before it is paged
         # again, when nothing could be.
         self._goal = math.inf
         self._slack = 0.0
         #: Messages that were placed and are in no queue yet.
-        self.unreleased = 0
+        self.unreleased: int = 0
         #: Messages that were dropped because it was full.
-        self.dropped = 0
+        self.dropped: int = 0
         self._credits: dict[ProducerCredit, None] = {}
         # What producers were promised and have not sent, and those that wait, first come first served.
         self._reserved = 0

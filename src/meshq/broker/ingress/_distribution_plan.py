@@ -78,12 +78,12 @@ class ClusteredQueue:
     __slots__ = ("local", "name", "next_index", "remotes")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         self.local: Queue | None = None
         #: In the order of their nodes' links; none whose link deals nothing.
         self.remotes: list[RemoteBinding] = []
         #: Messages dealt so far.
-        self.next_index = 0
+        self.next_index: int = 0
 
     @property
     def members(self) -> list[Member]:

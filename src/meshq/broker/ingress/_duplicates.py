@@ -17,12 +17,12 @@ class IdChunk:
 
     def __init__(self, origin: int, ids: Sequence[bytes], record: int = 0) -> None:
         # Position of the run's record; 0 for ids that stand in no record.
-        self.origin = origin
-        self.ids = ids
+        self.origin: int = origin
+        self.ids: Sequence[bytes] = ids
         # Position of the record that the ids moved into; 0 while the run's own record holds them.
-        self.record = record
+        self.record: int = record
         # How many of the ids have left the window.
-        self.start = 0
+        self.start: int = 0
 
 
 class DuplicateIds:
@@ -31,7 +31,7 @@ class DuplicateIds:
     __slots__ = ("_by_origin", "_chunks", "_count", "_known", "capacity")
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+        self.capacity: int = capacity
         # Never iterated: membership only.
         self._known: set[bytes] = set()
         # Oldest first.

@@ -39,11 +39,12 @@ class ScheduledWork:
         then: Callable[[], None],
         alive: Callable[[], bool],
     ) -> None:
-        self.owner = owner
-        self.key = key
-        self.steps, self.work = costly
-        self.then = then
-        self.alive = alive
+        self.owner: Owner = owner
+        self.key: Hashable = key
+        self.steps: Iterator[None] = costly.steps
+        self.work: float = costly.work
+        self.then: Callable[[], None] = then
+        self.alive: Callable[[], bool] = alive
 
 
 class FairScheduler:

@@ -66,13 +66,14 @@ class Ingress:
         self._producers = producers
         self._memory = memory
         #: Finds new queues for messages that wait for a node which has left.
-        self.anew = Rerouting(definitions.router, peers)
+        self.anew: Rerouting = Rerouting(definitions.router, peers)
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
-        self.duplicates = self.unrouted = 0
+        self.duplicates: int = 0
+        self.unrouted: int = 0
         #: Messages that were dropped because their address was full.
-        self.dropped = 0
+        self.dropped: int = 0
 
     def place(
         self, run: StoredRun, target: Target, kinds: int, then: Callable[[], None], *, weighed: bool = False

@@ -49,11 +49,11 @@ class MemoryBound:
     )  # fmt: skip
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+        self.limit_bytes: int = limit_bytes
         #: Bytes of runs held.
-        self.used_bytes = 0
+        self.used_bytes: int = 0
         #: When more is used, ``on_pressure`` is called.
-        self.page_at = math.inf
+        self.page_at: float = math.inf
         self.on_pressure: Callable[[], None] = _nothing
         #: Called when addresses with a full policy begin to feel that memory is used; with that policy.
         self.on_full: Callable[[str], None] = _ignore
@@ -64,7 +64,7 @@ class MemoryBound:
         # Sessions without credit, first come first served; a dict as an ordered set.
         self._waiting: dict[Sender, None] = {}
         #: The disk is full: grants are withheld, and those who wait know why.
-        self.blocked = False
+        self.blocked: bool = False
 
     @property
     def waiting(self) -> int:

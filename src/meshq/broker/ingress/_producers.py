@@ -49,9 +49,9 @@ class UserSequences:
         self._open: dict[bytes, int] = {}
         # The others, the least recently active first: who is forgotten next must not be looked for among many.
         self._idle: OrderedDict[bytes, None] = OrderedDict()
-        self.gap_count = 0
+        self.gap_count: int = 0
         #: Whether some mark was given up.
-        self.forgotten = False
+        self.forgotten: bool = False
 
     def __len__(self) -> int:
         return len(self._highest)

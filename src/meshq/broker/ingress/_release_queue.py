@@ -90,9 +90,9 @@ class ReleaseQueue:
     __slots__ = ("_doomed", "_entries", "_group", "_release_views", "large_bytes", "log", "queued")
 
     def __init__(self, log: Log | None, release_views: Callable[[Views], None]) -> None:
-        self.log = log
+        self.log: Log | None = log
         #: What may take more bytes in the journal is asked for first.
-        self.large_bytes = log.large_bytes if log is not None else math.inf
+        self.large_bytes: float = log.large_bytes if log is not None else math.inf
         #: While it has anything, all of it is.
         self.queued: Sized = log.queued if log is not None else ()
         self._release_views = release_views

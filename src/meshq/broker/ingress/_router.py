@@ -38,18 +38,18 @@ class Address:
     )
 
     def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
-        self.name = name
+        self.name: str = name
         # It came into being on first use.
-        self.auto_created = False
-        self.routing = routing
+        self.auto_created: bool = False
+        self.routing: str = routing
         self.queues: list[Queue] = []
         # How many of them take only some messages.
-        self.filtered = 0
+        self.filtered: int = 0
         # Which of several anycast queues is next.
-        self.next_index = 0
-        self.duplicates = DuplicateIds(settings.duplicate_id_cache_size)
+        self.next_index: int = 0
+        self.duplicates: DuplicateIds = DuplicateIds(settings.duplicate_id_cache_size)
         # Where its definition stands in the journal.
-        self.position = 0
+        self.position: int = 0
         # Its queues by name, where other nodes have some, too; empty where only this node has.
         self.clustered_queues: dict[str, ClusteredQueue] = {}
         # What it may hold; None: as much as there is memory.
@@ -60,17 +60,17 @@ class Router:
     """All names of one node."""
 
     def __init__(self, patterns: dict[str, AddressSettings], *, pages: bool = False) -> None:
-        self.table = SettingsTable(patterns)
+        self.table: SettingsTable = SettingsTable(patterns)
         #: Whatever sorts messages when they are placed, or may: queues and diverts with filters, queues of other nodes.
         self.sieves: dict[object, None] = {}
-        self.diverts = Diverts(self.sieves)
+        self.diverts: Diverts = Diverts(self.sieves)
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.by_number: dict[int, Queue] = {}
         #: Journal positions of queue definitions, by queue number; 0: nowhere.
         self.positions: dict[int, int] = {}
         #: The highest queue number ever given.
-        self.last_number = 0
+        self.last_number: int = 0
         #: By address: what it may hold, if that is bounded or was.
         self.quotas: dict[str, AddressQuota] = {}
         #: Whether there is a disk for what has no room.

@@ -67,8 +67,8 @@ class Pager:
         # Paged runs that several queues have, with these queues.
         self._shared: dict[StoredRun, dict[QueueRun, Queue]] = {}
         #: Bytes that went to the disk and that came back, since the start.
-        self.paged_bytes = 0
-        self.read_bytes = 0
+        self.paged_bytes: int = 0
+        self.read_bytes: int = 0
         if router.pages:
             memory.page_at = memory.limit_bytes * PAGE_FROM
             memory.on_pressure = router.on_pressure = self._wake

@@ -27,12 +27,12 @@ class Browser:
     __slots__ = ("_ahead", "_filter", "_priority_list", "_row", "_until", "_view", "consumer", "ended", "unfinished")
 
     def __init__(self, consumer: ConsumerState, filter: Filter | None) -> None:
-        self.consumer = consumer
+        self.consumer: ConsumerState = consumer
         self._filter = filter
         #: Everything was shown.
-        self.ended = False
+        self.ended: bool = False
         #: There is more to look at, and it was enough for one step.
-        self.unfinished = False
+        self.unfinished: bool = False
         # The lists that come later, the list and run that it stands in, and the row.
         self._ahead: list[PriorityList] = []
         self._priority_list: PriorityList | None = None

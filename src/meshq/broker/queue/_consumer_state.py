@@ -28,12 +28,12 @@ class RowSpan:
     __slots__ = ("rows", "start", "step", "stop", "view")
 
     def __init__(self, view: QueueRun, start: int, stop: int, step: int) -> None:
-        self.view = view
-        self.start = start
-        self.stop = stop
-        self.step = step
+        self.view: QueueRun = view
+        self.start: int = start
+        self.stop: int = stop
+        self.step: int = step
         # The number of rows.
-        self.rows = stop - start if step == 1 else len(range(start, stop, step))
+        self.rows: int = stop - start if step == 1 else len(range(start, stop, step))
 
 
 class Dispatch(RowSpan):
@@ -48,15 +48,16 @@ class Dispatch(RowSpan):
         self.stop = stop
         self.step = step
         # The tag of the first row; the others follow by one.
-        self.tag = tag
+        self.tag: int = tag
+        self.rows: int = stop - start if step == 1 else len(range(start, stop, step))
         # Rows not settled yet.
-        self.rows = self.left = stop - start if step == 1 else len(range(start, stop, step))
+        self.left: int = self.rows
         # A byte per row, 1 once the row is settled; None while all rows are settled or none is.
         self.settled: bytearray | None = None
         # Bytes of the unsettled rows in the consumer's window.
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         # Whether ``pinned_bytes`` of the consumer has the run's content for this dispatch, not for the one before.
-        self.counts = True
+        self.counts: bool = True
 
 
 def weight(dispatches: Iterable[tuple[object, Dispatch]]) -> int:
@@ -76,31 +77,31 @@ class ConsumerState:
     )  # fmt: skip
 
     def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
-        self.queue = queue
+        self.queue: Queue = queue
         # The session, and the consumer's channel in it: opaque here.
-        self.owner = owner
-        self.number = number
-        self.window = window
-        self.window_bytes = window_bytes
+        self.owner: object = owner
+        self.number: int = number
+        self.window: int = window
+        self.window_bytes: int = window_bytes
         # The consumer gets only messages that this filter accepts; None: all.
         self.filter: Filter | None = None
         # Set if the consumer only browses; then it is none of the queue's consumers.
         self.browser: Browser | None = None
         # The highest is served first.
-        self.priority = 0
+        self.priority: int = 0
         # Whether it wants to be the only one that is served; and whether it is served, which the queue decides.
-        self.exclusive = False
-        self.served = False
-        self.willing = True
-        self.unacked = 0
-        self.unacked_bytes = 0
-        self.next_tag = 1
+        self.exclusive: bool = False
+        self.served: bool = False
+        self.willing: bool = True
+        self.unacked: int = 0
+        self.unacked_bytes: int = 0
+        self.next_tag: int = 1
         # Dispatches with unsettled rows, by rising tag.
         self.dispatches: list[Dispatch] = []
         # The memory bound of all consumers; None: this consumer is not counted.  And its share: the content of each run
         # with an unacked message.
         self.unacked_memory: UnackedMemory | None = None
-        self.pinned_bytes = 0
+        self.pinned_bytes: int = 0
 
     def credit(self) -> int:
         """Return how many messages the consumer may get now."""

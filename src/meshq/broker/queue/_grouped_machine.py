@@ -55,7 +55,7 @@ class GroupedMessages:
         #: Owners whose filter has not judged their first message yet: these owners get no other message.
         self.stopped: dict[ConsumerState, None] = {}
         #: Runs that must be put to filters before a step can go on.
-        self.filter_scan = GroupFilterScan()
+        self.filter_scan: GroupFilterScan = GroupFilterScan()
         # The next message and its group, if the group has no owner.
         self._next_group: tuple[Key, Group] | None = None
 

@@ -28,7 +28,7 @@ class LastValues:
 
     def __init__(self, queue: Queue, key: str) -> None:
         self._queue = queue
-        self.key = key
+        self.key: str = key
         # The messages of each value, by rising number: at most one that nobody holds.
         self._there: dict[Value, list[tuple[int, QueueRun, int]]] = {}
         # The value of each message, by run; None: it has none.

@@ -33,23 +33,23 @@ class PriorityList:
     )  # fmt: skip
 
     def __init__(self, priority: int, *, durable: bool, high_watermark: float = 0) -> None:
-        self.priority = priority
+        self.priority: int = priority
         #: Whether the queue is durable; otherwise the watermark does not matter.
-        self.durable = durable
+        self.durable: bool = durable
         self.head: QueueRun | None = None
         self.tail: QueueRun | None = None
         self.fresh: QueueRun | None = None
         #: Messages that any consumer with credit may get, and messages that only the owner of their group may get.
-        self.ready = 0
-        self.parked = 0
+        self.ready: int = 0
+        self.parked: int = 0
         #: Runs with messages of groups.
-        self.grouped_runs = 0
-        self.live_runs = 0
+        self.grouped_runs: int = 0
+        self.live_runs: int = 0
         #: Durable messages up to this number may be dispatched; and the number that a dispatch has asked for.
-        self.high_watermark = high_watermark
-        self.wanted_watermark = 0
+        self.high_watermark: float = high_watermark
+        self.wanted_watermark: int = 0
         #: The highest number dispatched to a consumer with a filter, or to the owner of a group.
-        self.reached = 0
+        self.reached: int = 0
         #: The consumers with filters, by their priority.
         self.filtered: dict[int, FilteredConsumers] = {}
         self.browsers: dict[Browser, None] = {}

@@ -38,7 +38,7 @@ from meshq.broker.queue._run import (
 )
 from meshq.errors import UsageError, invariant
 from meshq.selector import Filter
-from meshq.settings import DEFAULT_ADDRESS_SETTINGS
+from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
 
 if TYPE_CHECKING:
     from meshq.broker.queue._browser import Browser
@@ -65,28 +65,28 @@ class Queue:
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> None:
-        self.number = number
-        self.name = name
-        self.address = address
-        self.durable = durable
-        self.spec = spec
-        self.kind = spec.kind_of(name)
+        self.number: int = number
+        self.name: str = name
+        self.address: str = address
+        self.durable: bool = durable
+        self.spec: QueueSpec = spec
+        self.kind: QueueKind = spec.kind_of(name)
         # Whether it is a store-and-forward queue, which is first in, first out for all priorities.
-        self.forwards = self.kind is QueueKind.STORE_AND_FORWARD
+        self.forwards: bool = self.kind is QueueKind.STORE_AND_FORWARD
         # The queue is deleted when it is no longer used.  ``used``: it had a consumer since the node started.
-        self.auto_delete = spec.owner is not None or (bool(spec.subscription) and not durable)
-        self.used = False
+        self.auto_delete: bool = spec.owner is not None or (bool(spec.subscription) and not durable)
+        self.used: bool = False
         # A paused queue takes messages and gives none to consumers.
-        self.paused = False
+        self.paused: bool = False
         # The highest message number given.
-        self.last = 0
+        self.last: int = 0
         # From the highest priority down.  A store-and-forward queue keeps the order of placing: it has one list.
         self._main = PriorityList(limits.PRIORITY_DEFAULT, durable=durable)
         self._by_priority = {self._main.priority: self._main}
-        self.priority_lists = [self._main]
+        self.priority_lists: list[PriorityList] = [self._main]
         # Runs that are not due yet: no other list of the queue has these.
         self.scheduled: dict[QueueRun, None] = {}
-        self.scheduled_messages = 0
+        self.scheduled_messages: int = 0
         self.consumers: list[ConsumerState] = []
         self.browsers: dict[Browser, None] = {}
         # The served consumers by priority, from the highest down.
@@ -102,23 +102,25 @@ class Queue:
         self.last_values: LastValues | None = None
         self.outdated: list[tuple[RowSpan, bool]] = []
         # The last dispatch ended before all messages were put to the filters.
-        self.unfinished = False
+        self.unfinished: bool = False
         # Paged runs that the next dispatch needs in memory.
         self.to_fault_in: dict[QueueRun, None] = {}
         # ``acked_in_transaction``: unacked messages that an undecided transaction acknowledges; no consumer has these.
-        self.ready = self.unacked = self.acked_in_transaction = 0
+        self.ready: int = 0
+        self.unacked: int = 0
+        self.acked_in_transaction: int = 0
         # Returned messages that wait before they may be dispatched again.
-        self.delayed = 0
+        self.delayed: int = 0
         # A message with a time to live has been in the queue.
-        self.expires = False
+        self.expires: bool = False
         # Of a store-and-forward queue: the other node has stored exactly the messages up to this number; None: there
         # is no link, or the other node has not said it yet.
         self.answered: int | None = None
-        self.settings = DEFAULT_ADDRESS_SETTINGS
-        self.added = 0
-        self.acknowledged = 0
-        self.removed = dict.fromkeys(REMOVED, 0)
-        self.redelivered = 0
+        self.settings: AddressSettings = DEFAULT_ADDRESS_SETTINGS
+        self.added: int = 0
+        self.acknowledged: int = 0
+        self.removed: dict[str, int] = dict.fromkeys(REMOVED, 0)
+        self.redelivered: int = 0
 
     # -- what comes in
 

@@ -92,17 +92,17 @@ class StoredRun:
         stamp: int,
         number_step: int = 1,
     ) -> None:
-        self.address = address
-        self.content = content
-        self.durable = durable
+        self.address: str = address
+        self.content: RunBytes = content
+        self.durable: bool = durable
         # Who sent it, and the number of its first message among all that this producer sent.
-        self.producer = producer
+        self.producer: bytes = producer
         # Whose producer that is; nobody's once it is placed, for nobody asks any more.
-        self.user = ""
+        self.user: str = ""
         # They rise by ``number_step`` from message to message.
-        self.number = number
-        self.number_step = number_step
-        self.stamp = stamp
+        self.number: int = number
+        self.number_step: int = number_step
+        self.stamp: int = stamp
         # The run of which this is a share, and which of its messages are in it; None if it is whole.
         self.origin: StoredRun | None = None
         self.rows: range | None = None
@@ -113,24 +113,24 @@ class StoredRun:
         # What filters have said of its messages, until it is placed.
         self.verdicts: tuple[Verdicts, ...] = ()
         # Whether duplicate ids of it stand in the window of its address.
-        self.has_ids = False
+        self.has_ids: bool = False
         # Where its record stands in the journal; 0: nowhere.
-        self.position = 0
+        self.position: int = 0
         # Bytes of its content that are on the disk only; 0: it is here.  Whoever needs it asks for it (``Queue.want``).
-        self.paged = 0
+        self.paged: int = 0
         # Where these stand if it is in no journal; None: nowhere.
         self.spill: Any = None
         # The room of its address that it takes; None: that is not bounded.
         self.quota: Quota | None = None
         # Grants of its messages: for these its content stays in memory.
-        self.pins = 0
+        self.pins: int = 0
         # Queues that still hold a message of it.
-        self.views = 0
+        self.views: int = 0
         # Of these, the ones that have shares of it.
-        self.share_views = 0
+        self.share_views: int = 0
         # What its content takes while it is here.
-        self.content_bytes = size = len(content.body) + len(content.table)
-        self.size_bytes = size + RUN_OVERHEAD_BYTES
+        self.content_bytes: int = len(content.body) + len(content.table)
+        self.size_bytes: int = self.content_bytes + RUN_OVERHEAD_BYTES
 
     def forget(self) -> int:
         """Drop the content, which is on the disk; return the freed bytes."""
@@ -188,34 +188,34 @@ class QueueRun:
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
-        self.run = run
+        self.run: StoredRun = run
         # In a store-and-forward queue: the numbers of the peer's queues that these messages are for.
-        self.remote = remote
+        self.remote: tuple[int, ...] = remote
         # The queue's number of the first message; the others follow by one.  0: they are not due yet and have none.
-        self.first = first
+        self.first: int = first
         rows = run.content.rows
         # READY, HELD, GONE, DELAYED or PARKED, a byte a message.
-        self.states = bytearray(rows)
+        self.states: bytearray = bytearray(rows)
         # Messages that are not GONE.
-        self.live = rows
+        self.live: int = rows
         # Rows from here on were never granted.
-        self.fresh = 0
+        self.fresh: int = 0
         # Rows below this one may have been delivered before the broker was started.
-        self.maybe = 0
+        self.maybe: int = 0
         # How often single rows were delivered, if more often than `maybe` says; and how often they came back for sure:
         # the delivery of which only `maybe` speaks does not count there.
         self.counts: dict[int, int] | None = None
         self.sure: dict[int, int] | None = None
         # Where the journal says so; 0: nowhere.
-        self.counted_at = 0
+        self.counted_at: int = 0
         # When the rows that wait may be granted again; ``NEVER``: they have expired, and can't be moved yet.
         self.due: dict[int, DueTime] | None = None
         # When somebody looks for messages that have expired, ms; 0: nobody does.
-        self.watched = 0
+        self.watched: int = 0
         # What is to be done with it later.
         self.timers: dict[Timer, None] | None = None
         # Whether the queue's heap of returned runs holds this one.
-        self.returned = False
+        self.returned: bool = False
         # The list of the queue that it stands in, once it is visible.
         self.priority_list: PriorityList | None = None
         # The rows that filters have accepted, by filter group.

@@ -27,9 +27,9 @@ class UnackedMemory:
     __slots__ = ("_enough", "_schedule_dispatch", "bound_bytes", "free_bytes", "limited")
 
     def __init__(self, bound_bytes: int, schedule_dispatch: Callable[[Queue], None]) -> None:
-        self.bound_bytes = bound_bytes
+        self.bound_bytes: int = bound_bytes
         #: Bytes left of the bound; below 0 when runs are large.
-        self.free_bytes = bound_bytes
+        self.free_bytes: int = bound_bytes
         #: Consumers without credit because of the bound; an ordered set.
         self.limited: dict[ConsumerState, None] = {}
         self._enough = bound_bytes // FREE_SHARE

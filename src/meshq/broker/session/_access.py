@@ -36,7 +36,7 @@ class Rights:
     __slots__ = ("_known", "_patterns", "_roles", "user")
 
     def __init__(self, user: str, roles: Roles, patterns: Mapping[str, Permissions]) -> None:
-        self.user = user
+        self.user: str = user
         self._roles = roles
         self._patterns = patterns
         self._known: dict[str, frozenset[str]] = {}
@@ -74,7 +74,7 @@ class Access:
         self._security = security
         self._users: dict[str, Rights] = {}
         #: Requests that were refused because they were not permitted.
-        self.refused = 0
+        self.refused: int = 0
         #: Called then: who asked, and for what, where.
         self.on_refused: Callable[[ServerSession, str, str], None] = _ignore
 

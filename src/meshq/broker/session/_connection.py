@@ -38,7 +38,9 @@ class StreamConnection:
         #: The byte stream that is served.
         self.stream = stream
         self._link = StreamLink(stream, local=local)
-        self.server = ServerConnection(core, sessions, self._link, counts, trusted=trusted, credentials=credentials)
+        self.server: ServerConnection = ServerConnection(
+            core, sessions, self._link, counts, trusted=trusted, credentials=credentials
+        )
         # Bytes that may still be read before it is known who is there; 0: it is.
         self._allowance = limits.UNAUTHENTICATED_READ_BYTES_MAX
         self._phase = self.server.phase

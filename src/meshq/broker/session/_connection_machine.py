@@ -94,17 +94,17 @@ class ServerConnection:
         self._exchange: ServerExchange | None = None
         #: What the other side is, "client" or "peer", and who; believed once ``authenticated``.
         self.role: Role = "client"
-        self.user = ""
+        self.user: str = ""
         #: Who is there is known, or need not be.
-        self.authenticated = False
+        self.authenticated: bool = False
         #: It tried to authenticate, and failed.
-        self.denied = False
+        self.denied: bool = False
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         self._label = ""
         self.session: ServerSession | None = None
         #: Seconds of silence after which the link is given up; known once attached.
-        self.ttl = 0.0
-        self.closed = False
+        self.ttl: float = 0.0
+        self.closed: bool = False
         # Larger frames may have to wait for room on the disk: one that does, with those behind it; and one whose
         # waiting is over.
         self._large_bytes = core.release_queue.large_bytes

@@ -75,30 +75,30 @@ class ServerSession:
         self.key = key
         self.label = label
         #: Role and user of whoever it belongs to; nobody else resumes it.
-        self.owner = ("client", "")
+        self.owner: tuple[str, str] = ("client", "")
         #: What it may do; None: everything.
         self.rights: Rights | None = None
-        self.incoming = IncomingStream()
-        self.outgoing = OutgoingStream()
+        self.incoming: IncomingStream = IncomingStream()
+        self.outgoing: OutgoingStream = OutgoingStream()
         self.link: Link | None = None
-        self.ended = False
-        #: Everything said so far can be said again; not so where nothing is kept: on a link that can't lose anything,
-        #: or for a client without a confirmation window.
-        self._keeps = self.resumable = window_bytes > 0
+        self.ended: bool = False
+        #: Whether every frame can be sent again; False on a lossless link, and without a confirmation window.
+        self.resumable: bool = window_bytes > 0
+        self._keeps = self.resumable
         #: Called when another connection takes the session over.
         self.on_taken: Callable[[], None] = nobody
         self.granted_bytes = 0
         self.sent_bytes = 0
-        self.outgoing_bound = OutgoingBound(core, self.outgoing, window_bytes)
+        self.outgoing_bound: OutgoingBound = OutgoingBound(core, self.outgoing, window_bytes)
         # What is heard before that is said, if nothing else is: the client stops at its own window, which may be small.
         self._report_bytes = max(window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MIN) // 4
         #: What only another node's session has.
         self.peering: Peering | None = None
         #: Its temporary queues.
         self.owned: dict[Queue, None] = {}
-        self.producers = SessionProducers(self)
-        self.body_blocks = BodyBlocks(self)
-        self.transactions = SessionTransactions(self)
+        self.producers: SessionProducers = SessionProducers(self)
+        self.body_blocks: BodyBlocks = BodyBlocks(self)
+        self.transactions: SessionTransactions = SessionTransactions(self)
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
         # come late, by way of a resume even after it has heard.

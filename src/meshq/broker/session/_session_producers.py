@@ -102,7 +102,7 @@ class SessionProducers:
         self._core = session.core
         self._requests = ManagementRequests(session)
         self.channels: dict[int, ProducerState] = {}
-        self.credits = ProducerCredits(session)
+        self.credits: ProducerCredits = ProducerCredits(session)
         #: The highest number to confirm at the end of the turn, by channel.
         self.confirms: dict[int, int] = {}
         # The run that waits first on the link, while it is put to filters, and until it is placed.

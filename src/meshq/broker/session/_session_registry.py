@@ -43,9 +43,9 @@ class SessionRegistry:
         self._deadlines = Deadlines()
         self.on_detached: Callable[[], None] = lambda: None
         #: Sessions that were resumed, made and ended for want of their client.
-        self.resumed = 0
-        self.made = 0
-        self.expired = 0
+        self.resumed: int = 0
+        self.made: int = 0
+        self.expired: int = 0
 
     def attach(self, link: Link, label: str, wanted: Attach, owner: tuple[str, str]) -> tuple[ServerSession, Attached]:
         """Return the session that a client asks for, resumed or new, and the answer.

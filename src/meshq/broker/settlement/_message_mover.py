@@ -67,14 +67,14 @@ class MessageMover:
         # moved other messages of the run that are to go there: they are seen to after that.
         self._asking: dict[tuple[QueueRun, str], dict[tuple[RowSpan, str], Still | None]] = {}
         #: What waits for filters, or for room on the disk.
-        self.pending_moves = PendingMoves()
+        self.pending_moves: PendingMoves = PendingMoves()
         #: What could not be moved the last time since it is put to the filters of its target, after which it goes; an
         #: ordered set.
         self.asked: dict[RowSpan, None] = {}
         #: Why messages could not be moved the last time.
         self.refused: MeshqError | None = None
         #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
-        self.waits_for = 0
+        self.waits_for: int = 0
         #: Gets the content of a run, and calls when it is here.
         self.fault_in: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
         #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.

@@ -14,7 +14,7 @@ class PendingMoves:
 
     def __init__(self) -> None:
         #: The number of the last move.
-        self.last = 0
+        self.last: int = 0
         #: Queues of which consumers get nothing, since they are being deleted, and by how many.
         self.suspended: dict[Queue, int] = {}
         # By queue, the numbers of its moves; and whom to call when these are done, by those that are not.

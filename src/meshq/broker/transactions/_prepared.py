@@ -14,10 +14,10 @@ class ServerPreparedTransaction:
     __slots__ = ("positions", "prepared_ms", "transaction", "user", "xid")
 
     def __init__(self, xid: bytes, user: str, prepared_ms: int, transaction: ServerTransaction) -> None:
-        self.xid = xid
+        self.xid: bytes = xid
         #: Whose it is; nobody else decides.
-        self.user = user
-        self.prepared_ms = prepared_ms
-        self.transaction = transaction
+        self.user: str = user
+        self.prepared_ms: int = prepared_ms
+        self.transaction: ServerTransaction = transaction
         #: Positions of its own record and of those of its runs; the decision deletes these records.
         self.positions: list[int] = []

@@ -48,21 +48,21 @@ class ServerTransaction:
         self.targets: dict[Target, Counts] = {}
         #: What it has acknowledged, by queue.
         self.acked_in_transaction: dict[Queue, list[RowSpan]] = {}
-        self.sent = 0
-        self.acked = 0
+        self.sent: int = 0
+        self.acked: int = 0
         #: Of its runs, in memory.
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         #: By where its runs go: the filters of which they know what these say, while it is being committed.
         self.judged: dict[Target, dict[Filter, None]] = {}
         #: What that takes in memory.
-        self.verdict_bytes = 0
+        self.verdict_bytes: int = 0
         #: By where its runs go: the filters for whose verdicts there is memory; and how much that is.
         self.expected: dict[Target, dict[Filter, None]] = {}
-        self.expected_bytes = 0
+        self.expected_bytes: int = 0
         #: How often what they say was forgotten.
-        self.forgets = 0
+        self.forgets: int = 0
         #: The tick in which it was last used.
-        self.used_at = 0
+        self.used_at: int = 0
 
     def check_limits(self, messages: int, size_bytes: int) -> None:
         """Whether so much fits.

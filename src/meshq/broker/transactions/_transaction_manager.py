@@ -38,13 +38,13 @@ class TransactionManager:
         # Those that are open, as an ordered set, and whom to tell when one is too old.
         self._open: dict[ServerTransaction, Callable[[str], None]] = {}
         #: Bytes of their runs, and of those that are prepared.
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         # Bytes that may be taken by what filters say of those that are being committed or prepared.
         self._expected_bytes = 0
-        self.committed = 0
-        self.rolled_back = 0
+        self.committed: int = 0
+        self.rolled_back: int = 0
         #: Those that are prepared.
-        self.two_phase = TwoPhaseCommit(core, self)
+        self.two_phase: TwoPhaseCommit = TwoPhaseCommit(core, self)
 
     def __len__(self) -> int:
         return len(self._open)

@@ -59,7 +59,7 @@ class TwoPhaseCommit:
         # Those that are rolled back as soon as that is durable; an ordered set.
         self._leaving: dict[ServerPreparedTransaction, None] = {}
         self._sends = PreparedSends(core.router.diverts)
-        self.decisions = Decisions()
+        self.decisions: Decisions = Decisions()
 
     def __len__(self) -> int:
         return len(self._by_xid)
