@@ -171,8 +171,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("temporary queue",),
         function="meshq.broker:Queue.__init__",
-        old="    self.auto_delete = spec.owner is not None or (bool(spec.subscription) and not durable)\n",
-        new="    self.auto_delete = bool(spec.subscription) and not durable\n",
+        old="    self.auto_delete: bool = spec.owner is not None or (bool(spec.subscription) and not durable)\n",
+        new="    self.auto_delete: bool = bool(spec.subscription) and not durable\n",
     ),
     Ablation(
         features=("request and reply",),
