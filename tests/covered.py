@@ -27,8 +27,10 @@ class Covered:
         self._coverage = coverage.Coverage(
             data_file=str(Path(folder) / "coverage"), data_suffix=True, branch=True, source_pkgs=SOURCES
         )
-        # A process that only hands out tests measures nothing, and need not say so.
-        self._coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
+        # A process that only hands out tests, or runs none that count, measures nothing, and need not say so.
+        self._coverage.set_option(
+            "run:disable_warnings", ["no-data-collected", "module-not-imported", "module-not-measured"]
+        )
         self._coverage.start()
 
     def pytest_collection_finish(self) -> None:
