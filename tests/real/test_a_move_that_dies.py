@@ -133,6 +133,6 @@ def test_after_a_kill_at_any_disk_call_each_message_is_in_one_of_the_two_queues(
             break
     else:
         raise AssertionError("it is killed by every call")
-    # It died in the middle of the move, and of sending back.
+    # It died before the move and in the middle of it, and of sending back; the disk may take two runs in one write.
     for found in seen.values():
-        assert found >= {0, *range(1, RUNS)}
+        assert 0 in found and found & {*range(1, RUNS)}
