@@ -127,7 +127,8 @@ def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False) -> Iterat
                     return
                 yield waiting.popleft().result()
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # The seeds under way end, and with them the processes: nothing is left running.
+            pool.shutdown(cancel_futures=True)
 
 
 @attrs.define

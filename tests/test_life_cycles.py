@@ -39,6 +39,7 @@ def test_every_state_of_a_table_is_a_row_and_can_be_reached_from_the_first(name:
     assert any(set(legal.values()) <= {state} for state, legal in transitions.items())
 
 
+@pytest.mark.rules
 def test_every_table_is_drawn() -> None:
     tables = {
         source.path.removeprefix("src/meshq/")
@@ -49,6 +50,7 @@ def test_every_table_is_drawn() -> None:
     assert draw_life_cycles.PAGE.read_text(encoding="utf-8") == draw_life_cycles.page()
 
 
+@pytest.mark.rules
 def test_only_the_engine_assigns_the_state_of_a_life_cycle() -> None:
     assigned = [
         f"{source.path}:{node.lineno}"

@@ -143,7 +143,8 @@ class Model:
 
 # A few are enough to measure what they reach.
 @pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(8, 40))]
+    "seed",
+    [pytest.param(seed, marks=pytest.mark.slow if seed < 8 else pytest.mark.exhaustive) for seed in range(40)],
 )
 def test_any_history_keeps_groups_together_and_in_order(seed: int) -> None:
     model = Model(random.Random(seed))

@@ -46,11 +46,13 @@ def encoded_run(record: records.RunRecord) -> bytes:
     return records.encode_run_head(record) + record.content.table + bytes(record.content.body)
 
 
+@pytest.mark.slow
 @given(runs())
 def test_a_run_is_read_back(record: records.RunRecord) -> None:
     assert records.decode_run(encoded_run(record)) == record
 
 
+@pytest.mark.slow
 @given(runs(), st.data())
 def test_a_run_that_is_cut_or_has_more_is_refused(record: records.RunRecord, data: st.DataObject) -> None:
     payload = encoded_run(record)

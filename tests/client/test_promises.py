@@ -51,6 +51,7 @@ async def test_five_attempts_are_five_and_then_the_client_gives_up(node: FakeNod
     assert len(network.dialed) == 1 + 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["", "?reconnectAttempts=-1", "?reconnect_attempts=inf"])
 async def test_attempts_without_end_find_a_node_that_was_away_for_hours(node: FakeNode, query: str) -> None:
     env, network = fake_env(node)

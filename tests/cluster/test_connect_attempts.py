@@ -21,6 +21,7 @@ DEFAULTS: dict[str, Any] = {"retry_interval": 0.5, "max_retry_interval": 2.0}
 LONG_S = 100.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent_s", [10.0, LONG_S])
 async def test_with_the_defaults_a_link_tries_until_its_node_is_there_at_first_and_after_each_restart(
     absent_s: float,

@@ -88,6 +88,7 @@ async def test_room_is_asked_for_as_often_as_a_run_of_large_messages_needs_it() 
             assert await bodies(consumer) == sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [RUN, ONE])
 @pytest.mark.parametrize("why", ["expired", "rejected"])
 @pytest.mark.parametrize("known", [False, True])
