@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import ast
-import importlib.machinery
-import importlib.util
 import re
 import signal
 import subprocess
 import sys
 import time
 import tomllib
-import types
 from pathlib import Path
 
 import pytest
-from tools import tiers_gate
+from tools import ci, tiers_gate
 
 from tests.sweeper import PROC, read
 from tests.tiers import SHORT, TIERS
 
 ROOT = Path(__file__).parents[2]
-RUN = ROOT / ".ci" / "run"
+RUN = ROOT / "tools" / "ci.py"
 XML = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
 
 
-def submission() -> types.ModuleType:
-    """The script as a module."""
-    loader = importlib.machinery.SourceFileLoader("submission", str(RUN))
-    loader.set_data = lambda *_, **__: None  # type: ignore[method-assign]
-    spec = importlib.util.spec_from_loader("submission", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+@pytest.mark.parametrize("shell", [(), ("sh",), ("bash",)], ids=lambda shell: "".join(shell) or "itself")
+@pytest.mark.parametrize("folder", [ROOT, Path("/")], ids=["here", "elsewhere"])
+def test_the_command_runs_whichever_shell_it_is_given_to(shell: tuple[str, ...], folder: Path) -> None:
+    script = ROOT / ".ci" / "run"
+    script = script if folder != ROOT else script.relative_to(ROOT)
+    environment = {"PYTHON": "echo", "PATH": "/usr/bin:/bin"}
+    output = subprocess.run([*shell, script], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    assert (folder / output.stdout.strip()).resolve() == RUN
+    assert output.stderr == ""
 
 
 def test_every_tier_is_run_once_and_is_in_the_table_of_tiers() -> None:
-    run = submission()
-    assert sorted([*run.ONE_CORE, *run.ALL_CORES]) == sorted(TIERS)
+    assert sorted([*ci.ONE_CORE, *ci.ALL_CORES]) == sorted(TIERS)
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
     assert sorted(table) == sorted([SHORT, *TIERS])
     (listed,) = re.findall(r"^TIERS = (\[.*\])$", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.M)
@@ -48,8 +44,7 @@ def test_every_tier_is_run_once_and_is_in_the_table_of_tiers() -> None:
 
 
 def test_every_test_of_a_tier_lies_where_the_tier_is_looked_for() -> None:
-    run = submission()
-    for tier, place in {**run.ONE_CORE, **run.ALL_CORES}.items():
+    for tier, place in {**ci.ONE_CORE, **ci.ALL_CORES}.items():
         for path in (ROOT / "tests").rglob("test_*.py"):
             if re.search(rf"^ *@?(?:pytestmark = )?\[?pytest\.mark\.{tier}\b", path.read_text(encoding="utf-8"), re.M):
                 assert path.is_relative_to(ROOT / place), (tier, path)
@@ -59,13 +54,12 @@ def test_the_tests_of_all_runs_are_counted_together(tmp_path: Path) -> None:
     reports = [tmp_path / "a.xml", tmp_path / "b.xml"]
     reports[0].write_text(XML.format(10, 1, 2, 3), encoding="utf-8")
     reports[1].write_text(XML.format(5, 0, 0, 1), encoding="utf-8")
-    assert submission().count(reports) == "8 passed, 3 failed, 4 skipped"
+    assert ci.count(reports) == "8 passed, 3 failed, 4 skipped"
 
 
 def test_the_readmes_commands_are_found_as_they_stand_there() -> None:
-    run = submission()
-    assert run.from_readme("pytest") == "pip install -e '.[test]' && python -m pytest"
-    assert run.from_readme("meshq demo") == "pip install '.[demo]' && python -m meshq demo"
+    assert ci.from_readme("pytest") == "pip install -e '.[test]' && python -m pytest"
+    assert ci.from_readme("meshq demo") == "pip install '.[demo]' && python -m meshq demo"
 
 
 def test_a_test_that_is_too_long_for_the_short_tier_is_named(tmp_path: Path) -> None:

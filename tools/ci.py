@@ -1,0 +1,238 @@
+"""What CI does, from fresh environments; a shell starts it: ./.ci/run
+
+First the README's own test command, as it stands there, on all cores.  Then the tier of a submission, which is every
+test that the README's command leaves out, the linter, the types, the docs and the demo from a wheel in an empty folder.
+A step that keeps one core busy has one core; a step that keeps all cores busy runs alone.  The last line of the output
+is the count of the tests of all runs together.  An interrupted run ends its own processes and removes its folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree as tree
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = os.environ.get("PYTHON", "python3")
+CORES = len(os.sched_getaffinity(0))
+#: Twice as long as all of it may take on two cores: a slow machine has the time, and what hangs has an end.
+LIMIT_S = 2_400.0
+#: An interrupted run of tests may tell so long what has failed.
+PATIENCE_S = 60.0
+#: Tiers of tests/tiers.py that keep one core busy, the longest first, and what is looked through for them.
+ONE_CORE = {
+    "slow": "tests",
+    "exhaustive": "tests",
+    "processes": "tests",
+    "matrix": "tests/matrix",
+    "seeded_bugs": "tests/testing",
+    "rules": "tests",
+    "examples": "tests",
+}
+#: Tiers that keep every core busy.
+ALL_CORES = {"seeds": "tests/seeds", "demo": "tests"}
+
+
+class Steps:
+    """Runs the steps: each is quiet when it succeeds, and shows all of its output when it fails."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.failed = False
+        self._began = time.monotonic()
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._over = False
+        self._lock = threading.RLock()
+        pip = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_QUIET": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        # What is compiled is kept for the many processes that follow, and not among the sources.
+        self.environment = {**os.environ, **pip, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+
+    def run(self, name: str, *command: str | Path, cwd: Path = ROOT, limit_s: float = LIMIT_S, **env: str) -> bool:
+        """Carry out one step; returns whether it succeeded."""
+        began = time.monotonic()
+        log = self.folder / "log" / name
+        with self._lock:
+            if self._over:
+                return False
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    list(map(str, command)),
+                    cwd=cwd,
+                    env={**self.environment, **env},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            self._running[process.pid] = process
+        try:
+            status = process.wait(max(0.0, min(limit_s, self._began + LIMIT_S - began)))
+        except subprocess.TimeoutExpired:
+            # What does not come to its end is interrupted, so that what ran is counted, and what failed is told.
+            status = self._interrupt(process)
+        finally:
+            with self._lock:
+                del self._running[process.pid]
+        if self._over:
+            return False
+        took = f"{time.monotonic() - began:.0f} s" if status == 0 else f"status {status}"
+        self.say(name, status == 0, took, log.read_text(errors="replace"))
+        return status == 0
+
+    def say(self, name: str, good: bool, what: str, output: str) -> None:
+        """Say how a step went."""
+        self.failed = self.failed or not good
+        print(f"{'ok      ' if good else 'FAILED  '}{name}, {what}{'' if good else chr(10) + output}", flush=True)
+
+    def _interrupt(self, process: subprocess.Popen[bytes]) -> int:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return -signal.SIGINT
+
+    def end(self) -> None:
+        """Kill whatever still runs, with its children; sweepers of the tests remove what those have left."""
+        with self._lock:
+            self._over = True
+            for pid in self._running:
+                os.killpg(pid, signal.SIGKILL)
+
+    def log(self, name: str) -> str:
+        """What a step has said."""
+        log = self.folder / "log" / name
+        return log.read_text(errors="replace") if log.exists() else ""
+
+
+def from_readme(start: str) -> str:
+    """The one line of the README that is this command: what runs here is what stands there."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (found,) = [line for line in lines if re.match(rf"pip install .*&& python -m {start}( |$)", line)]
+    return found
+
+
+def debian_packages(steps: Steps) -> bool:
+    """What some tests need of the system; root installs what is missing."""
+    if all(map(shutil.which, ("redis-server", "strace"))):
+        return True
+    install = "apt-get update -qq && apt-get install -qq -y --no-install-recommends redis-server strace"
+    return steps.run("debian-packages", "bash", "-c", install, DEBIAN_FRONTEND="noninteractive")
+
+
+def environment(steps: Steps, name: str, *packages: str) -> bool:
+    """An environment of its own, with packages."""
+    where = steps.folder / name
+    made = where.exists() or steps.run(f"{name}-environment", PYTHON, "-m", "venv", where)
+    return made and (not packages or steps.run(f"{name}-packages", where / "bin/pip", "install", *packages))
+
+
+def measured(steps: Steps, name: str) -> dict[str, str]:
+    """How a run of tests writes down what ran and what was covered."""
+    results = f"--junitxml={steps.folder / name}.xml"
+    options = f"-q --no-header {results} -p tests.covered --durations=10"
+    return {"PYTEST_ADDOPTS": options, "MESHQ_COVERAGE": str(steps.folder / "coverage")}
+
+
+def readme_tests(steps: Steps) -> bool:
+    """The README's command, in a fresh environment."""
+    path = f"{steps.folder / 'test/bin'}{os.pathsep}{os.environ['PATH']}"
+    return steps.run("readme", "bash", "-c", from_readme("pytest"), PATH=path, **measured(steps, "readme"))
+
+
+def tier(steps: Steps, name: str, place: str, cores: int) -> bool:
+    """One tier of the tests, in one process; ``cores``: how many of them a test may keep busy."""
+    command = (steps.folder / "test/bin/python", "-m", "pytest", "-n0", "-m", name, place)
+    return steps.run(name, *command, MESHQ_TEST_CORES=str(cores), **measured(steps, name))
+
+
+def checks(steps: Steps) -> None:
+    """Everything that reads rather than runs, and what the demo will need."""
+    tools = steps.folder / "test/bin"
+    html = ("-b", "html", "-d", steps.folder / "doctrees", "docs", steps.folder / "html")
+    steps.run("ruff-check", tools / "ruff", "check")
+    steps.run("ruff-format", tools / "ruff", "format", "--check")
+    steps.run("mypy", tools / "mypy")
+    steps.run("docs", tools / "sphinx-build", "-q", "-W", "--keep-going", *html)
+    steps.run("changelog", tools / "towncrier", "build", "--draft", "--version", "0")
+    if environment(steps, "demo"):
+        steps.run("wheel", steps.folder / "demo/bin/pip", "wheel", "--no-deps", "-w", steps.folder, ".")
+
+
+def demo(steps: Steps) -> bool:
+    """The README's other command, with the wheel in place of the sources; what it leaves behind is a failure, too."""
+    (wheel,) = steps.folder.glob("meshq-*.whl")
+    command = from_readme("meshq demo").replace(".[demo]", f"{wheel}[demo]")
+    path = f"{steps.folder / 'demo/bin'}{os.pathsep}{os.environ['PATH']}"
+    whole = f"{command} && ! find . -mindepth 1 | grep ."
+    return steps.run("demo", "bash", "-c", whole, cwd=steps.folder / "empty", limit_s=600.0, PATH=path)
+
+
+def count(reports: Sequence[Path]) -> str:
+    """The tests of all runs together."""
+    suites = [suite for report in reports for suite in tree.parse(report).iter("testsuite")]
+    total, failures, errors, skipped = (
+        sum(int(suite.get(name, 0)) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return f"{total - failures - errors - skipped} passed, {failures + errors} failed, {skipped} skipped"
+
+
+def submission(steps: Steps) -> None:
+    """All of it."""
+    debian_packages(steps)
+    # Coverage of the README's tests is measured in the same run; nothing else is added to what its command installs.
+    if environment(steps, "test", "coverage[toml]"):
+        readme_tests(steps)
+        environment(steps, "test", "-e", ".[test-all,lint,docs]")
+        with ThreadPoolExecutor(max(1, CORES)) as pool:
+            one_core = [pool.submit(tier, steps, name, place, 1) for name, place in ONE_CORE.items()]
+            for future in (*one_core, pool.submit(checks, steps)):
+                future.result()
+        for name, place in ALL_CORES.items():
+            tier(steps, name, place, CORES)
+        demo(steps)
+    reports = sorted(steps.folder.glob("*.xml"))
+    python = steps.folder / "test/bin/python"
+    steps.run("conformance", python, "tools/conformance.py", "gate", *reports)
+    steps.run("coverage", python, "tools/coverage_gate.py", "--data", steps.folder / "coverage")
+    steps.run("tiers", python, "tools/tiers_gate.py", steps.folder / "readme.xml")
+    print(*[steps.log(name) for name in ("conformance", "coverage", "tiers", "demo")], sep="", end="")
+    print(count(reports), flush=True)
+
+
+def carry_out(work: Callable[[Steps], None]) -> int:
+    """Run the steps in a folder that is gone afterwards; the exit status."""
+
+    folder = Path(tempfile.mkdtemp(prefix="meshq-ci-"))
+    steps = Steps(folder)
+
+    def interrupted(number: int, _: object) -> None:
+        # Threads wait for the processes, and would be waited for.
+        steps.end()
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    try:
+        for name in ("log", "empty", "coverage"):
+            (folder / name).mkdir()
+        work(steps)
+    finally:
+        steps.end()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if steps.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out(submission))
