@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -144,7 +145,9 @@ def test_the_options_of_a_simulated_node_are_its_keywords() -> None:
 def verified() -> dict[str, Any]:
     installed("pyright")
     command = [sys.executable, "-m", "pyright", "--verifytypes", "meshq", "--ignoreexternal", "--outputjson"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    # For this question pyright looks at the first interpreter of the path, whatever it is told otherwise.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    said = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path})
     found: dict[str, Any] = json.loads(said.stdout)["typeCompleteness"]
     return found
 
