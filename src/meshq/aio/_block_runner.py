@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from meshq import portal
 from meshq.aio._loop_thread import TaskLoop
 from meshq.errors import ClosedError
+
+T = TypeVar("T")
 
 
 async def _at_once() -> None:
@@ -72,6 +74,15 @@ class TaskBlockRunner(portal.BlockRunner):
         except BaseException:
             await self._stop()
             raise
+
+    async def call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function in the loop while the block may be used, and wait for its result.
+
+        Raises:
+            UsageError, ClosedError: see ``check``.
+        """
+        self.check()
+        return await self._loop.call(function, *arguments, **keywords)
 
     async def leave(self, error: BaseException | None, unraised: BaseException | None = None) -> bool:
         """Leave the block, whose body has ended with ``error``; the result is that of ``__aexit__``.

@@ -19,7 +19,7 @@ from meshq.errors import ClosedError, SettingsError
 from meshq.portal import BufferedConsumer
 
 if TYPE_CHECKING:
-    from meshq.aio._client import Client
+    from meshq.aio._generated_client import ClientCalls
 
 
 class Consumer(BufferedConsumer):
@@ -33,9 +33,9 @@ class Consumer(BufferedConsumer):
     _loop: TaskLoop
     _block: TaskBlockRunner
 
-    def __init__(self, client: Client, inner: trio_client.Consumer) -> None:
+    def __init__(self, client: ClientCalls, inner: trio_client.Consumer) -> None:
         super().__init__(client._loop, inner)
-        self.client = client
+        self.client: ClientCalls = client
         self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._finish)
         self._wakeup = CrossThreadWakeup()
         self._yields = YieldCounter()
@@ -81,8 +81,7 @@ class Consumer(BufferedConsumer):
         Cancellation: it is closed all the same; when messages are back is not waited for.
         """
         if not self._closed:
-            self._block.check()
-            await self._loop.call(self._close)
+            await self._block.call(self._close)
 
     # -- receiving
 
@@ -207,8 +206,7 @@ class Consumer(BufferedConsumer):
         """
         if confirm:
             self._tap.check_settling()
-            self._block.check()
-            await self._loop.call(self._ack_and_confirm, deliveries)
+            await self._block.call(self._ack_and_confirm, deliveries)
         else:
             self._settle(deliveries, ConsumerTap.ACK)
             if self._yields.due(len(deliveries)):

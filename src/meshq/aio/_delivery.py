@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -91,7 +92,7 @@ class Delivery(ReceivedMessage):
 
         It can be read as long as the message is held: until it is settled.
         """
-        return BodyStream(trio_client.Delivery(self._run, self._index).open(), self._consumer.client._loop)
+        return BodyStream(trio_client.Delivery(self._run, self._index).open(), self._consumer._loop)
 
     async def read(self) -> bytes:
         """Return the whole body; the body of a large message is fetched now.
@@ -102,7 +103,7 @@ class Delivery(ReceivedMessage):
             RefusedError: the broker can't read it.
             CallTimeoutError, ConnectionBrokenError, ClosedError: it was not read.
         """
-        return await self._consumer.client._loop.call(trio_client.Delivery(self._run, self._index).read)
+        return await self._consumer._loop.call(trio_client.Delivery(self._run, self._index).read)
 
     async def reply(self, body: bytes | Message, **keywords: Unpack[SendOptions]) -> None:
         """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
@@ -116,3 +117,7 @@ class Delivery(ReceivedMessage):
         """
         address, answer = self._answer(body, keywords)
         await self._consumer.client.send(address, answer, **keywords)
+
+
+#: The function that ``serve`` calls with each message.
+Handler = Callable[[Delivery], Awaitable[object]]

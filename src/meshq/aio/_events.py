@@ -4,48 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 from meshq.aio._loop_thread import TaskLoop
 from meshq.aio._wakeup import CrossThreadWakeup
 from meshq.client import EVENTS_MAX
+from meshq.portal import EventBuffer
 
 E = TypeVar("E")
 
 
-class EventStream(Generic[E]):
+class EventStream(EventBuffer[E]):
     """An async iterator of events, from the moment at which it was made.  Ends with the client or broker."""
 
-    __slots__ = ("__weakref__", "_closed", "_events", "_lock", "_loop", "_most", "_wakeup", "missed")
+    __slots__ = ("_wakeup",)
 
     def __init__(self, loop: TaskLoop, most: int = EVENTS_MAX) -> None:
-        self._loop = loop
-        self._most = most
-        self._events: deque[E] = deque()
-        self._lock = threading.Lock()
         self._wakeup = CrossThreadWakeup()
-        self._closed = False
-        #: Events that were dropped because the reader was too slow.
-        self.missed: int = 0
-        loop.close_at_end(self)
+        super().__init__(loop, most, threading.Lock())
 
-    def put(self, event: E) -> None:
-        """Add an event to the stream."""
-        with self._lock:
-            if self._closed:
-                return
-            if len(self._events) == self._most:
-                self._events.popleft()
-                self.missed += 1
-            self._events.append(event)
-            self._wakeup.wake()
-
-    def close(self) -> None:
-        """End the stream: iteration stops after the events that are waiting."""
-        with self._lock:
-            self._closed = True
-            self._wakeup.wake()
+    def _wake_waiters(self) -> None:
+        self._wakeup.wake()
 
     def __aiter__(self) -> Self:
         return self

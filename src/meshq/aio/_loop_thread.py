@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import trio
 
@@ -15,6 +15,13 @@ from meshq.errors import ClosedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class TaskCall(Protocol):
+    """A call into the loop, as ``TaskLoop.call``."""
+
+    async def __call__(self, function: Callable[..., Awaitable[T]], /, *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function in the loop, and wait for its result."""
 
 
 class TaskCompletion(portal.PortalCompletion):

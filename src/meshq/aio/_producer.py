@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from meshq import client as trio_client
 from meshq import limits
@@ -14,10 +14,7 @@ from meshq.aio._wakeup import CrossThreadWakeup
 from meshq.aio._yielding import YieldCounter
 from meshq.errors import ClosedError, MeshqError
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
-from meshq.portal import BufferedProducer
-
-if TYPE_CHECKING:
-    from meshq.aio._client import Client
+from meshq.portal import BufferedProducer, OpenProducers
 
 # Looked up in every send: a name of this module is found sooner than one of another.
 _RUN_BYTES: Final = limits.RUN_BYTES_TARGET
@@ -38,9 +35,9 @@ class Producer(BufferedProducer):
 
     _loop: TaskLoop
 
-    def __init__(self, client: Client, inner: trio_client.Producer, *, window: int) -> None:
-        super().__init__(client._loop, inner, window=window)
-        self._client = client
+    def __init__(self, loop: TaskLoop, opened: OpenProducers, inner: trio_client.Producer) -> None:
+        super().__init__(loop, inner)
+        self._opened = opened
         self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
         self._wakeup = CrossThreadWakeup()
         # The error of a call whose caller was cancelled before the error was raised.
@@ -59,7 +56,7 @@ class Producer(BufferedProducer):
         """
         await self._block.enter()
         self._loop.at_end(self._end)
-        self._client._producers[self] = None
+        self._opened.add(self)
         self._open = True
         return self
 
@@ -76,7 +73,7 @@ class Producer(BufferedProducer):
         try:
             return await self._block.leave(error, self._unraised)
         finally:
-            self._client._producers.pop(self, None)
+            self._opened.remove(self)
             self._loop.cancel_at_end(self._end)
 
     async def close(self) -> None:

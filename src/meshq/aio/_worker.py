@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 
 from meshq.aio._consumer import Consumer
-from meshq.aio._delivery import Delivery
+from meshq.aio._delivery import Delivery, Handler
 from meshq.aio._loop_thread import TaskLoop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
-
-#: The function that ``serve`` calls with each message.
-Handler = Callable[[Delivery], Awaitable[object]]
 
 
 class Worker:
@@ -79,7 +75,7 @@ class Worker:
             assert delivery is not None, "only a browse has an end"
             self._handling.add(task)
             try:
-                async with Handling(delivery, self._errors, self._consumer.client._loop):
+                async with Handling(delivery, self._errors, self._consumer._loop):
                     await self._errors.awaitable(self._handler(delivery))
             finally:
                 self._handling.discard(task)

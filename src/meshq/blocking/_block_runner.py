@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
 from meshq import portal
 from meshq.blocking._loop_thread import ThreadLoop
+
+T = TypeVar("T")
 
 
 class ThreadBlockRunner(portal.BlockRunner):
@@ -33,6 +38,15 @@ class ThreadBlockRunner(portal.BlockRunner):
         except BaseException:
             self._stop()
             raise
+
+    def call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function in the loop while the block may be used, and wait for its result.
+
+        Raises:
+            UsageError, ClosedError: see ``check``.
+        """
+        self.check()
+        return self._loop.call(function, *arguments, **keywords)
 
     def leave(self, error: BaseException | None) -> bool:
         """Leave the block, whose body has ended with ``error``; the result is that of ``__exit__``."""

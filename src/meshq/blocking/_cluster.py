@@ -6,50 +6,18 @@ import math
 
 from meshq import cluster as trio_cluster
 from meshq.blocking._loop_thread import ThreadLoop
-from meshq.cluster import PeerStatistics
+from meshq.node import ClusterFigures
 
 
-class ClusterConnection:
+class ClusterConnection(ClusterFigures):
     """A cluster connection of a broker, returned by ``broker.cluster``.
 
     What a broker is given as a service is ``meshq.ClusterConnection``.
     """
 
     def __init__(self, inner: trio_cluster.ClusterConnection, loop: ThreadLoop) -> None:
-        self.name: str = inner.name
-        self._inner = inner
-        self._loop = loop
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    def peers(self) -> list[PeerStatistics]:
-        """Return a record of each other node."""
-
-        async def look() -> list[PeerStatistics]:
-            return self._inner.peers()
-
-        return self._loop.call(look)
-
-    def nodes(self) -> int:
-        """The number of connected and known nodes, including this node."""
-
-        async def look() -> int:
-            return self._inner.nodes()
-
-        return self._loop.call(look)
-
-    def consumers(self, queue: str) -> int:
-        """The number of consumers of a queue of this name, on this node and on the known nodes.
-
-        Raises:
-            NotActiveError: the broker isn't active.
-        """
-
-        async def look() -> int:
-            return self._inner.consumers(queue)
-
-        return self._loop.call(look)
+        super().__init__(inner, loop)
+        self._call = loop.call
 
     def wait_for(
         self, *, nodes: int = 1, queue: str | None = None, consumers: int = 0, timeout: float = math.inf
@@ -62,4 +30,4 @@ class ClusterConnection:
             CallTimeoutError: the time is up; the error says how far it came.
             NotActiveError: the broker isn't active.
         """
-        self._loop.call(self._inner.wait_for, nodes=nodes, queue=queue, consumers=consumers, timeout=timeout)
+        self._call(self._inner.wait_for, nodes=nodes, queue=queue, consumers=consumers, timeout=timeout)

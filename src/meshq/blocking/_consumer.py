@@ -17,7 +17,7 @@ from meshq.errors import ClosedError, SettingsError
 from meshq.portal import BufferedConsumer
 
 if TYPE_CHECKING:
-    from meshq.blocking._client import Client
+    from meshq.blocking._generated_client import ClientCalls
 
 
 class Consumer(BufferedConsumer):
@@ -32,9 +32,9 @@ class Consumer(BufferedConsumer):
     _loop: ThreadLoop
     _block: ThreadBlockRunner
 
-    def __init__(self, client: Client, inner: trio_client.Consumer) -> None:
+    def __init__(self, client: ClientCalls, inner: trio_client.Consumer) -> None:
         super().__init__(client._loop, inner)
-        self.client = client
+        self.client: ClientCalls = client
         self._block = ThreadBlockRunner(self._loop, inner, self._name, before_leaving=self._finish)
         self._arrived = threading.Condition(self._lock)
 
@@ -74,8 +74,7 @@ class Consumer(BufferedConsumer):
         Interrupted: it is closed all the same; when messages are back is not waited for.
         """
         if not self._closed:
-            self._block.check()
-            self._loop.call(self._close)
+            self._block.call(self._close)
 
     # -- receiving
 
@@ -175,8 +174,7 @@ class Consumer(BufferedConsumer):
         """
         if confirm:
             self._tap.check_settling()
-            self._block.check()
-            self._loop.call(self._ack_and_confirm, deliveries)
+            self._block.call(self._ack_and_confirm, deliveries)
         else:
             self._settle(deliveries, ConsumerTap.ACK)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import trio
 
@@ -14,6 +14,13 @@ from meshq.errors import ClosedError
 from meshq.portal import PortalCompletion, ThreadCompletion
 
 T = TypeVar("T")
+
+
+class ThreadCall(Protocol):
+    """A call into the loop, as ``ThreadLoop.call``."""
+
+    def __call__(self, function: Callable[..., Awaitable[T]], /, *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function in the loop, and wait for its result."""
 
 
 class ThreadLoop(portal.LoopThread):

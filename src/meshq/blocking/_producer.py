@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from meshq import client as trio_client
 from meshq import limits
@@ -13,10 +13,7 @@ from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.errors import ClosedError
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
-from meshq.portal import BufferedProducer
-
-if TYPE_CHECKING:
-    from meshq.blocking._client import Client
+from meshq.portal import BufferedProducer, OpenProducers
 
 # Looked up in every send: a name of this module is found sooner than one of another.
 _RUN_BYTES: Final = limits.RUN_BYTES_TARGET
@@ -37,9 +34,9 @@ class Producer(BufferedProducer):
 
     _loop: ThreadLoop
 
-    def __init__(self, client: Client, inner: trio_client.Producer, *, window: int) -> None:
-        super().__init__(client._loop, inner, window=window)
-        self._client = client
+    def __init__(self, loop: ThreadLoop, opened: OpenProducers, inner: trio_client.Producer) -> None:
+        super().__init__(loop, inner)
+        self._opened = opened
         self._block = ThreadBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
         self._changed = threading.Condition(self._lock)
 
@@ -54,7 +51,7 @@ class Producer(BufferedProducer):
         """
         self._block.enter()
         self._loop.at_end(self._end)
-        self._client._producers[self] = None
+        self._opened.add(self)
         self._open = True
         return self
 
@@ -70,7 +67,7 @@ class Producer(BufferedProducer):
         try:
             return self._block.leave(error)
         finally:
-            self._client._producers.pop(self, None)
+            self._opened.remove(self)
             self._loop.cancel_at_end(self._end)
 
     def close(self) -> None:
@@ -81,8 +78,7 @@ class Producer(BufferedProducer):
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
         if self._open or not self._block.used:
-            self._block.check()
-            self._loop.call(self._close)
+            self._block.call(self._close)
 
     # -- sending
 
@@ -174,8 +170,7 @@ class Producer(BufferedProducer):
         Raises:
             MeshqError: messages failed; ``results`` says which.
         """
-        self._block.check()
-        self._loop.call(self._feeder.flush)
+        self._block.call(self._feeder.flush)
 
     def _wake_waiters(self) -> None:
         self._changed.notify_all()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
 import outcome
 
 from meshq.blocking._consumer import Consumer
-from meshq.blocking._delivery import Delivery
+from meshq.blocking._delivery import Delivery, Handler
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
-
-#: The function that ``serve`` calls with each message.
-Handler = Callable[[Delivery], object]
 
 
 class Worker:
@@ -74,7 +70,7 @@ class Worker:
                 except ClosedError:
                     return
             assert delivery is not None, "only a browse has an end"
-            with Handling(delivery, self._errors, self._consumer.client._loop):
+            with Handling(delivery, self._errors, self._consumer._loop):
                 self._errors.finished(self._handler(delivery))
 
 

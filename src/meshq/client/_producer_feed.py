@@ -30,6 +30,8 @@ class ProducerFeed:
     def __init__(self, producer: Producer, on_settled: Callable[[int, MeshqError | None], None]) -> None:
         #: Messages taken and not sent yet.  The other thread only appends.
         self.items: deque[Item] = deque()
+        #: Messages that may be unconfirmed.
+        self.window: int = producer._window
         self._producer = producer
         self._encoder = EnvelopeEncoder()
         self._order = trio.Lock()

@@ -2,7 +2,15 @@
 
 from meshq.node._broker import EVENTS_MAX, Broker, watch
 from meshq.node._broker_in_thread import BrokerInThread
-from meshq.node._cluster_in_thread import ClusterConnectionInThread
+from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigures
 from meshq.statistics import BrokerStatistics
 
-__all__ = ["EVENTS_MAX", "Broker", "BrokerInThread", "BrokerStatistics", "ClusterConnectionInThread", "watch"]
+__all__ = [
+    "EVENTS_MAX",
+    "Broker",
+    "BrokerInThread",
+    "BrokerStatistics",
+    "ClusterConnectionInThread",
+    "ClusterFigures",
+    "watch",
+]

@@ -13,45 +13,38 @@ from meshq.loops import check_in_trio
 T = TypeVar("T")
 
 
-class LoopCalls(Protocol):
-    """Calls into another loop; both raise ``NotActiveError`` if that loop does not run."""
+class RunsSync(Protocol):
+    """Calls of plain functions into another loop."""
 
     def run_sync(self, function: Callable[[], T]) -> T:
         """Call a plain function in the other loop."""
+
+
+class LoopCalls(RunsSync, Protocol):
+    """Calls into another loop; both raise ``NotActiveError`` if that loop does not run."""
 
     async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
         """Call an async function in the other loop."""
 
 
-class ClusterConnectionInThread:
-    """A cluster connection of a ``BrokerInThread``, returned by its ``cluster``.
+class ClusterFigures:
+    """The figures of a cluster connection whose broker runs in another loop; the common part of all faces."""
 
-    What a broker is given as a service is ``meshq.ClusterConnection``.
-    """
-
-    def __init__(self, inner: ClusterConnection, broker: LoopCalls) -> None:
+    def __init__(self, inner: ClusterConnection, loop: RunsSync) -> None:
         self.name: str = inner.name
         self._inner = inner
-        self._broker = broker
+        self._run_sync = loop.run_sync
 
     def __repr__(self) -> str:
         return repr(self._inner)
 
     def peers(self) -> list[PeerStatistics]:
-        """Return a record of each other node.
-
-        Raises:
-            NotActiveError: the broker isn't active.
-        """
-        return self._broker.run_sync(self._inner.peers)
+        """Return a record of each other node."""
+        return self._run_sync(self._inner.peers)
 
     def nodes(self) -> int:
-        """The number of connected and known nodes, including this node.
-
-        Raises:
-            NotActiveError: the broker isn't active.
-        """
-        return self._broker.run_sync(self._inner.nodes)
+        """The number of connected and known nodes, including this node."""
+        return self._run_sync(self._inner.nodes)
 
     def consumers(self, queue: str) -> int:
         """The number of consumers of a queue of this name, on this node and on the known nodes.
@@ -59,7 +52,18 @@ class ClusterConnectionInThread:
         Raises:
             NotActiveError: the broker isn't active.
         """
-        return self._broker.run_sync(partial(self._inner.consumers, queue))
+        return self._run_sync(partial(self._inner.consumers, queue))
+
+
+class ClusterConnectionInThread(ClusterFigures):
+    """A cluster connection of a ``BrokerInThread``, returned by its ``cluster``.
+
+    What a broker is given as a service is ``meshq.ClusterConnection``.
+    """
+
+    def __init__(self, inner: ClusterConnection, broker: LoopCalls) -> None:
+        super().__init__(inner, broker)
+        self._broker = broker
 
     async def wait_for(
         self,

@@ -2,17 +2,23 @@
 
 from meshq.portal._block_runner import BlockRunner
 from meshq.portal._buffered_consumer import BufferedConsumer
-from meshq.portal._buffered_producer import BufferedProducer
+from meshq.portal._buffered_producer import BufferedProducer, OpenProducers, in_full
 from meshq.portal._completion import PortalCompletion, ThreadCompletion
+from meshq.portal._event_buffer import EventBuffer
 from meshq.portal._loop_thread import LoopThread
 from meshq.portal._pipe import PipeStream
+from meshq.portal._workers import Workers
 
 __all__ = [
     "BlockRunner",
     "BufferedConsumer",
     "BufferedProducer",
+    "EventBuffer",
     "LoopThread",
+    "OpenProducers",
     "PipeStream",
     "PortalCompletion",
     "ThreadCompletion",
+    "Workers",
+    "in_full",
 ]

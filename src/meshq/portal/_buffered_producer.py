@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import attrs
 
 from meshq import client as trio_client
 from meshq.client import ProducerFeed, ProducerStatistics
 from meshq.errors import MeshqError
+from meshq.message import Message
 from meshq.portal._loop_thread import LoopThread
 
 
 class BufferedProducer(ABC):
     """The common part of the producers for threads and for asyncio."""
 
-    def __init__(self, loop: LoopThread, inner: trio_client.Producer, *, window: int) -> None:
+    def __init__(self, loop: LoopThread, inner: trio_client.Producer) -> None:
         self.address: str = inner.address
         self._inner = inner
-        self._window = window
         self._name = f"the producer to {inner.address!r}"
         self._loop = loop
         self._feeder = ProducerFeed(inner, self._settled)
         self._items = self._feeder.items
+        self._window = self._feeder.window
         self._lock = threading.Lock()
         # All below is touched with that lock only.  Messages taken, and those of them that are not decided.
         self._sent = 0
@@ -106,3 +108,28 @@ class BufferedProducer(ABC):
         with self._lock:
             self._open = False
             self._wake_waiters()
+
+
+class OpenProducers:
+    """The open producers of one client, for a flush of the client."""
+
+    def __init__(self) -> None:
+        self._open: dict[BufferedProducer, None] = {}
+
+    def add(self, producer: BufferedProducer) -> None:
+        """Add a producer whose block is entered."""
+        self._open[producer] = None
+
+    def remove(self, producer: BufferedProducer) -> None:
+        """Remove a producer whose block is left, if the block was entered."""
+        self._open.pop(producer, None)
+
+    async def feed(self) -> None:
+        """Feed the gathered messages of all of them to the loop."""
+        for producer in list(self._open):
+            await producer._feed()
+
+
+def in_full(messages: Iterable[bytes | Message]) -> Iterable[bytes | Message]:
+    """Iterate over the messages of a call here: a generator of the caller's runs in the caller's thread."""
+    return messages if isinstance(messages, (bytes, str, Message)) else list(messages)

@@ -1,0 +1,97 @@
+"""The calls that the faces for asyncio and for threads hand on are drawn from the trio classes."""
+
+from __future__ import annotations
+
+import ast
+
+import attrs
+import pytest
+from tools import draw_faces
+
+from meshq.client import Client
+from tests.tidy.sources import python_files
+
+pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
+PART = draw_faces.PARTS[0]
+
+
+class WithOneMore(Client):
+    """A client with one more call."""
+
+    async def describe(self, name: str, *, limit: int | None = None) -> str:
+        """Describe a queue to every task.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            NotFoundError: there is no such queue.
+        """
+        return f"{name} {limit}"
+
+    async def rename(self, *names: str) -> None:
+        """Rename something, as ``async with`` does.
+
+        Checkpoint: when it has to wait.
+        Cancellation: it goes on.
+        """
+
+
+def test_every_generated_file_is_as_it_is_drawn() -> None:
+    drawn = {str(path.relative_to(draw_faces.SOURCE.parents[1])): text for path, text in draw_faces.files().items()}
+    there = {source.path: source.text for source in python_files("src") if source.name.startswith("_generated_")}
+    stale = [path for path in sorted({*drawn, *there}) if drawn.get(path) != there.get(path)]
+    assert not stale, "draw them anew: python -m tools.draw_faces"
+
+
+@pytest.mark.parametrize("face", draw_faces.FACES)
+def test_a_new_call_is_drawn_without_any_other_change(face: draw_faces.Face) -> None:
+    text = draw_faces.drawn(attrs.evolve(PART, owner=WithOneMore), face)
+    made = next(node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    if face == "aio":
+        lines = [ast.unparse(node) for node in made.body]
+        assert "describe: Final = forwarded(trio_client.WithOneMore.describe)" in lines
+        assert "rename: Final = forwarded(trio_client.WithOneMore.rename)" in lines
+        return
+    assert (
+        """
+    def describe(self, name: str, *, limit: int | None = None) -> str:
+        \"""Describe a queue to every thread.
+
+        Interrupted: nothing has changed.
+        Raises:
+            NotFoundError: there is no such queue.
+        \"""
+        return self._call(self._inner.describe, name, limit=limit)
+"""
+        in text
+    )
+    assert (
+        """
+    def rename(self, *names: str) -> None:
+        \"""Rename something, as ``with`` does.
+
+        Interrupted: it goes on.
+        \"""
+        self._call(self._inner.rename, *names)
+"""
+        in text
+    )
+
+
+def test_a_long_list_is_laid_out_in_lines() -> None:
+    items = ["x" * 30, "y" * 30, "z" * 30]
+    assert draw_faces.laid_out("f(", items[:1], ")", 4) == f"    f({items[0]})"
+    assert draw_faces.laid_out("call(", [*items, "w" * 12], ")", 8) == (
+        f"        call(\n            {', '.join([*items, 'w' * 12])}\n        )"
+    )
+    assert draw_faces.laid_out("f(", [*items, *items], ")", 0).splitlines()[1:3] == [
+        f"    {items[0]},",
+        f"    {items[1]},",
+    ]
+
+
+def test_a_paragraph_that_became_too_long_is_filled_anew() -> None:
+    long = "word " * 30 + "end.\nNext sentence."
+    lines = list(draw_faces._filled(f"First.\n\n{long}\n\nRaises:\n    ClosedError: why."))
+    assert lines[:2] == ["First.", ""] and lines[-3:] == ["", "Raises:", "    ClosedError: why."]
+    assert max(map(len, lines)) <= draw_faces.WIDTH - 8
+    assert "end.  Next sentence." in " ".join(lines)
