@@ -10,6 +10,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tools import ci, tiers_gate
@@ -70,6 +71,16 @@ def test_a_test_that_is_too_long_for_the_short_tier_is_named(tmp_path: Path) -> 
     cases = "".join(case.format(name, value) for name, value in (("a.py", 0.4), ("b.py", 0.6), ("c.py", 1.1)))
     report.write_text(f"<testsuite>{cases}</testsuite>", encoding="utf-8")
     assert tiers_gate.long_tests(report) == [(1.1, "c.py::t"), (0.6, "b.py::t")]
+
+
+@pytest.mark.slow
+def test_a_test_that_was_long_among_the_others_is_measured_alone(tmp_path: Path) -> None:
+    here = Path(__file__).relative_to(ROOT)
+    short, other = f"{here}::{test_the_tests_of_all_runs_are_counted_together.__name__}", "../made/by/a/library.py::t"
+    assert tiers_gate.alone([short, other], tmp_path / "r.xml") == []
+    (case,) = ElementTree.parse(tmp_path / "r.xml").iter("testcase")
+    assert case.get("name") == test_the_tests_of_all_runs_are_counted_together.__name__
+    assert tiers_gate.alone([other], tmp_path / "none.xml") == []
 
 
 @pytest.mark.real
