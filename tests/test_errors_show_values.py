@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import Message
-from meshq.client._send_batches import cut_into_runs
+from meshq.client.send._send_batches import cut_into_runs
 from meshq.errors import SettingsError
 from meshq.message import check_body, check_duplicate_id, check_properties, check_text
 from meshq.selector import parse_filter

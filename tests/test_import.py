@@ -16,8 +16,8 @@ import pytest
 
 import meshq
 from meshq import aio, blocking, errors
-from meshq.client._delivery import DeliveredRun
-from meshq.client._envelope import EnvelopeEncoder
+from meshq.client.receive._delivery import DeliveredRun
+from meshq.client.send._envelope import EnvelopeEncoder
 from meshq.wire import Deliver, Frame, FrameType, encode_run
 
 

@@ -12,7 +12,7 @@ import trio
 
 from meshq import TLS, Broker, abc
 from meshq.client import ClientFactory
-from meshq.client._connection import CLOSING_S, Connection
+from meshq.client.link._connection import CLOSING_S, Connection
 from meshq.settings import Acceptor, Security
 from tests.bridge.kit import World, bridge_of, bridge_to, until, world
 from tests.env.authorities import Authority

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from meshq.client._failover_machine import ConnectAttempt, FailoverMachine
+from meshq.client.link._failover_machine import ConnectAttempt, FailoverMachine
 
 
 def machine(targets: int = 1, **changes: float) -> FailoverMachine:

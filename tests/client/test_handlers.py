@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from meshq.client._handlers import check_serving
+from meshq.client.receive._handlers import check_serving
 from meshq.errors import SettingsError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from meshq import limits
 from meshq.client import Client, ClientSettings, connect
-from meshq.client._login import Login
+from meshq.client.link._login import Login
 from meshq.errors import RemoteProtocolError, SecurityError
 from meshq.settings import Secret
 from meshq.wire import (
@@ -116,7 +116,7 @@ def test_what_is_slow_to_derive_is_derived_once_for_each_salt(monkeypatch: pytes
         derived.append((salt, iterations))
         return bytes(32)
 
-    monkeypatch.setattr("meshq.client._login.salted_password", salted)
+    monkeypatch.setattr("meshq.client.link._login.salted_password", salted)
     mine = login()
     for _ in range(3):
         mine.prove(mine.begin(OPENING), challenge())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.client._envelope import EnvelopeEncoder
+from meshq.client.send._envelope import EnvelopeEncoder
 from meshq.errors import SettingsError
 from meshq.message import Message
 from meshq.wire import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.client._deadlines import end_overdue
-from meshq.client._outbox import Outbox, OutgoingRun
-from meshq.client._session import ClientSession
-from meshq.client._settings import ClientSettings
+from meshq.client.outgoing._outbox import Outbox, OutgoingRun
+from meshq.client.session._deadlines import end_overdue
+from meshq.client.session._session import ClientSession
+from meshq.client.settings._settings import ClientSettings
 from meshq.errors import ClosedError
 from meshq.wire import Frame, FrameType, encode_one
 from tests.client.test_runs_in_process import Line

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.client._outbox import Outbox, OutgoingRun
-from meshq.client._session import ClientSession
-from meshq.client._settings import ClientSettings
+from meshq.client.outgoing._outbox import Outbox, OutgoingRun
+from meshq.client.session._session import ClientSession
+from meshq.client.settings._settings import ClientSettings
 from meshq.errors import AddressFullError, ClosedError
 from meshq.wire import BY_NAME, Frame, FrameType, Link, Refuse, StreamLink, encode_one
 from tests.client._stream import MemoryStream

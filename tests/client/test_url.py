@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from meshq.client import ClientFactory, ClientSettings, connect
-from meshq.client._url import SNAKE_CASE, parse_url
+from meshq.client.settings._url import SNAKE_CASE, parse_url
 from meshq.errors import SettingsError
 from meshq.settings import TLS
 from tests.client._server import FakeNode, fake_env

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from meshq.client._url_format import Url
+from meshq.client.settings._url_format import Url
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 from meshq.limits import URL_DEPTH_MAX

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshq.client._link_channel import QUEUES_MAX, ForwardedRun, LinkChannel
+from meshq.client.session._link_channel import QUEUES_MAX, ForwardedRun, LinkChannel
 from meshq.errors import ClosedError, MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import Binding, Forward, Frame, FrameType, LinkOpening, encode_run
 

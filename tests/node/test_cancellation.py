@@ -17,8 +17,8 @@ import trio.testing
 
 from meshq import BridgeStatistics, Client, Consumer, Delivery, Producer, Transaction
 from meshq.abc import Controllable
-from meshq.client._body_stream import BodyStream
-from meshq.client._events import EventStream
+from meshq.client.link._events import EventStream
+from meshq.client.receive._body_stream import BodyStream
 from qa.matrix.stage import House
 from tests.node.all_calls import CALLS
 from tests.node.calls import Call

@@ -24,7 +24,7 @@ from meshq import (
     SettingsError,
     UnblockedError,
 )
-from meshq.client._connection import Connection
+from meshq.client.link._connection import Connection
 from meshq.settings import Acceptor, Security
 from tests.env.authorities import Authority
 from tests.node.wires import URL, Wires, wires

@@ -99,8 +99,8 @@ async def test_what_is_made_otherwise_is_checked_alike() -> None:
 
 
 async def test_a_broker_refuses_them_from_whoever_does_not_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_admin", "_implicit_producers"):
-        monkeypatch.setattr(f"meshq.client.{module}.{'check_place' if module == '_admin' else 'parse_place'}", passed)
+    monkeypatch.setattr("meshq.client.admin._admin.check_place", passed)
+    monkeypatch.setattr("meshq.client.send._implicit_producers.parse_place", passed)
     async with lives() as node, node.client() as client:
         for call in ("create_queue", "create_address", "send", "consumer"):
             with pytest.raises(UsageError, match="wildcards"):
@@ -123,10 +123,10 @@ async def test_a_broker_does_not_explain_what_nobody_can_send() -> None:
 
 async def test_a_queue_of_an_earlier_version_can_be_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
-        for module in ("client._admin", "broker._definitions"):
+        for module in ("client.admin._admin", "broker._definitions"):
             for name in ("check_place", "check_literal"):
                 earlier.setattr(f"meshq.{module}.{name}", passed, raising=False)
-        earlier.setattr("meshq.client._implicit_producers.parse_place", passed)
+        earlier.setattr("meshq.client.send._implicit_producers.parse_place", passed)
         async with lives() as node, node.client() as client:
             await client.create_queue("dlq.*")
             await client.send("dlq.*", b"x")

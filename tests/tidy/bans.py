@@ -185,6 +185,6 @@ def package_problems(source: Source) -> Iterator[Problem]:
 
 
 #: Packages that have rooms, folders of their own.
-ROOMS = frozenset({"broker"})
+ROOMS = frozenset({"broker", "client"})
 #: Modules in packages that are commands or plugins, and so have a public name.
 PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("plugin.py",)}

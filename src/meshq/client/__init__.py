@@ -1,8 +1,5 @@
 """The client: connections that come back, sessions, producers, consumers."""
 
-from meshq.client._block import Block
-from meshq.client._body_sources import BodySource
-from meshq.client._body_stream import BodyStream
 from meshq.client._bridge_calls import (
     acknowledge,
     forget_window,
@@ -13,11 +10,13 @@ from meshq.client._bridge_calls import (
     window_at,
 )
 from meshq.client._client import Client
-from meshq.client._completion import first_error
-from meshq.client._consumer import AckMode, Consumer, ConsumerStatistics
-from meshq.client._consumer_tap import ConsumerTap
-from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
-from meshq.client._events import (
+from meshq.client._factory import ClientFactory, connect, factory_of
+from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
+from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
+from meshq.client.calls._block import Block
+from meshq.client.calls._completion import first_error
+from meshq.client.incoming._inbox import DeliverySpan
+from meshq.client.link._events import (
     EVENTS_MAX,
     Connected,
     ConnectionEvent,
@@ -27,20 +26,21 @@ from meshq.client._events import (
     FailedOver,
     Reattached,
 )
-from meshq.client._factory import ClientFactory, connect, factory_of
-from meshq.client._handlers import HandlerErrors, check_serving, place_of
-from meshq.client._inbox import DeliverySpan
-from meshq.client._link_channel import ForwardedRun, PeerEvents
-from meshq.client._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
-from meshq.client._peer_link import PeerLink
-from meshq.client._producer import Producer, ProducerStatistics
-from meshq.client._producer_feed import ProducerFeed, watch
-from meshq.client._send_batches import BridgedMessage
-from meshq.client._settings import ClientOptions, ClientSettings
-from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
-from meshq.client._transaction import Transaction
-from meshq.client._transaction_calls import settle_by_consumer
-from meshq.client._url_format import shown as shown_url
+from meshq.client.link._peer_link import PeerLink
+from meshq.client.receive._body_stream import BodyStream
+from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
+from meshq.client.receive._consumer_tap import ConsumerTap
+from meshq.client.receive._delivery import DeliveredRun, Delivery, ReceivedMessage
+from meshq.client.receive._handlers import HandlerErrors, check_serving, place_of
+from meshq.client.send._body_sources import BodySource
+from meshq.client.send._producer import Producer, ProducerStatistics
+from meshq.client.send._producer_feed import ProducerFeed, watch
+from meshq.client.send._send_batches import BridgedMessage
+from meshq.client.session._link_channel import ForwardedRun, PeerEvents
+from meshq.client.settings._settings import ClientOptions, ClientSettings
+from meshq.client.settings._url_format import shown as shown_url
+from meshq.client.transactions._transaction import Transaction
+from meshq.client.transactions._transaction_calls import settle_by_consumer
 
 __all__ = [
     "EVENTS_MAX",

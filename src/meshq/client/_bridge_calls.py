@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from meshq.client._body_sources import source_of
-from meshq.client._inbox import returning
-from meshq.client._large_sends import send_large
-from meshq.client._send_batches import BridgedMessage
+from meshq.client.incoming._inbox import returning
+from meshq.client.send._body_sources import source_of
+from meshq.client.send._large_sends import send_large
+from meshq.client.send._send_batches import BridgedMessage
 from meshq.errors import UsageError, invariant
 from meshq.wire import FLAG_UNCOUNTED
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
-    from meshq.client._consumer import Consumer
-    from meshq.client._delivery import Delivery
+    from meshq.client.receive._consumer import Consumer
+    from meshq.client.receive._delivery import Delivery
     from meshq.errors import MeshqError
     from meshq.message import Message
 

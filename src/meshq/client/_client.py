@@ -11,28 +11,28 @@ import trio
 from meshq import limits
 from meshq.abc import Env
 from meshq.address import parse_place
-from meshq.client._block import Block
-from meshq.client._body_sources import BodySource, source_of
-from meshq.client._calls import Call, OpenCompletion
-from meshq.client._completion import Completion, copied_error, first_error
-from meshq.client._connection import Connection
-from meshq.client._connector import ConnectTarget, LocalTarget
-from meshq.client._consumer import AckMode, Consumer, check_consumer
-from meshq.client._envelope import PLAIN_ROW, EnvelopeEncoder
-from meshq.client._events import ConnectionEvent, EventSink, EventSinks, EventStream
-from meshq.client._flusher import Flusher
-from meshq.client._implicit_producers import ImplicitProducers
-from meshq.client._large_sends import send_large
-from meshq.client._login import Login
 from meshq.client._messaging_patterns import MessagingPatterns
-from meshq.client._outbox import OutgoingRun
-from meshq.client._producer import Producer
-from meshq.client._reply_queue import ReplyQueue
-from meshq.client._send_batches import SendBatch, cut_into_runs
-from meshq.client._session import ClientSession
-from meshq.client._settings import ClientOptions, ClientSettings
-from meshq.client._statistics import ClientStatistics
-from meshq.client._transaction import Transaction
+from meshq.client.admin._statistics import ClientStatistics
+from meshq.client.calls._block import Block
+from meshq.client.calls._calls import Call, OpenCompletion
+from meshq.client.calls._completion import Completion, copied_error, first_error
+from meshq.client.link._connection import Connection
+from meshq.client.link._connector import ConnectTarget, LocalTarget
+from meshq.client.link._events import ConnectionEvent, EventSink, EventSinks, EventStream
+from meshq.client.link._login import Login
+from meshq.client.outgoing._outbox import OutgoingRun
+from meshq.client.receive._consumer import AckMode, Consumer, check_consumer
+from meshq.client.receive._reply_queue import ReplyQueue
+from meshq.client.send._body_sources import BodySource, source_of
+from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder
+from meshq.client.send._implicit_producers import ImplicitProducers
+from meshq.client.send._large_sends import send_large
+from meshq.client.send._producer import Producer
+from meshq.client.send._send_batches import SendBatch, cut_into_runs
+from meshq.client.session._flusher import Flusher
+from meshq.client.session._session import ClientSession
+from meshq.client.settings._settings import ClientOptions, ClientSettings
+from meshq.client.transactions._transaction import Transaction
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.loops import check_in_trio

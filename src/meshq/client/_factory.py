@@ -6,14 +6,14 @@ import logging
 from typing import Unpack
 
 from meshq.abc import Env
-from meshq.client._change_log import ChangeLog
 from meshq.client._client import Client
-from meshq.client._connector import ConnectTarget, InprocTarget, TcpTarget, TlsTarget
-from meshq.client._link_channel import PeerEvents
-from meshq.client._peer_link import PeerLink
-from meshq.client._settings import ClientOptions, ClientSettings
-from meshq.client._url import parse_url
-from meshq.client._url_format import shown
+from meshq.client.link._change_log import ChangeLog
+from meshq.client.link._connector import ConnectTarget, InprocTarget, TcpTarget, TlsTarget
+from meshq.client.link._peer_link import PeerLink
+from meshq.client.session._link_channel import PeerEvents
+from meshq.client.settings._settings import ClientOptions, ClientSettings
+from meshq.client.settings._url import parse_url
+from meshq.client.settings._url_format import shown
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import SettingsError

@@ -11,12 +11,12 @@ import trio
 
 from meshq import limits
 from meshq.address import check_name, check_place
-from meshq.client._consumer import AckMode, Consumer, Subscription, check_consumer
-from meshq.client._delivery import Delivery, ReceivedMessage
-from meshq.client._handlers import HandlerErrors, check_serving
-from meshq.client._reply_queue import ReplyQueue
-from meshq.client._two_phase import TwoPhaseCalls
-from meshq.client._worker import Handler, Worker
+from meshq.client.receive._consumer import AckMode, Consumer, Subscription, check_consumer
+from meshq.client.receive._delivery import Delivery, ReceivedMessage
+from meshq.client.receive._handlers import HandlerErrors, check_serving
+from meshq.client.receive._reply_queue import ReplyQueue
+from meshq.client.receive._worker import Handler, Worker
+from meshq.client.transactions._two_phase import TwoPhaseCalls
 from meshq.errors import CallTimeoutError, SettingsError
 from meshq.message import Message, PropertyValue
 

@@ -1,4 +1,4 @@
-"""Background tasks of ``async with`` blocks, by the rules of ``client/_block.py``."""
+"""Background tasks of ``async with`` blocks, by the rules of ``client/calls/_block.py``."""
 
 from __future__ import annotations
 

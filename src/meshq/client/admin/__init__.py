@@ -1,0 +1,1 @@
+"""Administration: queues, addresses, message routes and statistics."""

@@ -1,0 +1,1 @@
+"""Calls and their answers: completions, blocks, slots, and the errors of lost links."""

@@ -1,0 +1,1 @@
+"""Incoming runs: the inbox of each consumer, and the reads of large bodies."""

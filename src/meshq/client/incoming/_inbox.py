@@ -1,0 +1,491 @@
+"""The inbox of one consumer: runs that wait to be received, and acknowledgements that wait to be sent."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Protocol
+
+from meshq.client.incoming._body_prefetch import BodyPrefetch
+from meshq.client.incoming._body_reads import BodyReads
+from meshq.client.receive._delivery import DeliveredRun, Delivery, ReceivedMessage
+from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant, with_kind
+from meshq.message import check_span
+from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
+
+_RUN: Final = attrgetter("_run")
+_INDEX: Final = attrgetter("_index")
+
+
+#: A fate is the flags of a SETTLE frame and, above them, its stamp.
+_FLAGS: Final = 0xFF
+_WAIT_SHIFT: Final = 8
+
+
+def returning(delay: float | None) -> int:
+    """Return the fate of deliveries that are given back with a ``delay`` in seconds; None: the delay of their queue.
+
+    Raises:
+        SettingsError: it is no number of seconds, or too long.
+    """
+    if delay is None:
+        return FLAG_RETURN
+    wait_ms = check_span("delay", delay)
+    return FLAG_RETURN | (wait_ms + 1 if delay else 1) << _WAIT_SHIFT
+
+
+class DeliverySpan(NamedTuple):
+    """Consecutive messages of one run, as given to ``ack``."""
+
+    run: DeliveredRun
+    start: int
+    rows: int
+
+    @property
+    def mask(self) -> int:
+        """Their bits in ``run.settled``."""
+        return ((1 << self.rows) - 1) << self.start
+
+    @property
+    def first(self) -> int:
+        """Tag of the first message."""
+        return self.run.first + self.start
+
+    @property
+    def last(self) -> int:
+        """Tag of the last message."""
+        return self.run.first + self.start + self.rows - 1
+
+
+def spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
+    """Turn deliveries into spans, in the order given, comparing ranges and not single messages.
+
+    Raises:
+        SettingsError: one of them is none.
+    """
+    try:
+        return _spans_of(deliveries)
+    except AttributeError:
+        check_deliveries(deliveries, _RUN)
+        raise
+
+
+def check_deliveries(deliveries: Sequence[object], part: Callable[[Any], object]) -> None:
+    """Check that all objects are deliveries: that they have the attribute of ``part``.
+
+    Raises:
+        SettingsError: one of them is none.
+    """
+    for one in deliveries:
+        try:
+            part(one)
+        except AttributeError:
+            allowed = "what a consumer of this client has received"
+            raise SettingsError("deliveries", one, allowed, shown=with_kind(one)) from None
+
+
+def _spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
+    spans: list[DeliverySpan] = []
+    start, end = 0, len(deliveries)
+    while start < end:
+        first = deliveries[start]
+        run, index = first._run, first._index
+        stop = min(end, start + run.rows - index)
+        if stop - start > 1:
+            part = deliveries[start:stop]
+            indexes = list(map(_INDEX, part))
+            if indexes != list(range(index, index + stop - start)) or list(map(_RUN, part)) != [run] * (stop - start):
+                stop = start + 1
+                while stop < end and deliveries[stop]._run is run and deliveries[stop]._index == index + stop - start:
+                    stop += 1
+        spans.append(DeliverySpan(run, index, stop - start))
+        start = stop
+    return spans
+
+
+class InboxOwner(Protocol):
+    """The owner of an inbox: a consumer."""
+
+    @property
+    def queue(self) -> str:
+        """The queue, as it was asked for."""
+
+    def opened(self) -> None:
+        """Note that the broker has opened the consumer."""
+
+    def failed(self, error: MeshqError) -> None:
+        """Fail the consumer for good."""
+
+
+class Inbox:
+    """The deliveries of one consumer."""
+
+    __slots__ = (
+        "_current",
+        "_last_tag",
+        "_pending",
+        "_position",
+        "_runs",
+        "arriving",
+        "auto",
+        "body_reads",
+        "browse",
+        "channel",
+        "closing",
+        "consumer",
+        "ended",
+        "epoch",
+        "failed",
+        "handed",
+        "header",
+        "on_change",
+        "open",
+        "ready",
+        "temporary",
+        "undone",
+    )
+
+    def __init__(self, consumer: InboxOwner, header: bytes, *, auto: bool, temporary: bool = False) -> None:
+        self.consumer = consumer
+        #: The encoded header of its CONSUME frame.
+        self.header = header
+        #: Whether messages are acknowledged at hand-over.
+        self.auto = auto
+        #: Whether the queue ends with the session, so that no later session opens it again.
+        self.temporary = temporary
+        #: Whether the consumer browses; and whether the browse has ended.
+        self.browse = False
+        self.ended = False
+        #: The session's channel and epoch; 0 when there is none.
+        self.channel = 0
+        self.epoch = 0
+        #: The broker has opened the channel.
+        self.ready = False
+        #: Whether the consumer is being closed.
+        self.closing = False
+        self.failed: MeshqError | None = None
+        #: The lowest tag that was not handed to the application.
+        self.handed = 1
+        #: The lowest tag that was handed back, because the application could not use it.
+        self.undone: int | None = None
+        #: Called when something has arrived or failed.
+        self.on_change: Callable[[], None] = _nothing
+        # Runs that wait to be received, and the run that is being received with its next index.
+        self._runs: deque[DeliveredRun] = deque()
+        self._current: DeliveredRun | None = None
+        self._position = 0
+        self._last_tag = 0
+        #: Runs that wait for a large body, their own or an earlier one; None: no large body so far.
+        self.arriving: BodyPrefetch | None = None
+        #: The session's reads, while it has a session.
+        self.body_reads: BodyReads | None = None
+        #: Messages received and not settled.
+        self.open = 0
+        # Gathered and not sent: the fate that a SETTLE frame tells, and its ranges flat.
+        self._pending: list[tuple[int, list[int]]] = []
+
+    # -- in
+
+    def begin(self, channel: int, epoch: int) -> None:
+        """Begin in a new session: drop the state of the previous session."""
+        self.ready = False
+        self.channel = channel
+        self.epoch = epoch
+        self.handed = 1
+        self.undone = None
+        self.open = 0
+        self._last_tag = 0
+        self._pending.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._runs.clear()
+        self._current = None
+        if self.arriving is not None:
+            self.arriving.forget()
+
+    def opened(self) -> None:
+        """Note that the broker has opened the channel."""
+        self.ready = True
+        self.consumer.opened()
+
+    def deliver(self, frame: Frame) -> None:
+        """Take a DELIVER frame.
+
+        Raises:
+            RemoteProtocolError: its tags don't follow, or it can't be one.
+        """
+        if frame.first != self._last_tag + 1 or not frame.count:
+            raise violation("bad_tag", f"tag {frame.first} was delivered after {self._last_tag}")
+        self._last_tag += frame.count
+        run = DeliveredRun(self.consumer, self.epoch, frame)  # type: ignore[arg-type]
+        if run.view.run.base < 0:
+            raise violation("bad_table", "the rows describe less than the body")
+        if self.closing:
+            return
+        if run.large is not None and self.arriving is None:
+            invariant(self.body_reads is not None, "whoever is sent messages has a session")
+            assert self.body_reads is not None
+            self.arriving = BodyPrefetch(self, self.body_reads)
+        if self.arriving is not None and (run.large is not None or self.arriving):
+            self.arriving.add(run)
+        else:
+            # As ``arrived``, without a call for each message.
+            self._runs.append(run)
+            self.on_change()
+
+    def arrived(self, run: DeliveredRun) -> None:
+        """Add a run that can be received."""
+        self._runs.append(run)
+        self.on_change()
+
+    def skip(self, run: DeliveredRun) -> None:
+        """Settle a run of one message that is no longer in the queue, without handing it over."""
+        self.open += 1
+        self._add(0, run.first, run.first)
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait to be received."""
+        current = self._current.rows - self._position if self._current is not None else 0
+        arriving = len(self.arriving) if self.arriving is not None else 0
+        return current + sum(run.rows for run in self._runs) + arriving
+
+    @property
+    def done(self) -> bool:
+        """Whether everything that arrived is handed over and settled."""
+        return not self.open and self._current is None and not self._runs
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be handed over."""
+        return self._current is None and not self._runs
+
+    def take(self) -> Delivery:
+        """Hand over one message; there is one."""
+        run = self._current
+        if run is None:
+            run = self._current = self._runs.popleft()
+            self._position = 0
+        index = self._position
+        self._position = index + 1
+        if index + 1 == run.rows:
+            self._current = None
+        self.handed = run.first + index + 1
+        self.open += 1
+        if self.auto:
+            run.settled |= 1 << index
+            self._add(0, run.first + index, run.first + index)
+        return Delivery(run, index)
+
+    def take_many(self, most: int) -> list[Delivery]:
+        """Hand over up to ``most`` messages."""
+        taken: list[Delivery] = []
+        runs, run, index = self._runs, self._current, self._position
+        while most:
+            if run is None:
+                if not runs:
+                    break
+                run, index = runs.popleft(), 0
+            count = run.rows - index
+            if count > most:
+                count = most
+            end = index + count
+            taken += map(Delivery, repeat(run), range(index, end))
+            most -= count
+            self.handed = run.first + end
+            self.open += count
+            if self.auto:
+                run.settled |= ((1 << count) - 1) << index
+                self._add(0, run.first + index, run.first + end - 1)
+            index = end
+            if end == run.rows:
+                run = None
+        self._current, self._position = run, index
+        return taken
+
+    # -- handing over by another thread
+
+    def lend(self) -> list[DeliveredRun]:
+        """Take all waiting runs for another thread, which reports received messages by ``handed_over``."""
+        runs = list(self._runs)
+        self._runs.clear()
+        return runs
+
+    def handed_over(self, spans: Sequence[DeliverySpan]) -> None:
+        """Note the lent messages that the application has received."""
+        for span in spans:
+            if span.run.epoch == self.epoch:
+                self.handed = span.last + 1
+                self.open += span.rows
+
+    def gather(self, settled: Sequence[tuple[int, DeliverySpan]]) -> bool:
+        """Gather the settlement of messages that were marked before; return whether anything is to be sent.
+
+        What belongs to a session that is gone is dropped: it comes again.
+        """
+        some = False
+        for fate, span in settled:
+            if span.run.epoch == self.epoch:
+                self._add(fate, span.first, span.last)
+                some = True
+        return some
+
+    def hand_back(self, delivery: ReceivedMessage) -> None:
+        """Hand back a message that the application could not use: this message and all unsettled ones after it go back
+        uncounted when the consumer is closed."""
+        run, index = delivery._run, delivery._index
+        if run.epoch == self.epoch:
+            tag = run.first + index
+            self.undone = tag if self.undone is None else min(self.undone, tag)
+
+    @property
+    def reached(self) -> int:
+        """The lowest tag from which on no message was used by the application."""
+        return self.handed if self.undone is None else min(self.handed, self.undone)
+
+    # -- settling
+
+    def check_settling(self) -> None:
+        """Check that the messages may be settled.
+
+        Raises:
+            UsageError: they were only looked at.
+        """
+        if self.browse:
+            raise UsageError(f"the consumer of {self.consumer.queue!r} only looks: there is nothing to settle")
+
+    def settle(self, deliveries: Sequence[ReceivedMessage], fate: int) -> StaleDeliveryError | None:
+        """Settle deliveries with ``fate`` and gather that; the caller wakes the session.
+
+        Returns the error for those that are stale, if any are; the others are settled.
+
+        Raises:
+            UsageError: one is settled already, or not of this consumer, or none at all; nothing changed.
+        """
+        if len(deliveries) == 1:
+            # One comparison of a bit; the most common call of all.
+            delivery = deliveries[0]
+            try:
+                run, index = delivery._run, delivery._index
+            except AttributeError:
+                check_deliveries(deliveries, _RUN)
+                raise
+            if run.consumer is self.consumer and run.epoch == self.epoch and not run.settled >> index & 1:
+                run.settled |= 1 << index
+                self._add(fate, run.first + index, run.first + index)
+                return None
+        done, stale = self.mark(deliveries)
+        if done:
+            self._add_all(fate, done)
+        return stale
+
+    def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[DeliverySpan], StaleDeliveryError | None]:
+        """Mark deliveries as settled without gathering; return the spans to gather, and the error for stale deliveries.
+
+        Raises:
+            UsageError: one is settled already, or not of this consumer, or none at all; nothing changed.
+        """
+        spans = spans_of(deliveries)
+        done: list[DeliverySpan] = []
+        stale = False
+        for span in spans:
+            run, mask = span.run, span.mask
+            problem = None
+            if run.consumer is not self.consumer:
+                problem = f"a delivery of the consumer of {run.consumer.queue!r}, not of {self.consumer.queue!r}"
+            elif run.settled & mask:
+                double = Delivery(run, ((run.settled & mask) & -(run.settled & mask)).bit_length() - 1)
+                problem = f"{double!r} was settled before"
+            if problem is not None:
+                for one in done:
+                    one.run.settled ^= one.mask
+                raise UsageError(problem)
+            if run.epoch == self.epoch:
+                run.settled |= mask
+                done.append(span)
+            else:
+                stale = True
+        return done, self._stale(spans) if stale else None
+
+    def _stale(self, spans: list[DeliverySpan]) -> StaleDeliveryError:
+        text = "the session or consumer of the delivery is gone; the message comes again"
+        error = StaleDeliveryError(text)
+        results: list[MeshqError | None] = []
+        for run, _, count in spans:
+            results += [error if run.epoch != self.epoch else None] * count
+        if len(results) == 1:
+            return error
+        stale = len(results) - results.count(None)
+        return StaleDeliveryError(f"{stale} of {len(results)} deliveries: {text}", results=results)
+
+    def _add_all(self, fate: int, spans: Sequence[DeliverySpan]) -> None:
+        """Gather spans of settled messages; adjacent spans become one range."""
+        first = following = spans[0].first
+        for run, start, rows in spans:
+            tag = run.first + start
+            if tag != following:
+                self._add(fate, first, following - 1)
+                first = tag
+            following = tag + rows
+        self._add(fate, first, following - 1)
+
+    def _add(self, fate: int, first: int, last: int) -> None:
+        self.open -= last - first + 1
+        pending = self._pending
+        if not pending:
+            pending.append((fate, [first, last]))
+            return
+        group = pending[-1]
+        if group[0] != fate or len(group[1]) >= 2 * RANGES_MAX:
+            pending.append((fate, [first, last]))
+            return
+        ranges = group[1]
+        if ranges[-1] + 1 == first:
+            ranges[-1] = last
+        else:
+            ranges += (first, last)
+
+    def take_settles(self) -> list[Frame]:
+        """Take the gathered acknowledgements as SETTLE frames."""
+        pending, self._pending = self._pending, []
+        return [
+            Frame(
+                FrameType.SETTLE,
+                flags=fate & _FLAGS,
+                stamp=fate >> _WAIT_SHIFT,
+                channel=self.channel,
+                count=len(ranges) // 2,
+                table=struct.pack(f"<{len(ranges)}Q", *ranges),
+            )
+            for fate, ranges in pending
+        ]
+
+    # -- life
+
+    def end_browse(self) -> None:
+        """End a browse: the messages that are here can still be received, and are not acknowledged."""
+        self.ended = True
+        self.auto = self.ready = False
+        self._pending.clear()
+        self.on_change()
+
+    def fail(self, error: MeshqError) -> None:
+        """Fail the consumer for good."""
+        if self.failed is None:
+            self.failed = error
+            self.end()
+            self.consumer.failed(error)
+
+    def end(self) -> None:
+        """End the inbox: its deliveries are stale, its gathered acknowledgements are still sent."""
+        self.epoch = 0
+        self.ready = False
+        self._forget()
+
+
+def _nothing() -> None:
+    """The default of a callback: do nothing."""

@@ -1,0 +1,1 @@
+"""Links to a broker: targets, handshake, login, failover, and connection events."""

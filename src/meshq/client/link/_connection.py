@@ -1,0 +1,382 @@
+"""The task that keeps a client connected: dials, watches over the link, and comes back when it is lost."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from meshq import limits
+from meshq.client.calls._completion import Completion, copied_error, first_error
+from meshq.client.link._change_log import ChangeLog
+from meshq.client.link._connector import ConnectTarget
+from meshq.client.link._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
+from meshq.client.link._failover_machine import FailoverMachine
+from meshq.client.link._handshake import Handshake
+from meshq.client.link._login import Login
+from meshq.client.session._deadlines import end_overdue
+from meshq.client.session._session import ClientSession
+from meshq.client.settings._settings import ClientSettings
+from meshq.errors import (
+    CallTimeoutError,
+    ConnectionBrokenError,
+    MeshqError,
+    NotActiveError,
+    Outcome,
+    RemoteProtocolError,
+    SecurityError,
+    SettingsError,
+    caused,
+)
+from meshq.wire import BY_NUMBER, Attached, Close, Frame, FrameType, Link, StreamLink, Welcome, error_of, refusal_of
+
+#: Seconds that the node may take to end a connection that was closed in peace.
+CLOSING_S: Final = 5.0
+#: Refusals after which this node is left alone for the others.
+_LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journal_broken", "crowded"})
+#: Refusals that end a connection and nothing else.
+_LOST: Final = frozenset({"session_taken", "silent"})
+
+
+class _LinkEnd:
+    """The reason for the end of a link."""
+
+    __slots__ = ("error", "fatal", "leave", "parted")
+
+    def __init__(self, error: MeshqError, *, leave: bool = False, fatal: bool = False, parted: str = "") -> None:
+        self.error = error
+        self.leave = leave
+        self.fatal = fatal
+        #: How the node is gone, if this says it: "left" with a good-bye, "away" without a word.
+        self.parted = parted
+
+
+def _drop_unsent() -> None:
+    """The writer of a link that has ended: drop the unsent bytes."""
+
+
+class Connection:
+    """The connections of one client, one after the other."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        targets: Sequence[ConnectTarget],
+        settings: ClientSettings,
+        label: str,
+        login: Login,
+        *,
+        log: ChangeLog | None = None,
+    ) -> None:
+        self._session = session
+        self._targets = targets
+        self._settings = settings
+        self._label = label
+        self._login = login
+        self._machine = FailoverMachine(
+            len(targets),
+            initial_attempts=settings.initial_connect_attempts,
+            attempts=settings.reconnect_attempts,
+            interval_s=settings.retry_interval,
+            factor=settings.retry_interval_multiplier,
+            interval_s_max=settings.max_retry_interval,
+        )
+        #: Decided when there has been a first connection, or none could be made.
+        self.first = Completion()
+        self.on_event: Callable[[ConnectionEvent], None] = _ignore
+        #: Called when the node is gone, "left" or "away", and why; each failed attempt says so again.
+        self.on_parted: Callable[[str, MeshqError], None] = _ignore
+        #: The node at the other end, or the last one.
+        self.node_name = ""
+        self.peer = ""
+        #: Connections made, sessions resumed and made anew.
+        self.connected = 0
+        self.resumed = 0
+        self.renewed = 0
+        self._log = log or ChangeLog()
+        self._target = 0
+        self._link: Link | None = None
+        self._ended = Completion()
+        # Decided when the link that we have is closed.
+        self._gone = Completion()
+        self._node_id = b""
+        self._dialing: trio.CancelScope | None = None
+        self._pausing: trio.CancelScope | None = None
+        self._timer: trio.CancelScope | None = None
+        self._closing = False
+        self._timeout = min(settings.call_timeout, settings.call_failover_timeout)
+        session.on_close = self._said_good_bye
+        session.on_violation = self._violated
+        session.look_at = self._look_at
+
+    # -- connecting
+
+    async def run(self) -> MeshqError | None:
+        """Keep connected; returns why it can't be, or None when closed.
+
+        Checkpoint: always.  Cancellation: the link is closed; the session stays as it is.
+        """
+        error: MeshqError | None = None
+        while not self._closing:
+            dial = self._machine.next()
+            if dial is None:
+                exhausted = _exhausted(error, "unknown" if self.connected else "not_done")
+                if self.connected and self._settings.reconnect_attempts:
+                    self._lost(exhausted, final=True)
+                return exhausted
+            self._target = dial.target
+            if dial.delay_s:
+                with trio.CancelScope() as self._pausing:
+                    await trio.sleep(dial.delay_s)
+                self._pausing = None
+            before = self.connected
+            ended = await self._once(self._targets[dial.target])
+            if self._closing:
+                return None
+            error = ended.error
+            attached = self.connected > before
+            self._session.link_failures.ended(error, attached=attached)
+            final = ended.fatal or (attached and not self._settings.reconnect_attempts)
+            if attached:
+                self._machine.lost(trio.current_time(), leave=ended.leave)
+                self._lost(error, final=final)
+            parted = ended.parted or ("" if attached else "away")
+            if parted:
+                self.on_parted(parted, error)
+            if ended.fatal:
+                return error
+        return None
+
+    def connect_now(self) -> None:
+        """Connect now instead of later, because the node is known to be alive."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+
+    async def _once(self, target: ConnectTarget) -> _LinkEnd:
+        """One connection, from dialing to its end."""
+        patience = min(self._settings.call_timeout, self._settings.connection_ttl)
+        with trio.CancelScope(deadline=trio.current_time() + patience) as self._dialing:
+            await trio.lowlevel.checkpoint()
+            try:
+                link = await target.open()
+            except (ConnectionBrokenError, NotActiveError) as error:
+                return _LinkEnd(error, leave=True)
+            except (RemoteProtocolError, SecurityError, SettingsError) as error:
+                return _LinkEnd(error, fatal=True)
+            return await self._serve(link)
+        late = CallTimeoutError(f"{target} did not answer in time", outcome="not_done")
+        return _LinkEnd(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
+
+    async def _serve(self, link: Link) -> _LinkEnd:
+        """Shake hands on a link, and see it through."""
+        self._link = link
+        self._ended, self._gone = Completion(), Completion()
+        self.peer = link.peer
+        try:
+            handshake = Handshake(link, self._session, self._label, self._login)
+            handshake.on_attached = self._attached
+            handshake.on_close = self._said_good_bye
+            handshake.on_failed = self._violated
+            link.on_closed = self._broke_off
+            handshake.start()
+            if isinstance(link, StreamLink):
+                await self._attend(link)
+            ended: _LinkEnd = await self._ended.wait()
+            return ended
+        finally:
+            self._session.detach()
+            self._link = None
+            link.close()
+            self._gone.succeed()
+
+    async def _attend(self, link: StreamLink) -> None:
+        """Read a byte stream until the link has ended, and write the unsent bytes."""
+        try:
+            async with trio.open_nursery() as nursery:
+                writing = False
+
+                async def write() -> None:
+                    nonlocal writing
+                    try:
+                        await link.stream.flush()
+                    except (ConnectionBrokenError, SecurityError):
+                        # The reader gets the same.
+                        pass
+                    finally:
+                        writing = False
+
+                def on_backlog() -> None:
+                    nonlocal writing
+                    if not writing:
+                        writing = True
+                        nursery.start_soon(write)
+
+                link.on_backlog = on_backlog
+                nursery.start_soon(self._read, link)
+                try:
+                    await self._ended.wait_done()
+                finally:
+                    # Others may send until the session knows; a nursery that closes takes no new task.
+                    link.on_backlog = _drop_unsent
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            only = first_error(group)
+            raise only from only.__cause__
+
+    async def _read(self, link: StreamLink) -> None:
+        try:
+            while True:
+                data = await link.stream.receive(limits.RECEIVE_BYTES)
+                if not data:
+                    break
+                # A part of a large frame is a sign of life, too.
+                self._session.heard_at = trio.current_time()
+                link.feed(data)
+                if self._ended.done and not self._closing:
+                    return
+            self._broke_off()
+        except ConnectionBrokenError as error:
+            self._end(_LinkEnd(error))
+        except SecurityError as error:
+            # Under TLS the node may say only now that it does not believe us.
+            self._end(_LinkEnd(error, fatal=True))
+        except RemoteProtocolError as error:
+            self._violated(error)
+
+    # -- what happens on a link
+
+    def _end(self, ended: _LinkEnd) -> None:
+        self._ended.succeed(ended)
+
+    def _broke_off(self) -> None:
+        error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
+        self._end(_LinkEnd(caused(error, EOFError("the stream has ended, without a word"))))
+
+    def _violated(self, error: MeshqError) -> None:
+        link = self._link
+        if link is not None:
+            code = refusal_of(error).number
+            link.send(Frame(FrameType.CLOSE, header=Close(code=code, text=str(error)[:1024]).encode()))
+            self._session.detach()
+            link.close()
+        self._end(_LinkEnd(error, fatal=True))
+
+    def _said_good_bye(self, close: Close) -> None:
+        entry = BY_NUMBER.get(close.code)
+        if close.code == 0:
+            closed = ConnectionBrokenError(f"{self.peer} has closed the connection")
+            ended = _LinkEnd(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
+        elif entry is not None and entry.name in _LEAVE:
+            parted = "left" if entry.name == "stopping" else ""
+            ended = _LinkEnd(error_of(close.code, close.text), leave=True, parted=parted)
+        elif entry is not None and entry.name in _LOST:
+            closed = ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}")
+            ended = _LinkEnd(caused(closed, error_of(close.code, close.text)))
+        else:
+            ended = _LinkEnd(error_of(close.code, close.text), fatal=True)
+        self._session.detach()
+        self._end(ended)
+
+    def _attached(self, welcome: Welcome, attached: Attached) -> None:
+        now = trio.current_time()
+        if self._dialing is not None:
+            self._dialing.deadline = math.inf
+        self._machine.attached(self._target, now)
+        self.connected += 1
+        same_node = welcome.node_id == self._node_id
+        self._node_id, self.node_name = welcome.node_id, welcome.node_name
+        session = self._session
+        made: type[Connected] | type[Reattached] | partial[FailedOver] = Connected
+        if attached.resumed:
+            self.resumed += 1
+            made = Reattached
+        elif self.connected > 1:
+            self.renewed += 1
+            made = partial(FailedOver, same_node=same_node)
+        event = made(at=now, peer=self.peer, node_id=welcome.node_id, node_name=welcome.node_name)
+        kind = type(event).__name__
+        text = f"{kind}: {self.peer}, node {welcome.node_name}"
+        self._log.say(logging.INFO, f"client_{kind.lower()}", text, now)
+        self.first.succeed(session.epoch)
+        self.on_event(event)
+
+    def _lost(self, error: MeshqError, *, final: bool) -> None:
+        # A node that has reached itself by another name leaves it at that: nothing is wrong.
+        level = logging.WARNING if final and error.refusal != "same_node" else logging.INFO
+        whom = f"{self.peer}, node {self.node_name}" if self.node_name else self.peer
+        self._log.say(level, "client_disconnected", f"Disconnected: {whom} ({error})", trio.current_time())
+        self.on_event(Disconnected(at=trio.current_time(), peer=self.peer, reason=copied_error(error), final=final))
+
+    # -- time
+
+    def _look_at(self, deadline: float) -> None:
+        timer = self._timer
+        if timer is not None and deadline < timer.deadline:
+            timer.deadline = deadline
+
+    def look_at_timeout(self, since: float) -> None:
+        """Something began to wait then; a connection may be there or not."""
+        self._look_at(since + self._timeout)
+
+    async def keep_time(self) -> None:
+        """Keep time: end overdue waits, send pings, and close a silent link.
+
+        Checkpoint: always.  Cancellation: time is kept no longer.
+        """
+        while True:
+            now = trio.current_time()
+            soonest = min(end_overdue(self._session, now), self._watch(now))
+            if soonest < math.inf:
+                soonest = min(soonest, now + self._settings.check_period)
+            with trio.CancelScope(deadline=soonest) as self._timer:
+                await trio.sleep_forever()
+            # While this process stood still no frame was read: frames of that time wait to be read.
+            now = trio.current_time()
+            self._session.heard_at = min(self._session.heard_at + now - self._timer.deadline, now)
+
+    def _watch(self, now: float) -> float:
+        session, link = self._session, self._link
+        if link is None or session.link is not link or link.lossless or math.isinf(session.ttl):
+            return math.inf
+        silent_at = session.heard_at + session.ttl
+        if silent_at <= now:
+            silence = ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")
+            waited = TimeoutError(f"waited {session.ttl:g} s for a sign of life")
+            self._end(_LinkEnd(caused(silence, waited), parted="away"))
+            return math.inf
+        ping_at = session.flushed_at + session.ttl / 3
+        if ping_at <= now:
+            session.ping()
+            ping_at = now + session.ttl / 3
+        return min(silent_at, ping_at)
+
+    # -- the end
+
+    async def close(self) -> None:
+        """Close the session cleanly: send all queued frames, then wait until the node ends the connection.
+
+        Checkpoint: always.  Cancellation: the link is closed at once.
+        """
+        self._closing = True
+        session, link = self._session, self._link
+        if link is not None and session.link is link:
+            session.send_settles()
+            link.send(Frame(FrameType.CLOSE, header=Close().encode(), received=session.incoming.last))
+            session.detach()
+            link.flush()
+            with trio.move_on_after(CLOSING_S):
+                await self._gone.wait_done()
+        await trio.lowlevel.checkpoint()
+
+
+def _exhausted(error: MeshqError | None, outcome: Outcome) -> MeshqError:
+    text = f"all attempts to connect are used up; the last one: {error}"
+    return caused(ConnectionBrokenError(text, outcome=outcome), error)
+
+
+def _ignore(*_: object) -> None:
+    """The default of a callback: do nothing."""

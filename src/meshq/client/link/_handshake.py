@@ -1,0 +1,135 @@
+"""The handshake, as the client sees it: questions and their answers, strictly in turn; no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meshq.client.link._login import Login
+from meshq.client.session._session import ClientSession
+from meshq.errors import MeshqError, RemoteProtocolError, SecurityError
+from meshq.wire import (
+    FEATURES,
+    MECHANISM_SCRAM,
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
+    Attached,
+    Authenticate,
+    Authenticated,
+    Challenge,
+    ClientExchange,
+    Close,
+    ConnectionMachine,
+    Frame,
+    FrameType,
+    HandshakeFrames,
+    Header,
+    Hello,
+    Link,
+    Sender,
+    Welcome,
+    header_of,
+    violation,
+)
+
+
+class Handshake:
+    """One handshake on one link.  When it is done, the link's frames go to the session.
+
+    ``on_attached`` is called with what the node says of itself and of the session, after the session took it.
+    """
+
+    def __init__(self, link: Link, session: ClientSession, label: str, login: Login) -> None:
+        self._link = link
+        self._session = session
+        self._label = label
+        self._login = login
+        here = Sender.PEER if login.role == "peer" else Sender.CLIENT
+        self._machine = ConnectionMachine(here, Sender.SERVER)
+        self._hello = Frame(FrameType.HELLO)
+        self._welcome: Welcome | None = None
+        # None: the node is taken at its word, as it takes us.
+        self._exchange: ClientExchange | None = None
+        self.on_attached: Callable[[Welcome, Attached], None] = _ignore
+        self.on_close: Callable[[Close], None] = _ignore
+        self.on_failed: Callable[[MeshqError], None] = _ignore
+
+    def start(self) -> None:
+        """Say who we are."""
+        self._link.on_frames = self.frames
+        hello = Hello(
+            oldest=PROTOCOL_VERSION_MIN,
+            newest=PROTOCOL_VERSION,
+            role=self._login.role,
+            label=self._label,
+            features=FEATURES,
+        )
+        self._hello = self._say(hello)
+        self._link.flush()
+
+    def frames(self, frames: list[Frame]) -> None:
+        """Handle a batch of received frames."""
+        try:
+            for index, frame in enumerate(frames):
+                self._machine.received(frame.type)
+                if frame.number or frame.received:
+                    raise violation("bad_number", f"{frame.type.name} has a number")
+                if self._one(frame):
+                    rest = frames[index + 1 :]
+                    if rest:
+                        self._session.handle(rest)
+                    return
+        except (RemoteProtocolError, SecurityError) as error:
+            self.on_failed(error)
+            return
+        self._link.flush()
+
+    def _one(self, frame: Frame) -> bool:
+        """Take one frame; returns whether the session has the rest."""
+        kind = frame.type
+        if kind is FrameType.WELCOME:
+            self._welcomed(frame)
+        elif kind is FrameType.CHALLENGE:
+            if self._exchange is None:
+                raise violation("illegal_frame", "CHALLENGE where nothing is to be proved")
+            self._say(self._login.prove(self._exchange, header_of(frame, Challenge)))
+        elif kind is FrameType.AUTHENTICATED:
+            assert self._welcome is not None
+            authenticated = header_of(frame, Authenticated)
+            if self._exchange is not None:
+                self._exchange.check(authenticated)
+            self._link.admit()
+            self._say(self._session.request(self._welcome.node_id))
+        elif kind is FrameType.ATTACHED:
+            assert self._welcome is not None
+            attached = header_of(frame, Attached)
+            self._link.on_frames = self._session.handle
+            self._session.attach(self._link, attached, self._welcome.node_id)
+            self.on_attached(self._welcome, attached)
+            return True
+        else:
+            self.on_close(header_of(frame, Close))
+            return True
+        return False
+
+    def _welcomed(self, frame: Frame) -> None:
+        self._welcome = welcome = header_of(frame, Welcome)
+        if not PROTOCOL_VERSION_MIN <= welcome.version <= PROTOCOL_VERSION:
+            raise violation("no_common_version", f"the node chose version {welcome.version}")
+        login, link = self._login, self._link
+        mechanism = login.choose(welcome.mechanisms, welcome.node_name, in_process=link.lossless)
+        if mechanism != MECHANISM_SCRAM:
+            # There is nothing to prove, or the certificate has proved it.
+            self._say(Authenticate(mechanism=mechanism))
+        else:
+            self._exchange = login.begin(HandshakeFrames(login.role, self._hello, frame, link.binding))
+            self._say(self._exchange.begin)
+
+    def _say(self, header: Header) -> Frame:
+        self._machine.sending(header.frame_type)
+        frame = Frame(header.frame_type, header=header.encode())
+        self._link.send(frame)
+        return frame
+
+
+def _ignore(*_: object) -> None:
+    """The default of a callback: do nothing."""

@@ -1,0 +1,102 @@
+"""A link from one node to another: a client's connection and session, with nothing in it but a peer's line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from meshq.abc import Env
+from meshq.client.calls._completion import first_error
+from meshq.client.link._change_log import ChangeLog
+from meshq.client.link._connection import Connection
+from meshq.client.link._connector import ConnectTarget
+from meshq.client.link._login import Login
+from meshq.client.session._flusher import Flusher
+from meshq.client.session._link_channel import ForwardedRun, LinkChannel, PeerEvents
+from meshq.client.session._session import ClientSession
+from meshq.client.settings._settings import ClientSettings
+from meshq.errors import ClosedError, MeshqError
+
+
+class PeerLink:
+    """Connects to another node and stays connected.  ``events`` hears what comes over the link, in its own turn.
+
+    ``instance``: the life of the node that links.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[ConnectTarget],
+        settings: ClientSettings,
+        env: Env,
+        events: PeerEvents,
+        *,
+        label: str,
+        instance: bytes,
+        log: ChangeLog,
+    ) -> None:
+        self._session = ClientSession(settings, trio.current_time)
+        self._line = LinkChannel(self._session, events)
+        self._session.link_channel = self._line
+        self._flusher = Flusher(self._session)
+        login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
+        self._events = events
+        self._connection = Connection(self._session, targets, settings, label, login, log=log)
+        self._connection.on_parted = self._parted
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._session.link is not None
+
+    @property
+    def peer(self) -> str:
+        """The address of the other node, now or last."""
+        return self._connection.peer
+
+    @property
+    def node_name(self) -> str:
+        """The other node's name; empty before the first connection."""
+        return self._connection.node_name
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages given and not known to be stored."""
+        return self._line.unconfirmed
+
+    def send(self, run: ForwardedRun) -> None:
+        """Send a run, now or when the link is connected; its numbers are higher than all earlier ones."""
+        self._line.submit(run)
+        self._session.wake()
+
+    def _parted(self, how: str, error: MeshqError) -> None:
+        # What was on its way is given anew, in another session; nothing is kept for this one.
+        self._session.abandon()
+        self._line.forget()
+        self._events.parted(how, error)
+
+    def connect_now(self) -> None:
+        """Connect now, because the other node is known to be alive."""
+        self._connection.connect_now()
+
+    async def run(self) -> MeshqError | None:
+        """Keep connected; returns why it can't be, when all attempts are used up.
+
+        Checkpoint: always.
+        Cancellation: the session is ended in peace if there is time for that, and otherwise lost; what was not
+        confirmed may have been stored.
+        """
+        error: MeshqError | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._flusher.run)
+                nursery.start_soon(self._connection.keep_time)
+                error = await self._connection.run()
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            only = first_error(group)
+            raise only from only.__cause__
+        finally:
+            self._session.fail(error or ClosedError("the link is closed"))
+        return error

@@ -1,0 +1,318 @@
+"""The outbox of one producer: runs that wait, runs that were sent, and their numbers.
+
+A run gets its number when it is sent for the first time, never before, so that one that is given up unsent leaves
+no trace.  It is kept until it is confirmed or refused, beside what the session keeps for a resume: when the session
+is made anew, only these numbers and the node's high mark tell what has to be sent again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from meshq.client.calls._completion import Completion, copied_error
+from meshq.client.calls._link_failures import LinkFailures
+from meshq.errors import CallTimeoutError, MeshqError, caused
+from meshq.wire import COUNTER_MAX, RunBytes, decline, duplicate_ids, pick
+
+_CUT_OFF: Final = "a send was cut off by the loss of its session"
+
+
+class OutboxOwner(Protocol):
+    """The owner of the runs in an outbox, which is told their outcomes."""
+
+    def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
+        """Take the outcome of a run: confirmed, or failed with ``error``."""
+
+    def run_sent(self) -> None:
+        """Note that a run has left the send queue."""
+
+
+class OutgoingRun(Completion):
+    """A run that is queued or sent; a task may wait for its confirm."""
+
+    __slots__ = (
+        "again",
+        "content",
+        "count",
+        "durable",
+        "first",
+        "given_up",
+        "owner",
+        "plain",
+        "queued",
+        "sent",
+        "stamp",
+        "start",
+        "upload",
+    )
+
+    def __init__(
+        self, content: RunBytes, durable: bool, stamp: int, owner: OutboxOwner | None = None, *, plain: bool = False
+    ) -> None:
+        super().__init__()
+        self.owner: OutboxOwner | None = owner
+        self.content: RunBytes = content
+        self.count: int = content.rows
+        #: Its messages are bodies and nothing else.
+        self.plain: bool = plain
+        self.durable: bool = durable
+        #: The producer's clock, ms.
+        self.stamp: int = stamp
+        #: Number of the first message; 0 until it is sent.
+        self.first: int = 0
+        #: Place of the first message among all that its owner has taken.
+        self.start: int = 0
+        #: Whether the run was sent, in this session or an earlier one.
+        self.sent: bool = False
+        #: Whether the run waits in the send queue, for credit or for the confirmation window.
+        self.queued: bool = False
+        #: The node did not take it because it is stopping: it goes out again when there is a session.
+        self.again: bool = False
+        #: Where the body of its one message was sent, if that was sent apart: the channel and the session's epoch.
+        self.upload: tuple[int, int] | None = None
+        #: Whether the waiting task has given up; only ever true of a run that was not sent.
+        self.given_up: bool = False
+
+    @property
+    def last(self) -> int:
+        """Number of the last message."""
+        return self.first + self.count - 1
+
+    def expired(self, why: BaseException) -> None:
+        """Fail the run with a timeout."""
+        if self.sent:
+            error = CallTimeoutError("a send was not confirmed in time")
+        else:
+            self.given_up = True
+            what = "no room on the broker's disk" if self.queued else "no connection"
+            error = CallTimeoutError(f"a send found {what} in time", outcome="not_done")
+        caused(error, why)
+        if self.owner is not None:
+            self.owner.run_settled(self, error)
+        self.fail(error)
+
+
+class SendBarrier(OutgoingRun):
+    """A run without messages that marks a place in the send queue, for tasks that wait until it is reached."""
+
+    __slots__ = ()
+
+    def expired(self, why: BaseException) -> None:
+        """Fail the run with a timeout."""
+        self.fail(caused(CallTimeoutError("flush was not answered in time"), why))
+
+
+class Outbox:
+    """The runs of one producer id at one address."""
+
+    __slots__ = (
+        "address",
+        "awaiting_channel",
+        "awaiting_credit",
+        "channel",
+        "closing",
+        "credit_told",
+        "credit_until",
+        "failed",
+        "next",
+        "node_id",
+        "on_failed",
+        "on_ready",
+        "producer",
+        "queued",
+        "ready",
+        "remembered",
+        "sent",
+        "sent_on_channel",
+        "unsettled",
+        "window",
+    )
+
+    def __init__(
+        self, address: str, producer: bytes, on_failed: Callable[[MeshqError], None], *, window: int = 0
+    ) -> None:
+        self.address = address
+        self.producer = producer
+        #: The window of unconfirmed messages that a bridge has set; 0: none.
+        self.window = window
+        #: Called when the broker does not take this producer.
+        self.on_failed = on_failed
+        #: Called each time the broker has opened its channel.
+        self.on_ready: Callable[[], None] = _nothing
+        #: The session's channel; 0 between sessions.
+        self.channel = 0
+        #: The broker has opened the channel: runs may be sent.
+        self.ready = False
+        #: Duplicate ids that the broker remembers at the address; None: it has not said.
+        self.remembered: int | None = None
+        #: Whether the producer is closing; the outbox leaves when its last run is settled.
+        self.closing = False
+        self.failed: MeshqError | None = None
+        #: Messages that were sent on this channel, in all.
+        self.sent_on_channel = 0
+        #: So many of these the broker takes for the time being; and whether it said so in this session.
+        self.credit_until = COUNTER_MAX
+        self.credit_told = False
+        #: Runs that wait until it takes more.
+        self.awaiting_credit: deque[OutgoingRun] = deque()
+        #: Runs that wait until it is ready.
+        self.awaiting_channel: deque[OutgoingRun] = deque()
+        #: Runs sent in this session and not settled, in the order of their numbers.
+        self.sent: deque[OutgoingRun] = deque()
+        #: Number of the next message.
+        self.next = 1
+        #: Messages of runs that were not sent yet, held here or in the session's line.
+        self.queued = 0
+        #: Messages of all runs given and not settled.
+        self.unsettled = 0
+        #: The node to which the runs in ``sent`` went.
+        self.node_id = b""
+
+    def __repr__(self) -> str:
+        return f"<Outbox {self.address!r} channel={self.channel} next={self.next} unsettled={self.unsettled}>"
+
+    def settle(self, run: OutgoingRun, error: MeshqError | None = None) -> None:
+        """Settle a run that is in no queue any more: confirmed, or failed with ``error``."""
+        self.unsettled -= run.count
+        if run.owner is not None:
+            run.owner.run_settled(run, error)
+        elif error is None:
+            run.succeed()
+        else:
+            run.fail(error)
+
+    def confirmed(self, number: int) -> None:
+        """Settle the runs up to ``number``, which the broker has stored."""
+        sent = self.sent
+        while sent and sent[0].first + sent[0].count - 1 <= number and not sent[0].again:
+            self.settle(sent.popleft())
+
+    def take_stored(self, run: OutgoingRun) -> bool:
+        """Take one run out of those sent; False if it is not there: it was given up, or goes out again."""
+        sent = self.sent
+        if sent and sent[0] is run:
+            sent.popleft()
+        elif run in sent:
+            # What was sent before it was refused, and that is still to be heard of.
+            sent.remove(run)
+        else:
+            return False
+        return True
+
+    def take_refused(self, first: int, messages: int) -> OutgoingRun | None:
+        """Take the refused run out of the sent runs; None if it is not there."""
+        for run in self.sent:
+            if run.first == first and run.count == messages:
+                self.sent.remove(run)
+                return run
+        return None
+
+    def keep(self, run: OutgoingRun) -> None:
+        """Put a run back among the sent runs, in the order of their numbers."""
+        sent = self.sent
+        at = len(sent)
+        while at and sent[at - 1].first > run.first:
+            at -= 1
+        sent.insert(at, run)
+
+    def renew(self) -> None:
+        """Handle a lost session: unsent runs go to ``awaiting_channel`` until there is a channel again."""
+        self.channel = 0
+        self.ready = False
+        self.sent_on_channel, self.credit_until, self.credit_told = 0, COUNTER_MAX, False
+        awaiting_credit, self.awaiting_credit = self.awaiting_credit, deque()
+        for run in awaiting_credit:
+            run.queued = False
+            if run.sent:
+                self.queued -= run.count
+                self.keep(run)
+            else:
+                self.awaiting_channel.append(run)
+
+    def wait_for_credit(self, run: OutgoingRun) -> bool:
+        """Have a run wait until the broker takes more of this producer; False if it may go."""
+        if run.first:
+            # It has a number from an earlier try: before those that have none.
+            at = sum(1 for one in self.awaiting_credit if one.first and one.first < run.first)
+            if not at and self.sent_on_channel < self.credit_until:
+                return False
+            self.awaiting_credit.insert(at, run)
+            return True
+        if not self.awaiting_credit and not run.count:
+            # Only a mark, with nothing before it that waits.
+            return False
+        self.awaiting_credit.append(run)
+        return True
+
+    def reopened(self, number: int, link_failures: LinkFailures, *, same_node: bool, resend: bool) -> list[OutgoingRun]:
+        """Handle the channel of a new session, at a node that has stored everything up to ``number``.
+
+        Returns the runs to send again; runs that cannot be sent again fail.
+        """
+        again: list[OutgoingRun] = []
+        pending, self.sent = self.sent, deque()
+        for run in pending:
+            if same_node and run.last <= number:
+                self.settle(run)
+            elif not resend:
+                self.settle(run, link_failures.cut_off(f"{_CUT_OFF}: resend is off"))
+            elif same_node:
+                again.append(run)
+            else:
+                again += self._split(run, link_failures)
+        return again
+
+    def _split(self, run: OutgoingRun, link_failures: LinkFailures) -> list[OutgoingRun]:
+        """Split a run for another node: messages with duplicate ids become runs to send again, all others fail."""
+        ids = duplicate_ids(run.content)
+        if all(ids):
+            return [run]
+        why = "it has no duplicate id, and this node does not know what was stored of its producer"
+        error = link_failures.cut_off(f"{_CUT_OFF}: {why}")
+        parts: list[OutgoingRun] = []
+        index = 0
+        while index < run.count:
+            end = index
+            while end < run.count and bool(ids[end]) == bool(ids[index]):
+                end += 1
+            if index == 0 and end == run.count:
+                part = run
+            else:
+                part = OutgoingRun(pick(run.content, range(index, end)), run.durable, run.stamp, run.owner)
+                part.first, part.start, part.sent = run.first + index, run.start + index, True
+            if ids[index]:
+                parts.append(part)
+            else:
+                self.settle(part, error)
+            index = end
+        return parts
+
+    def fail_all(self, error: MeshqError) -> None:
+        """Fail all runs: nothing is sent or confirmed any more."""
+        runs = [*self.sent, *self.awaiting_credit, *self.awaiting_channel]
+        self.sent.clear()
+        self.awaiting_credit.clear()
+        self.awaiting_channel.clear()
+        self.queued = 0
+        for run in runs:
+            self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
+
+
+def body_lost(link_failures: LinkFailures) -> MeshqError:
+    """Make the error of a message whose body was lost with its session before the message was sent."""
+    error = decline("body_missing", "it was sent in a session that is gone")
+    error.outcome = "not_done"
+    return caused(error, link_failures.lost)
+
+
+def outcome_of(error: MeshqError, outcome: str) -> MeshqError:
+    """Copy an error with the outcome of one operation."""
+    copied = copied_error(error)
+    copied.outcome = outcome  # type: ignore[assignment]
+    return copied
+
+
+def _nothing() -> None:
+    """The default of a callback: do nothing."""

@@ -1,0 +1,1 @@
+"""Receiving: consumers, deliveries, body streams, workers and answers to requests."""

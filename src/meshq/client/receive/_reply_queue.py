@@ -1,0 +1,182 @@
+"""The reply queue of a client: one temporary queue for the answers to all requests.
+
+The queue is made with the first request of a session; it goes with the session, and the next one makes another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from meshq import limits
+from meshq.client.calls._calls import Call, OpenCompletion
+from meshq.client.calls._completion import Completion, copied_error
+from meshq.client.incoming._inbox import Inbox
+from meshq.client.outgoing._outbox import outcome_of
+from meshq.client.receive._delivery import ReceivedMessage
+from meshq.client.session._session import ClientSession
+from meshq.errors import (
+    BrokenError,
+    ClosedError,
+    MeshqError,
+    NotFoundError,
+    RemoteProtocolError,
+    UnblockedError,
+    caused,
+)
+from meshq.wire import Call as WireCall
+from meshq.wire import Consume, Frame, FrameType
+
+#: Answers that may be on their way to us at a time; each is taken when it arrives.
+_WINDOW: Final = 1_000
+_WINDOW_BYTES: Final = 16 * limits.MIB
+
+
+class ReplyQueue:
+    """The reply queue of one client.  ``wait`` waits for a call, or for an opening.
+
+    A request that is not patient enough leaves what it has begun to the next one.
+    """
+
+    def __init__(
+        self, session: ClientSession, wait: Callable[[Call | OpenCompletion], Awaitable[dict[str, Any]]]
+    ) -> None:
+        self._session = session
+        self._wait = wait
+        #: The temporary queue that was made last, and whether it is open.
+        self.queue = ""
+        self._ready = False
+        #: Answers that came after their requests had given up.
+        self.late = 0
+        self._last = 0
+        self._waiting: dict[str, Completion] = {}
+        self._inbox: Inbox | None = None
+        self._opened = OpenCompletion("opening the reply queue")
+        # Set when the request that creates the queue has done so, or failed.
+        self._made: trio.Event | None = None
+        # What is left of a request that was cancelled meanwhile: the call for a queue, or one that nobody consumes
+        # from; and in which epoch.
+        self._asked: tuple[int, Call] | None = None
+        self._spare: tuple[int, str] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their answers."""
+        return len(self._waiting)
+
+    async def address(self) -> str:
+        """Return the name of the reply queue, created if missing.
+
+        Checkpoint: when it has to be made.  Cancellation: another request makes it.
+        Raises:
+            MeshqError: it could not be made; nothing was requested.
+        """
+        while not self._ready:
+            if self._made is not None:
+                await self._made.wait()
+                continue
+            made = self._made = trio.Event()
+            try:
+                await self._make()
+            except MeshqError as error:
+                raise outcome_of(error, "not_done") from error
+            finally:
+                self._made = None
+                made.set()
+        return self.queue
+
+    async def _new_queue(self) -> str:
+        """Return the name of a temporary queue without a consumer."""
+        (spare, self._spare), (asked, self._asked) = (self._spare, None), (self._asked, None)
+        epoch = self._session.epoch
+        if spare is not None and spare[0] == epoch:
+            return spare[1]
+        if asked is not None and asked[0] == epoch:
+            call = asked[1]
+        else:
+            header = WireCall(operation="create_temporary_queue").encode()
+            call = Call("create_temporary_queue", lambda number: Frame(FrameType.CALL, first=number, header=header))
+            self._session.check()
+            self._session.pending_calls.add(call)
+            self._session.flush()
+        try:
+            return str((await self._wait(call))["name"])
+        except trio.Cancelled:
+            if call.sent:
+                self._asked = self._session.epoch, call
+            raise
+
+    async def _make(self) -> None:
+        self.queue = await self._new_queue()
+        header = Consume(queue=self.queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
+        inbox = self._inbox = Inbox(self, header, auto=True, temporary=True)
+        inbox.on_change = self._arrived
+        opened = self._opened = OpenCompletion("opening the reply queue")
+        opened.since = trio.current_time()
+        self._session.check()
+        self._session.open_inbox(inbox)
+        self._session.flush()
+        try:
+            await self._wait(opened)
+        except NotFoundError as error:
+            # The session was lost after the queue was made.
+            raise UnblockedError("the reply queue is gone with its session") from error
+        except BaseException:
+            self._spare = self._session.epoch, self.queue
+            self._session.close_inbox(inbox)
+            self._session.wake()
+            raise
+        self._ready = inbox.failed is None
+
+    def expect(self) -> tuple[str, Completion]:
+        """Make a correlation id, and the completion of the answer with that id."""
+        self._last += 1
+        waiter = self._waiting[str(self._last)] = Completion()
+        return str(self._last), waiter
+
+    def forget(self, correlation_id: str) -> None:
+        """Forget a request that is no longer waiting."""
+        self._waiting.pop(correlation_id, None)
+
+    # -- as the consumer of its queue
+
+    def _arrived(self) -> None:
+        """Pass the arrived answers to the waiting requests."""
+        inbox = self._inbox
+        if inbox is None or inbox.empty:
+            return
+        for delivery in inbox.take_many(inbox.waiting):
+            answer = ReceivedMessage(delivery._run, delivery._index)
+            waiter = self._waiting.pop(_correlation(answer), None)
+            if waiter is None:
+                self.late += 1
+            else:
+                waiter.succeed(answer)
+        # We are in the middle of what the node says: it is told in a turn of our own.
+        self._session.settling[inbox] = None
+        self._session.wake()
+
+    def opened(self) -> None:
+        """Note that the broker has opened the consumer."""
+        self._opened.succeed()
+
+    def failed(self, error: MeshqError) -> None:
+        """Fail all waiting requests, because the reply queue is gone."""
+        self._opened.fail(copied_error(error))
+        self._ready = False
+        self._inbox = None
+        waiting, self._waiting = self._waiting, {}
+        if not isinstance(error, (BrokenError, ClosedError)):
+            error = caused(UnblockedError(f"the reply queue is gone: {error}"), error)
+        for waiter in waiting.values():
+            waiter.fail(outcome_of(error, "unknown"))
+
+
+def _correlation(answer: ReceivedMessage) -> str:
+    try:
+        return answer.correlation_id or ""
+    except RemoteProtocolError:
+        # Its sender's mistake, which is no reason to give up our connection.
+        return ""

@@ -1,0 +1,1 @@
+"""Sending: producers, envelopes, batches and large messages."""

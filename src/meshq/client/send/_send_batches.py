@@ -1,0 +1,154 @@
+"""``send_many``: messages are cut into runs, and one completion stands for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, cast
+
+from meshq import limits
+from meshq.client.calls._completion import Completion, combined
+from meshq.client.outgoing._outbox import OutgoingRun
+from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
+from meshq.errors import MeshqError, SettingsError, kind_of
+from meshq.message import Message, check_body
+from meshq.wire import HEADER_BRIDGED, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
+
+_ONLY_BYTES: Final = frozenset({bytes})
+_NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
+
+
+class SendBatch(Completion):
+    """The completion of one ``send_many``: waits for all its runs."""
+
+    __slots__ = ("_messages", "_open", "_results")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages = 0
+        # Messages that are not decided yet.
+        self._open = 0
+        self._results: list[MeshqError | None] | None = None
+
+    def expect(self, runs: list[OutgoingRun]) -> None:
+        """Wait for these runs."""
+        self._messages = self._open = sum(run.count for run in runs)
+
+    def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
+        """Take the outcome of a run: confirmed, failed or timed out; later outcomes are ignored."""
+        if run.done:
+            return
+        if error is not None:
+            results = self._results
+            if results is None:
+                results = self._results = [None] * self._messages
+            results[run.start : run.start + run.count] = [error] * run.count
+        run.succeed()
+        self._open -= run.count
+        if not self._open:
+            if self._results is None:
+                self.succeed()
+            else:
+                self.fail(combined(self._results))
+
+    def run_sent(self) -> None:
+        """Note that a run has left the send queue."""
+
+
+class BridgedMessage(NamedTuple):
+    """A message of a bridge; ``bridge_id``: by what its target knows it again, empty if by nothing."""
+
+    message: Message
+    bridge_id: bytes
+
+    def row(self, encoder: EnvelopeEncoder) -> Row:
+        """Its envelope: the bridge's id where a duplicate id stands, and the sender's beside it.
+
+        Raises:
+            SettingsError: a part of the message is not allowed.
+        """
+        kind, own, headers, properties = _row(self.message, encoder)
+        if not own and not self.bridge_id:
+            return kind, own, headers, properties
+        values = decode_map(headers, limits.ENVELOPE_BYTES_MAX, lists=False) if headers else {}
+        beside = encode_map({**values, HEADER_BRIDGED: own})
+        kind = kind & ~KIND_ID | KIND_HEADERS | (KIND_ID if self.bridge_id else 0)
+        return kind, self.bridge_id, beside, properties
+
+
+def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: SendBatch) -> OutgoingRun | None:
+    """Plain bodies that fit in one run, at a glance; None if they are something else."""
+    if not 0 < len(bodies) <= limits.RUN_MESSAGES_MAX or not _ONLY_BYTES.issuperset(map(type, bodies)):
+        return None
+    if sum(map(len, bodies)) > limits.RUN_BYTES_TARGET:
+        return None
+    return OutgoingRun(encode_run(bodies), durable, stamp, batch, plain=True)
+
+
+def cut_into_runs(
+    messages: Iterable[bytes | Message | BridgedMessage],
+    encoder: EnvelopeEncoder,
+    stamp: int,
+    batch: SendBatch,
+    *,
+    bodies_durable: bool = True,
+) -> list[OutgoingRun]:
+    """Messages as runs, in order; ``bodies_durable`` is for those that are given as mere bodies.
+
+    Raises:
+        SettingsError: one of them is not allowed.
+    """
+    if isinstance(messages, (bytes, str, Message)):
+        raise SettingsError("messages", None, "a list of bodies or messages", shown=kind_of(messages))
+    if type(messages) is list:
+        run = _plain_run(cast("list[bytes]", messages), bodies_durable, stamp, batch)
+        if run is not None:
+            return [run]
+    runs: list[OutgoingRun] = []
+    bodies: list[bytes] = []
+    rows: list[Row] = []
+    plain, durable, size, start = True, True, 0, 0
+
+    def close() -> None:
+        nonlocal plain, size, start, bodies, rows
+        envelopes = None if plain else cast("list[Envelope]", rows)
+        run = OutgoingRun(encode_run(bodies, envelopes), durable, stamp, batch, plain=plain)
+        run.start = start
+        start += run.count
+        runs.append(run)
+        bodies, rows, plain, size = [], [], True, 0
+
+    for message in messages:
+        if type(message) is bytes and len(message) <= limits.MESSAGE_BYTES_MAX:
+            body, row, is_durable = message, PLAIN_ROW, bodies_durable
+        elif isinstance(message, Message):
+            body, is_durable = message.body, message.durable
+            row = _row(message, encoder)
+        elif type(message) is BridgedMessage:
+            body, is_durable = message.message.body, message.message.durable
+            row = message.row(encoder)
+        else:
+            body, row, is_durable = check_body(message), PLAIN_ROW, bodies_durable
+        bytes_more = len(body) + len(row[1]) + len(row[2]) + len(row[3])
+        full = len(bodies) == limits.RUN_MESSAGES_MAX or size + bytes_more > limits.RUN_BYTES_TARGET
+        if bodies and (full or is_durable is not durable):
+            close()
+        durable = is_durable
+        size += bytes_more
+        bodies.append(body)
+        rows.append(row)
+        plain = plain and row is PLAIN_ROW
+    if bodies:
+        close()
+    return runs
+
+
+def _row(message: Message, encoder: EnvelopeEncoder) -> Row:
+    extras = (message.duplicate_id, message.correlation_id, message.reply_to, message.content_type)
+    control = (message.priority, message.ttl, message.delay, message.group)
+    if message.properties is None and extras == (None, None, None, None) and control == _NO_CONTROL:
+        return PLAIN_ROW
+    return encoder.row(
+        dict(message.properties) if message.properties is not None else None,
+        *extras,
+        *control,
+    )

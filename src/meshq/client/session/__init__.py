@@ -1,0 +1,1 @@
+"""The session, which outlives its connections: frames in, frames out, deadlines."""

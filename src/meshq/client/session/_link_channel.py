@@ -1,0 +1,230 @@
+"""A node's link to another node, inside a session: runs out in the order of their numbers, bindings in.
+
+When the session is made anew, nothing of the old one is kept here: its owner is asked how to open the link again, and
+gives again, from the first that is not confirmed, what the other node may have stored already.  That node knows by the
+link's numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
+from meshq.client.calls._calls import InnerCall, Values, opening
+from meshq.errors import ClosedError, MeshqError, NotActiveError
+from meshq.ids import IDENTITY_BYTES
+from meshq.wire import (
+    COUNTER_MAX,
+    FLAG_DURABLE,
+    Binding,
+    Forward,
+    Frame,
+    FrameType,
+    LinkOpening,
+    RunBytes,
+    header_of,
+    violation,
+)
+
+if TYPE_CHECKING:
+    from meshq.client.session._session import ClientSession
+
+
+#: The largest number that the journal can hold.
+_QUEUE_MAX: Final = 2**32 - 1
+#: Queues that one frame names: as many as a header surely has room for.
+QUEUES_MAX: Final = 512
+
+
+def _no_wait() -> int:
+    """The default of ``waited``: 0."""
+    return 0
+
+
+class ForwardedRun(NamedTuple):
+    """Messages for queues of the other node.
+
+    ``number``: of the first one, on this link, which rises by ``step``; ``message``: its producer's number, which
+    rises by ``step`` times ``stride``.
+    """
+
+    number: int
+    step: int
+    stride: int
+    content: RunBytes
+    address: str
+    producer: bytes
+    message: int
+    stamp: int
+    durable: bool
+    queues: tuple[int, ...]
+    #: These are of a multicast address.
+    topic: bool = False
+    #: When the first broker took them, ms, if that matters.
+    arrival: int = 0
+    #: How long that is ago, ms: asked when the run goes out, for it may wait for that.
+    waited: Callable[[], int] = _no_wait
+    #: The same run follows, with more queues.
+    more: bool = False
+
+    @property
+    def last(self) -> int:
+        """The link's number of the last message."""
+        return self.number + (self.content.rows - 1) * self.step
+
+    def frame(self, channel: int) -> Frame:
+        """Make the frame of the run."""
+        header = Forward(
+            address=self.address,
+            producer=self.producer,
+            number=self.message,
+            step=self.step,
+            stride=self.stride,
+            queues=self.queues,
+            more=self.more,
+            topic=self.topic,
+            arrival=self.arrival,
+            waited=self.waited(),
+        )
+        return Frame(
+            FrameType.FORWARD,
+            flags=FLAG_DURABLE if self.durable else 0,
+            channel=channel,
+            first=self.number,
+            stamp=self.stamp,
+            header=header.encode(),
+            count=self.content.rows,
+            table=self.content.table,
+            body=self.content.body,
+        )
+
+
+class PeerEvents(Protocol):
+    """The owner of a link, which receives the frames of the other node."""
+
+    def opening(self, node_id: bytes) -> LinkOpening:
+        """Open the link in a session with this node; a snapshot follows."""
+
+    def described(self, binding: Binding) -> None:
+        """A queue of the other node, as it is now."""
+
+    def opened(self, number: int, store: bytes) -> None:
+        """The other node takes the link: it has stored everything up to this number, and takes nothing more from an
+        earlier session.  ``store``: what it calls its store; empty: it is older, and doesn't say."""
+
+    def snapshot(self) -> None:
+        """Note the end of the snapshot: all queues of the other node are described."""
+
+    def stored(self, number: int) -> None:
+        """Note that the other node has stored everything up to ``number``."""
+
+    def refused(self, error: MeshqError) -> None:
+        """Note that the other node refuses the link."""
+
+    def parted(self, how: str, error: MeshqError) -> None:
+        """Note that the other node has "left" or is "away"; called again after each failed attempt to connect."""
+
+
+class LinkChannel:
+    """The channel of a link between nodes, which outlives sessions."""
+
+    __slots__ = ("_events", "_session", "channel", "ready", "sent", "unsent")
+
+    def __init__(self, session: ClientSession, events: PeerEvents) -> None:
+        self._session = session
+        self._events = events
+        self.channel = 0
+        #: The other node has opened the channel.
+        self.ready = False
+        #: Runs that wait for credit or for a connection, and runs that were sent and not confirmed; in order.
+        self.unsent: deque[ForwardedRun] = deque()
+        self.sent: deque[ForwardedRun] = deque()
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages given and not known to be stored."""
+        return sum(run.content.rows for line in (self.unsent, self.sent) for run in line if not run.more)
+
+    def submit(self, run: ForwardedRun) -> None:
+        """Send a run, now or after the runs before it."""
+        queues = run.queues
+        for at in range(0, len(queues), QUEUES_MAX):
+            part = queues[at : at + QUEUES_MAX]
+            self.unsent.append(run._replace(queues=part, more=at + QUEUES_MAX < len(queues)))
+        self.pump()
+
+    def pump(self) -> None:
+        """Send the waiting runs as far as credit and window allow."""
+        session = self._session
+        while self.unsent and self.ready and session.send_queue.open:
+            run = self.unsent.popleft()
+            frame = run.frame(self.channel)
+            session.send_queue.sent_bytes += frame.size_bytes
+            self.sent.append(run)
+            session.out(frame)
+
+    # -- in
+
+    def confirm(self, frame: Frame) -> None:
+        """Settle the runs up to the number that the node has stored.
+
+        Raises:
+            RemoteProtocolError: more than was sent.
+        """
+        if not self.sent or frame.first > self.sent[-1].last:
+            raise violation("bad_number", f"number {frame.first} of the link is confirmed, which was not sent")
+        while self.sent and self.sent[0].last <= frame.first:
+            self.sent.popleft()
+        self._events.stored(frame.first)
+
+    def binding(self, frame: Frame) -> None:
+        """A queue of the other node.
+
+        Raises:
+            RemoteProtocolError: no queue can be so.
+        """
+        binding = header_of(frame, Binding)
+        # The queue of a subscription has its address in its name.
+        names = (binding.name.removeprefix(binding.address + SEPARATOR), binding.address)
+        named = binding.routing in ROUTINGS and all(is_name(name) and not name.startswith(INTERNAL) for name in names)
+        if not 0 < binding.queue <= _QUEUE_MAX or not (named or binding.gone):
+            raise violation("bad_header", f"queue {binding.queue} has no valid number, name, address or routing type")
+        self._events.described(binding)
+
+    def snapshot(self, frame: Frame) -> None:
+        """Take the end of the snapshot."""
+        self._events.snapshot()
+
+    # -- life
+
+    def forget(self) -> None:
+        """Drop the state of the session."""
+        self.ready = False
+        self.sent.clear()
+        self.unsent.clear()
+
+    def renew(self) -> None:
+        """Handle a new session: open the link again."""
+        self.forget()
+        self.channel = self._session.new_channel(self)
+        header = self._events.opening(self._session.node_id).encode()
+        self._session.pending_calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
+
+    def _opened(self, values: Values, error: MeshqError | None) -> None:
+        if isinstance(error, (NotActiveError, ClosedError)):
+            # The node is going away, or this one: the next session asks again.
+            return
+        if error is not None:
+            self._events.refused(error)
+            return
+        number = values.get("number")
+        if type(number) is not int or not 0 <= number <= COUNTER_MAX:
+            raise violation("bad_header", "the link is opened without the number up to which everything is stored")
+        store = values.get("store", b"")
+        if type(store) is not bytes or len(store) not in (0, IDENTITY_BYTES):
+            raise violation("bad_header", f"the link is opened by a store whose name is not {IDENTITY_BYTES} bytes")
+        self.ready = True
+        self._events.opened(number, store)
+        self.pump()

@@ -1,0 +1,1 @@
+"""Settings of a client, and the URLs that carry them."""

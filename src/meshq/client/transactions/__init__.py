@@ -1,0 +1,1 @@
+"""Transactions, and the decisions about prepared transactions."""
