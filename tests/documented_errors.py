@@ -21,8 +21,8 @@ from meshq.client import EventStream
 TABLE: Final = Path(__file__).with_name("documented_errors.toml")
 #: What a broker asks of its services.
 SERVICE_MEMBERS: Final = frozenset(name for name in vars(Service) if not name.startswith("_"))
-#: Objects of the broker's own loop, which other threads can't use.
-TRIO_ONLY: Final = {"Broker": {"service"}}
+#: Services are objects of the broker's own loop: the other faces return a class that calls into that loop.
+RESULTS_OF_FACES: Final = {"Broker.service": "ServiceInThread"}
 #: What the parts of the trio client and broker say to each other.
 INNER: Final = {
     # For trio programs: the other faces run their brokers in threads anyway.

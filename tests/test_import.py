@@ -173,6 +173,7 @@ def made(name: str) -> typing.Any:
         "ClusterConnectionInThread": lambda: broker.run_in_thread().cluster("c"),
         "Journal": lambda: meshq.Journal("nowhere"),
         "Producer": lambda: client.producer("q"),
+        "ServiceInThread": lambda: broker.run_in_thread().service("c"),
         "Transaction": client.transaction,
     }
     return found[name]()

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from meshq.node import Broker as Broker
     from meshq.node import BrokerInThread as BrokerInThread
     from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
+    from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
@@ -208,6 +209,7 @@ _HOME: Final = {
     "EventStream": "meshq.client",
     "FailedOver": "meshq.client",
     "ClusterConnectionInThread": "meshq.node",
+    "ServiceInThread": "meshq.node",
     "Journal": "meshq.store",
     "JournalSettings": "meshq.settings",
     "JournalStatistics": "meshq.statistics",

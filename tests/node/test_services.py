@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
 import trio
 
-from meshq import Bridge, Broker, ClusterConnection, abc
+from meshq import Bridge, Broker, ClusterConnection, ServiceInThread, abc
 from meshq.errors import NotFoundError, SettingsError, UsageError
 
 
@@ -69,3 +70,31 @@ def test_services_of_one_kind_have_different_names() -> None:
     with pytest.raises(SettingsError, match="different names for services of the kind 'clock'"):
         broker_with(Own("tick"), Own("tick"))
     broker_with(Own("tick"), Own("tack"))
+
+
+async def test_a_broker_in_a_thread_has_its_services_by_name() -> None:
+    bridge = Bridge("out", queue="q", target="me", retry_interval=3_600)
+    hosted = broker_with(MESH, bridge, CLOCK, Bridge("tick", queue="q", target="me")).run_in_thread()
+    with pytest.raises(NotFoundError, match="no service 'three'"):
+        hosted.service("three")
+    with pytest.raises(UsageError, match="several services 'tick'"):
+        hosted.service("tick")
+    assert (hosted.service("one").name, hosted.service("one").kind) == ("one", "cluster_connection")
+    assert repr(hosted.service("tick", kind="clock")) == repr(CLOCK)
+    service = hosted.service("out")
+    service.pause()
+    assert bridge.statistics().state == "new"
+    async with hosted:
+        assert service.statistics().state == "paused"
+        service.resume()
+        assert service.statistics().state in ("connecting", "carrying", "waiting")
+        service.pause()
+        assert service.statistics().state == "paused"
+    assert service.statistics().state == "stopped"
+
+
+@pytest.mark.parametrize("call", [ServiceInThread.statistics, ServiceInThread.pause, ServiceInThread.resume])
+def test_a_service_without_a_pause_says_so(call: Callable[[ServiceInThread], object]) -> None:
+    service = broker_with(CLOCK).run_in_thread().service("tick")
+    with pytest.raises(UsageError, match="the service 'tick' of the kind 'clock' has no counters and no pause"):
+        call(service)

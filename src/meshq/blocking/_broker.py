@@ -22,7 +22,7 @@ from meshq.directories import StoreDirectories
 from meshq.errors import ClosedError, UsageError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
-from meshq.node import EVENTS_MAX, BrokerStatistics, watch
+from meshq.node import EVENTS_MAX, BrokerStatistics, ServiceInThread, watch
 from meshq.notifications import Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 
@@ -135,6 +135,18 @@ class Broker:
             NotFoundError: the broker has none.
         """
         return ClusterConnection(self._inner.cluster(name), self._loop)
+
+    def service(self, name: str, *, kind: str | None = None) -> ServiceInThread:
+        """Return the service of this name, for any thread.
+
+        ``kind``: the service's kind, ``"bridge"`` or ``"cluster_connection"``; required if services of several kinds
+        have the name.
+
+        Raises:
+            NotFoundError: the broker has no such service.
+            UsageError: services of several kinds have this name.
+        """
+        return ServiceInThread(self._inner.service(name, kind=kind), self._loop)
 
     def statistics(self) -> BrokerStatistics:
         """Return the contents and counters of the broker as a frozen record.

@@ -3,6 +3,7 @@
 from meshq.node._broker import EVENTS_MAX, Broker, watch
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigures
+from meshq.node._service_in_thread import ServiceInThread
 from meshq.statistics import BrokerStatistics
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "BrokerStatistics",
     "ClusterConnectionInThread",
     "ClusterFigures",
+    "ServiceInThread",
     "watch",
 ]

@@ -20,6 +20,7 @@ from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
 from meshq.node._background_block import BackgroundBlock
 from meshq.node._cluster_in_thread import ClusterConnectionInThread
+from meshq.node._service_in_thread import ServiceInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics
@@ -134,6 +135,18 @@ class BrokerInThread:
             NotFoundError: the broker has none.
         """
         return ClusterConnectionInThread(self._broker.cluster(name), _BrokerCalls(self))
+
+    def service(self, name: str, *, kind: str | None = None) -> ServiceInThread:
+        """Return the service of this name, for tasks of the host.
+
+        ``kind``: the service's kind, ``"bridge"`` or ``"cluster_connection"``; required if services of several kinds
+        have the name.
+
+        Raises:
+            NotFoundError: the broker has no such service.
+            UsageError: services of several kinds have this name.
+        """
+        return ServiceInThread(self._broker.service(name, kind=kind), self._loop)
 
     def statistics(self) -> BrokerStatistics:
         """Return the contents and counters of the broker; ``loop_lag`` is that of the broker's loop, for one turn of
