@@ -8,7 +8,16 @@ from typing import Any
 import attrs
 import trio
 
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Recovery, ServerConnection, SessionRegistry
+from meshq.broker import (
+    ConnectionCounts,
+    Core,
+    CoreSettings,
+    Credentials,
+    Recovery,
+    ServerConnection,
+    SessionBounds,
+    SessionRegistry,
+)
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import record_prefix
 from meshq.settings import AddressSettings, Security
@@ -130,7 +139,7 @@ class House:
     sessions: SessionRegistry = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.sessions = SessionRegistry(self.core, self.clock, 3_600.0)
+        self.sessions = SessionRegistry(self.core, self.clock, 3_600.0, admission=SessionBounds())
 
     @property
     def log(self) -> FakeLog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshq.broker import SessionBounds
 from meshq.broker.session._session import ServerSession
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.wire import BY_NAME, Attach, Attached, Authenticate, Close, FrameType, Hello, Role, header_of
@@ -33,7 +34,7 @@ def guest(house: House, user: str, *, refused: bool, role: Role = "client") -> R
 
 def test_a_user_has_so_many_sessions_and_others_still_get_theirs() -> None:
     house = make_house()
-    house.sessions = SessionRegistry(house.core, house.clock, 60.0, per_user=2)
+    house.sessions = SessionRegistry(house.core, house.clock, 60.0, admission=SessionBounds(per_user=2))
     mine = [guest(house, "app", refused=False) for _ in range(2)]
     third = guest(house, "app", refused=True)
     close = third.good_bye()
@@ -61,7 +62,7 @@ def test_a_user_has_so_many_sessions_and_others_still_get_theirs() -> None:
 
 def test_a_detached_session_is_kept_as_long_as_the_server_allows_whatever_its_client_asks_for() -> None:
     house = make_house()
-    house.sessions = SessionRegistry(house.core, house.clock, 300.0)
+    house.sessions = SessionRegistry(house.core, house.clock, 300.0, admission=SessionBounds())
     client = house.client(ttl_ms=3_600_000)
     assert client.attached is not None and client.attached.ttl_ms == 300_000
     client.drop()

@@ -7,7 +7,7 @@ queues.  Only the stream is ours, and there is no disk.
 from __future__ import annotations
 
 from meshq import abc, limits
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, SessionRegistry
+from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, SessionBounds, SessionRegistry
 from meshq.broker.session._connection_machine import ServerConnection
 from meshq.errors import RemoteProtocolError
 from meshq.wire import (
@@ -65,7 +65,7 @@ class MemoryNode:
             elapsed_ms=lambda: 0,
         )
         self.core = Core(settings, None)
-        self.sessions = SessionRegistry(self.core, lambda: self.now, 60.0)
+        self.sessions = SessionRegistry(self.core, lambda: self.now, 60.0, admission=SessionBounds())
         self.counts = ConnectionCounts()
 
     def connect(self, *, trusted: bool = True, credentials: Credentials | None = None) -> NodePeer:

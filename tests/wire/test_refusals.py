@@ -16,7 +16,7 @@ NUMBERS = {
     "no_credit": 13, "truncated": 14,
     "no_common_version": 32, "unknown_mechanism": 33, "not_active": 35, "stopping": 36,
     "too_many_sessions": 37, "session_taken": 38, "role_not_served": 39, "silent": 40,
-    "not_authenticated": 41, "crowded": 42,
+    "not_authenticated": 41, "crowded": 42, "use_another_server": 45,
     "not_found": 64, "address_full": 65, "usage": 66, "unknown_operation": 67, "journal_broken": 68,
     "unknown_producer": 69, "queue_deleted": 70, "too_many": 71, "stale_delivery": 72,
 }  # fmt: skip

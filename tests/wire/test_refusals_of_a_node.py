@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from meshq import Broker, limits
-from meshq.broker import Credentials
+from meshq.abc import Admission, AdmissionDecision, HandshakeFacts, Redirect
+from meshq.broker import Credentials, SessionRegistry
 from meshq.broker.session._access import Rights
 from meshq.broker.session._connection import HANDSHAKE_S
 from meshq.endpoint import Endpoint
@@ -324,6 +325,19 @@ def undecided() -> NodePeer:
     return peer
 
 
+class ElsewhereAdmission(Admission):
+    """Sends every client to another node."""
+
+    def decide(self, facts: HandshakeFacts) -> AdmissionDecision:
+        return Redirect("tcp://elsewhere:1")
+
+
+def use_another_server() -> NodePeer:
+    node = MemoryNode()
+    node.sessions = SessionRegistry(node.core, lambda: node.now, 60.0, admission=ElsewhereAdmission())
+    return attached(node)
+
+
 SCENES: dict[str, Callable[[], NodePeer]] = {
     "retry_transaction": retry_transaction,
     "undecided": undecided,
@@ -352,6 +366,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "rolled_back": called("commit", "transaction", 1, "sent", 1, "acked", 0),
     "in_use": in_use,
     "forbidden": forbidden,
+    "use_another_server": use_another_server,
 }
 
 

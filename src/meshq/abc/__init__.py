@@ -5,6 +5,7 @@ through these.  Monotonic time is trio's own (``trio.current_time``).  ``meshq.e
 implementations; the testing kit has simulated ones that pass the same conformance suites.
 """
 
+from meshq.abc._admission import Accept, Admission, AdmissionDecision, HandshakeFacts, Redirect, Refuse
 from meshq.abc._buffer import Buffer
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
@@ -14,6 +15,9 @@ from meshq.abc._services import Controllable, LocalBroker, NodeControl, Service
 from meshq.abc._threads import Threads
 
 __all__ = [
+    "Accept",
+    "Admission",
+    "AdmissionDecision",
     "Buffer",
     "Controllable",
     "Disk",
@@ -21,11 +25,14 @@ __all__ = [
     "Env",
     "File",
     "ForwardRun",
+    "HandshakeFacts",
     "KnownPeer",
     "Listener",
     "LocalBroker",
     "Network",
     "NodeControl",
+    "Redirect",
+    "Refuse",
     "RemoteBindings",
     "RemoteQueue",
     "Service",

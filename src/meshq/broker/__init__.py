@@ -13,7 +13,7 @@ from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_loading import paged_of
 from meshq.broker.records import PREFIX_FORM, record_prefix
 from meshq.broker.session._connection import StreamConnection
-from meshq.broker.session._connection_bounds_plan import ConnectionBounds, connection_bounds
+from meshq.broker.session._connection_bounds_plan import ConnectionBounds, SessionBounds, connection_bounds
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._deliveries import dispatched_run
@@ -38,6 +38,7 @@ __all__ = [
     "Recovery",
     "RemoteBinding",
     "ServerConnection",
+    "SessionBounds",
     "SessionRegistry",
     "StoredRun",
     "StreamConnection",

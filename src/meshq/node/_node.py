@@ -21,6 +21,7 @@ from meshq.broker import (
     FileBodies,
     Listeners,
     Recovery,
+    SessionBounds,
     SessionRegistry,
     answer_call,
     at_once,
@@ -119,9 +120,8 @@ class Node:
         )
         self.bodies = bodies
         bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
-        self.sessions = SessionRegistry(
-            self.core, trio.current_time, settings.max_session_ttl, per_user=bounds.sessions_per_user
-        )
+        admission = SessionBounds(per_user=bounds.sessions_per_user)
+        self.sessions = SessionRegistry(self.core, trio.current_time, settings.max_session_ttl, admission=admission)
         self.counts = ConnectionCounts()
         self.inproc = InprocAcceptor(settings.name, self.core, self.sessions, self.counts)
         self.listeners = Listeners(

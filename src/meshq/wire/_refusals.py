@@ -87,6 +87,14 @@ _ENTRIES: Final = (
     ),
     Refusal(43, "same_node", errors.UsageError, "the node was reached by itself", closes=True),
     Refusal(44, "duplicate_node", errors.UsageError, "another running node has the same node id", closes=True),
+    Refusal(
+        45,
+        "use_another_server",
+        errors.UseAnotherServerError,
+        "another node serves this client",
+        may_retry=True,
+        closes=True,
+    ),
     # -- requests
     Refusal(64, "not_found", errors.NotFoundError, "there is no such thing"),
     Refusal(65, "address_full", errors.AddressFullError, "there is no room for the message", may_retry=True),

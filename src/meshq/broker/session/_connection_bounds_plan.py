@@ -10,6 +10,7 @@ from __future__ import annotations
 import attrs
 
 from meshq import limits
+from meshq.abc import Accept, Admission, AdmissionDecision, HandshakeFacts, Refuse
 
 
 @attrs.frozen(kw_only=True)
@@ -50,3 +51,29 @@ def connection_bounds(descriptors: int, sessions_per_user: int | None = None) ->
         sessions_per_user=sessions_per_user,
         uploads=max(reserved // limits.DESCRIPTORS_UPLOADS_SHARE, 1),
     )
+
+
+@attrs.frozen(kw_only=True)
+class SessionBounds(Admission):
+    """The bounds of the sessions of a node and of each user.
+
+    ``per_user``: sessions of one user, attached or not.  Users are those of ``Security``; where no login is asked for
+    only the bound of the node holds.
+    """
+
+    per_user: int = limits.SESSIONS_PER_USER
+
+    def decide(self, facts: HandshakeFacts) -> AdmissionDecision:
+        """Refuse sessions over a bound; a session that is resumed counts already."""
+        if facts.resumes:
+            return Accept()
+        if facts.sessions >= limits.SESSIONS_MAX:
+            return _too_many(f"it has its {limits.SESSIONS_MAX}")
+        if facts.role == "client" and facts.user and facts.user_sessions >= self.per_user:
+            theirs = f"the user {facts.user!r} has {facts.user_sessions}"
+            return _too_many(f"{theirs}, and may have {self.per_user}")
+        return Accept()
+
+
+def _too_many(detail: str) -> Refuse:
+    return Refuse("too_many_sessions", detail)

@@ -6,6 +6,7 @@ import hmac
 from collections.abc import Callable
 
 from meshq import limits
+from meshq.abc import Admission, HandshakeFacts, Redirect, Refuse
 from meshq.broker._core import Core
 from meshq.broker.session._deadlines import Deadlines
 from meshq.broker.session._session import ServerSession
@@ -23,18 +24,15 @@ class SessionRegistry:
     """All sessions of one node.  ``now`` is the monotonic clock.
 
     ``ttl_max``: seconds for which a session outlives its connection at most, whatever its client asks for.
-    ``per_user``: sessions of one user, attached or not; users are those of ``Security``, so where nobody is asked who
-    they are, only the bound of the node holds.
+    ``admission``: asked once for each connection, after its login.
     ``on_detached`` is told when a session begins to wait for its client, so that somebody looks at its deadline.
     """
 
-    def __init__(
-        self, core: Core, now: Callable[[], float], ttl_max: float, *, per_user: int = limits.SESSIONS_PER_USER
-    ) -> None:
+    def __init__(self, core: Core, now: Callable[[], float], ttl_max: float, *, admission: Admission) -> None:
         self._core = core
         self._now = now
         self._ttl_max = ttl_max
-        self._per_user = per_user
+        self._admission = admission
         self._last = 0
         self._ttl: dict[int, float] = {}
         # How many sessions each user has; above 0.
@@ -55,26 +53,25 @@ class SessionRegistry:
         The caller sends the answer, and then calls ``session.attach``.
 
         Raises:
-            NotActiveError: the node has the maximum of sessions, or is stopping.
+            NotActiveError: the node has the maximum of sessions, is waiting as a backup, or is stopping.
+            UseAnotherServerError: another node serves this client.
         """
         core = self._core
         ttl = min(max(wanted.ttl_ms / 1000, limits.SESSION_TTL_S_MIN), self._ttl_max)
         session = core.sessions.get(wanted.session)
-        if session is not None and _is_theirs(session, wanted, owner):
+        if session is not None and not _is_theirs(session, wanted, owner):
+            session = None
+        if session is None and core.closing is not None:
+            raise NotActiveError(core.closing)
+        self._admit(link, label, owner, resumes=session is not None)
+        if session is not None:
             self._ttl[session.number] = ttl
             self._deadlines.forget(session.number)
             self.resumed += 1
             return session, self._answer(session, ttl, resumed=True)
-        if core.closing is not None:
-            raise NotActiveError(core.closing)
-        if len(core.sessions) >= limits.SESSIONS_MAX:
-            raise decline("too_many_sessions", f"it has its {limits.SESSIONS_MAX}")
         role, user = owner
         if role == "client" and user:
-            theirs = self._of_user.get(user, 0)
-            if theirs >= self._per_user:
-                raise decline("too_many_sessions", f"the user {user!r} has {theirs}, and may have {self._per_user}")
-            self._of_user[user] = theirs + 1
+            self._of_user[user] = self._of_user.get(user, 0) + 1
         self._last += 1
         self.made += 1
         # 0: the client keeps nothing, and will never come back for its session.
@@ -87,6 +84,29 @@ class SessionRegistry:
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
         core.event_bus.emit(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
+
+    def _admit(self, link: Link, label: str, owner: tuple[str, str], *, resumes: bool) -> None:
+        """Ask whether a connection may have a session.
+
+        Raises:
+            NotActiveError, UseAnotherServerError: the connection may not.
+        """
+        role, user = owner
+        facts = HandshakeFacts(
+            role=role,
+            user=user,
+            label=label,
+            address=link.peer,
+            server_name=link.server_name,
+            resumes=resumes,
+            sessions=len(self._core.sessions),
+            user_sessions=self._of_user.get(user, 0) if role == "client" else 0,
+        )
+        decision = self._admission.decide(facts)
+        if isinstance(decision, Redirect):
+            raise decline("use_another_server", decision.url)
+        if isinstance(decision, Refuse):
+            raise decline(decision.refusal, decision.text)
 
     @staticmethod
     def _answer(session: ServerSession, ttl: float, *, resumed: bool) -> Attached:
