@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.errors import SettingsError, UsageError
+from meshq.errors import SettingsError
 from meshq.node._settings import (
     MEMORY_BYTES_MIN,
     BrokerSettings,
     check_settings,
-    refuse_later,
 )
 from meshq.settings import Acceptor, AddressSettings, JournalSettings
 from meshq.wire import Welcome
@@ -99,9 +98,3 @@ def test_what_may_hold_a_secret_is_not_shown(setting: str) -> None:
 def test_the_longest_name_fits_into_what_a_client_is_told_first() -> None:
     name = checked(name="x" * limits.NODE_NAME_CHARACTERS_MAX).name
     assert Welcome(version=1, node_id=b"n" * 16, node_name=name).encode()
-
-
-def test_parts_that_are_to_come_are_refused_by_name_and_their_defaults_are_not() -> None:
-    refuse_later(connectors=None, security=None, services=(), ha=None, other={})
-    with pytest.raises(UsageError, match="ha=7 is not available in this version"):
-        refuse_later(security=None, ha=7)

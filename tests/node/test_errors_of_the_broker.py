@@ -122,17 +122,12 @@ async def test_a_cluster_connection_that_there_is_not_is_told_with_those_that_th
         Broker("hq", data_dir=None).cluster("mesh")
 
 
-def test_what_this_version_does_not_have_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="ha=7 is not available") as caught:
-        Broker("hq", data_dir=None, ha=7)
-    assert caught.value.outcome == "not_done"
-
-
 @pytest.mark.parametrize(
     ("make", "setting"),
     [
         (lambda: Broker("", data_dir=None), "name"),
         (lambda: Broker("hq", data_dir=5), "data_dir"),  # type: ignore[arg-type]
+        (lambda: Broker("hq", data_dir=None, ha=7), "ha"),  # type: ignore[arg-type]
         (lambda: Broker("hq", data_dir=None, stop_timeout=-1), "stop_timeout"),
         (lambda: Broker("hq", data_dir=None, max_session_ttl=math.inf), "max_session_ttl"),
         (lambda: Broker("hq", data_dir=None, max_session_ttl=0), "max_session_ttl"),

@@ -3,12 +3,16 @@
 Nothing in meshq opens a file or a socket, reads a wall clock, draws a random number or starts a thread but
 through these.  Monotonic time is trio's own (``trio.current_time``).  ``meshq.env`` has the real
 implementations; the testing kit has simulated ones that pass the same conformance suites.
+
+Beside them stand the interfaces between a broker and what it is given: services, the policy that says when the broker
+is active, and the rule that says which connections it takes.
 """
 
 from meshq.abc._admission import Accept, Admission, AdmissionDecision, HandshakeFacts, Redirect, Refuse
 from meshq.abc._buffer import Buffer
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
+from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._links import ForwardRun, KnownPeer, RemoteBindings, RemoteQueue, StoreAndForwardQueue
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._services import Controllable, LocalBroker, NodeControl, Service
@@ -16,6 +20,8 @@ from meshq.abc._threads import Threads
 
 __all__ = [
     "Accept",
+    "Activation",
+    "ActiveTerm",
     "Admission",
     "AdmissionDecision",
     "Buffer",
@@ -25,6 +31,7 @@ __all__ = [
     "Env",
     "File",
     "ForwardRun",
+    "HAPolicy",
     "HandshakeFacts",
     "KnownPeer",
     "Listener",
@@ -36,6 +43,7 @@ __all__ = [
     "RemoteBindings",
     "RemoteQueue",
     "Service",
+    "StepBack",
     "StoreAndForwardQueue",
     "Stream",
     "Threads",

@@ -38,7 +38,6 @@ class Broker:
 
     Raises:
         SettingsError: a setting isn't allowed.
-        UsageError: a part isn't available in this version.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Broker:
         address_settings: dict[str, AddressSettings] | None = None,
         security: Security | None = None,
         services: Sequence[abc.Service] = (),
-        ha: object = None,
+        ha: abc.HAPolicy | None = None,
         node_id: bytes | None = None,
         memory_limit: int | None = None,
         stop_timeout: float = 10,
@@ -103,7 +102,7 @@ class Broker:
 
     @property
     def state(self) -> str:
-        """``new``, ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
+        """``new``, ``starting``, ``waiting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
         return self._inner.state
 
     @property
@@ -122,7 +121,7 @@ class Broker:
 
     @property
     def urls(self) -> list[str]:
-        """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
+        """The acceptors' URLs with the ports that are really bound; empty unless the node waits or is active."""
         return self._inner.urls
 
     def __repr__(self) -> str:
@@ -211,7 +210,7 @@ class Broker:
     def stop(self, failover: bool = False) -> None:
         """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
 
-        ``failover``: let a backup take over; this version has none, so it makes no difference.
+        ``failover``: hand over to another node, which the policy of ``ha`` does; without a policy no node takes over.
 
         Interrupted: the stop goes on.
         Raises:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack, cast
 
+import attrs
 import trio
 
 from meshq import abc, limits
@@ -24,8 +25,12 @@ from meshq.message import PropertyValue
 from meshq.node._background_block import BackgroundBlock
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._broker_machine import BROKER_TRANSITIONS
+from meshq.node._credentials import credentials_of
+from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
-from meshq.node._settings import check_settings, refuse_later
+from meshq.node._settings import BrokerSettings, check_settings
+from meshq.node._turn import StartReport, Turn
+from meshq.node._waiting_node import WaitingNode, waiting_control
 from meshq.notifications import BrokerStateChanged, Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 from meshq.statistics import BrokerStatistics
@@ -50,7 +55,6 @@ class Broker:
 
     Raises:
         SettingsError: a setting isn't allowed.
-        UsageError: a part isn't available in this version.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class Broker:
         address_settings: dict[str, AddressSettings] | None = None,
         security: Security | None = None,
         services: Sequence[abc.Service] = (),
-        ha: object = None,
+        ha: abc.HAPolicy | None = None,
         node_id: bytes | None = None,
         memory_limit: int | None = None,
         stop_timeout: float = 10,
@@ -75,7 +79,6 @@ class Broker:
         max_sessions_per_user: int | None = None,
         env: abc.Env | None = None,
     ) -> None:
-        refuse_later(ha=ha)
         self._settings = check_settings(
             name,
             data_dir=data_dir,
@@ -84,6 +87,7 @@ class Broker:
             acceptors=acceptors,
             connectors=connectors,
             services=services,
+            ha=ha,
             queues=queues,
             address_settings=address_settings,
             node_id=node_id,
@@ -102,7 +106,11 @@ class Broker:
         self._stopped = trio.Event()
         # Where it runs, or has run.
         self._loop: trio.lowlevel.TrioToken | None = None
+        # At most one of the two is there.
         self._node: Node | None = None
+        self._waiting: WaitingNode | None = None
+        # Whether the one who stopped the broker wants another node to take over.
+        self._failover = False
         self._node_id: NodeId | None = NodeId(node_id) if node_id is not None else None
 
     # -- what it is
@@ -119,7 +127,7 @@ class Broker:
 
     @property
     def state(self) -> str:
-        """``new``, ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
+        """``new``, ``starting``, ``waiting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
         return self._life.state
 
     @property
@@ -140,8 +148,9 @@ class Broker:
 
     @property
     def urls(self) -> list[str]:
-        """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
-        return list(self._node.listeners.urls) if self._node is not None else []
+        """The acceptors' URLs with the ports that are really bound; empty unless the node waits or is active."""
+        serving = self._node or self._waiting
+        return list(serving.listeners.urls) if serving is not None else []
 
     def __repr__(self) -> str:
         return f"<Broker {self.name!r} {self._life.state} durable={self.durable}>"
@@ -237,8 +246,9 @@ class Broker:
         return BrokerInThread(self)
 
     def _client_over(self, open_link: Callable[[], Link], settings: ClientOptions) -> Client:
-        # A broker that has stopped doesn't come back: there is nothing to reconnect to.
-        settings.setdefault("reconnect_attempts", 0)
+        if self._settings.ha is None:
+            # A broker that has stopped doesn't come back: there is nothing to reconnect to.
+            settings.setdefault("reconnect_attempts", 0)
         return Client.over(open_link, env=self._environment(), name=f"inproc://{self.name}", **settings)
 
     def _serve_stream(self, stream: abc.Stream) -> None:
@@ -277,7 +287,7 @@ class Broker:
     async def stop(self, failover: bool = False) -> None:
         """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
 
-        ``failover``: let a backup take over; this version has none, so it makes no difference.
+        ``failover``: hand over to another node, which the policy of ``ha`` does; without a policy no node takes over.
 
         Checkpoint: always.
         Cancellation: the stop goes on.
@@ -289,6 +299,7 @@ class Broker:
             raise UsageError(f"the broker {self.name!r} has not started")
         if trio.lowlevel.current_trio_token() is not self._loop:
             raise UsageError(f"the broker {self.name!r} runs in another thread: stop what run_in_thread has given")
+        self._failover = failover
         self._stop.set()
         await self._stopped.wait()
 
@@ -310,26 +321,52 @@ class Broker:
         self._loop = trio.lowlevel.current_trio_token()
         self._event_bus.now_ms = env.wall.now_ms
         self._change_state("start")
+        try:
+            if self._settings.ha is None:
+                await self._serve(self._settings, env, Turn(self._stop), StartReport(task_status))
+            else:
+                await self._take_turns(self._settings.ha, env, StartReport(task_status))
+        except BaseException as error:
+            self._ended_by(error)
+            raise
+        finally:
+            if self._life.state == "stopping":
+                self._change_state("close")
+            self._event_bus.close()
+            self._stopped.set()
+
+    def _ended_by(self, error: BaseException) -> None:
+        if self._life.ended:
+            return
+        if not _only_cancelled(error):
+            self._change_state("fail", error)
+        elif self._life.state != "stopping":
+            # Whoever cancels it wants it to go, at once; nothing has failed.
+            self._change_state("stop")
+
+    async def _serve(self, settings: BrokerSettings, env: abc.Env, turn: Turn, report: StartReport) -> None:
+        """Open the store, be active until the turn is over, and close the store."""
         node: Node | None = None
         try:
-            node = await Node.open(self._settings, env, self._event_bus)
+            node = await Node.open(settings, env, self._event_bus)
             self._node_id = node.node_id
             async with trio.open_nursery() as nursery:
                 await node.start(nursery)
                 self._node = node
                 env.local[self.name] = node.inproc
                 self._change_state("activate")
-                task_status.started()
-                await self._stop.wait()
-                self._change_state("stop")
-                await node.stop()
+                turn.active = True
+                report.make()
+                await turn.over.wait()
+                if turn.step_back is None:
+                    self._change_state("stop")
+                    await node.stop()
+                elif not turn.step_back.at_once:
+                    await node.stop(step_back=turn.step_back.reason)
                 nursery.cancel_scope.cancel()
         except BaseException as error:
-            if not _only_cancelled(error):
-                self._change_state("fail", error)
-            elif self._life.state != "stopping":
-                # Whoever cancels it wants it to go, at once; nothing has failed.
-                self._change_state("stop")
+            if not (turn.scope.cancel_called and _only_cancelled(error)):
+                self._ended_by(error)
             raise
         finally:
             self._node = None
@@ -338,10 +375,70 @@ class Broker:
                     del env.local[self.name]
                 with trio.CancelScope(shield=True):
                     await node.close()
-            if self._life.state == "stopping":
-                self._change_state("close")
-            self._event_bus.close()
-            self._stopped.set()
+
+    async def _take_turns(self, policy: abc.HAPolicy, env: abc.Env, report: StartReport) -> None:
+        """Wait and be active by turns, as the policy says, until the broker is stopped."""
+        settings, listeners = self._settings, KeptListeners(env.network)
+        env = attrs.evolve(env, network=listeners)
+        credentials = await credentials_of(settings, env)
+        control = waiting_control(settings, env)
+        try:
+            async with policy.activation(control) as activation:
+                while True:
+                    waiting = WaitingNode(settings, env, control, credentials, self._event_bus)
+                    term = await self._wait(waiting, env, activation, None if policy.wait_for_activation else report)
+                    if self._stop.is_set():
+                        listeners.close()
+                        self._change_state("stop")
+                    elif term is not None:
+                        self._change_state("start")
+                        await self._hold(term, env, activation, report)
+                    if term is not None:
+                        await activation.release(failover=self._failover)
+                    if self._stop.is_set():
+                        return
+        finally:
+            listeners.close()
+
+    async def _wait(
+        self, waiting: WaitingNode, env: abc.Env, activation: abc.Activation, report: StartReport | None
+    ) -> abc.ActiveTerm | None:
+        """Be passive until the node may be active, or the broker is stopped; return the term, if there is one."""
+        term: abc.ActiveTerm | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def wait_for_term() -> None:
+                    nonlocal term
+                    term = await activation.wait()
+                    nursery.cancel_scope.cancel()
+
+                await waiting.start(nursery)
+                self._waiting = waiting
+                env.local[self.name] = waiting.inproc
+                self._change_state("wait")
+                if report is not None:
+                    report.make()
+                nursery.start_soon(wait_for_term)
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._waiting = None
+            if env.local.get(self.name) is waiting.inproc:
+                del env.local[self.name]
+            waiting.close()
+        return term
+
+    async def _hold(self, term: abc.ActiveTerm, env: abc.Env, activation: abc.Activation, report: StartReport) -> None:
+        """Be active until the node has to step back, or the broker is stopped."""
+        settings, turn = self._settings, Turn(trio.Event())
+        if term.data_dir is not None:
+            settings = attrs.evolve(settings, data_dir=term.data_dir)
+        async with trio.open_nursery() as nursery:
+            turn.watch(activation, self._stop, nursery)
+            with turn.scope:
+                await self._serve(settings, env, turn, report)
+            nursery.cancel_scope.cancel()
 
 
 def _only_cancelled(error: BaseException) -> bool:

@@ -106,7 +106,7 @@ class BrokerInThread:
 
     @property
     def state(self) -> str:
-        """``new``, ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
+        """``new``, ``starting``, ``waiting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
         return self._broker.state
 
     @property
@@ -125,7 +125,7 @@ class BrokerInThread:
 
     @property
     def urls(self) -> list[str]:
-        """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
+        """The acceptors' URLs with the ports that are really bound; empty unless the node waits or is active."""
         return self._broker.urls
 
     def cluster(self, name: str) -> ClusterConnectionInThread:

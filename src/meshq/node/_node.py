@@ -33,6 +33,7 @@ from meshq.client import MessageRoute
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
+from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
 from meshq.node._local_broker import LocalRemoteBindings
 from meshq.node._loop_lag import LoopLag
@@ -40,10 +41,10 @@ from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._settings import BrokerSettings
 from meshq.notifications import StoreDamaged
-from meshq.settings import Secret, check_user
+from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
 from meshq.store import CheckpointRecord, Journal, RecordPrefix
-from meshq.wire import BY_NAME, LinkOpening, Role
+from meshq.wire import BY_NAME, LinkOpening
 
 _log = logger("node")
 #: How often open transactions grow older; what ``TransactionManager.tick`` counts.
@@ -57,26 +58,11 @@ PATIENCE_S = 2.0
 #: A step of a filter that takes longer than that is followed by a pause, so many times as long.
 LONG_STEP_S = 0.05
 LONG_STEP_PAUSE = 3
-#: Of what salts are made of.
-SECRET_BYTES = 32
 
 
-def _elapsed_ms() -> float:
+def elapsed_ms() -> float:
     """The time of the loop's monotonic clock in microseconds precision, so that a woken timer is due."""
     return round(trio.current_time() * 1_000, 3)
-
-
-async def _credentials(settings: BrokerSettings, env: abc.Env) -> Credentials | None:
-    """Return the salted passwords of the node's users."""
-    tables: dict[Role, Mapping[str, Secret]] = {}
-    if settings.security is not None:
-        tables["client"] = settings.security.users
-    if settings.peers:
-        tables["peer"] = settings.peers
-    if not tables:
-        return None
-    certificates = settings.security.certificates if settings.security is not None else None
-    return await env.threads.run(Credentials.derive, tables, env.entropy.token(SECRET_BYTES), certificates)
 
 
 class Node:
@@ -111,7 +97,7 @@ class Node:
                 token=env.entropy.token,
                 failpoint=env.failpoint,
                 now_ms=env.wall.now_ms,
-                elapsed_ms=_elapsed_ms,
+                elapsed_ms=elapsed_ms,
                 event_bus=event_bus,
                 transaction_timeout_s=settings.transaction_timeout,
             ),
@@ -157,7 +143,7 @@ class Node:
                 everybody may write to its directory.
             JournalBrokenError: the disk failed.
         """
-        credentials = await _credentials(settings, env)
+        credentials = await credentials_of(settings, env)
         event_bus = event_bus or EventBus()
         if settings.data_dir is None:
             node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
@@ -380,8 +366,10 @@ class Node:
             while self.core.clock_moved():
                 await trio.lowlevel.checkpoint()
 
-    async def stop(self) -> None:
+    async def stop(self, *, step_back: str = "") -> None:
         """Stop within the stop timeout: accept nothing new, finish committed work, tell the clients.
+
+        ``step_back``: why the node is not the active one any more; empty: the broker is stopped.
 
         Checkpoint: always.
         Cancellation: what was confirmed is safe.
@@ -389,10 +377,11 @@ class Node:
         self.listeners.close()
         for scope in self._services:
             scope.cancel()
-        self.core.closing = f"the node {self._settings.name!r} is stopping"
+        doing = f"steps back ({step_back})" if step_back else "is stopping"
+        self.core.closing = f"the node {self._settings.name!r} {doing}"
         with trio.move_on_after(self._settings.stop_timeout):
             await self._finish()
-            await self._tell("stopping")
+            await self._tell("not_active" if step_back else "stopping")
 
     async def _finish(self) -> None:
         journal, core = self._journal, self.core

@@ -10,10 +10,10 @@ from typing import TypeVar
 import attrs
 
 from meshq import limits
-from meshq.abc import Service
+from meshq.abc import HAPolicy, Service
 from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
-from meshq.errors import SettingsError, UsageError
+from meshq.errors import SettingsError
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
     TLS,
@@ -42,6 +42,8 @@ class BrokerSettings:
     acceptors: tuple[Acceptor, ...]
     connectors: dict[str, str]
     services: tuple[Service, ...]
+    #: When the node is active; None: as soon as the broker starts, and until the broker stops.
+    ha: HAPolicy | None
     queues: tuple[str, ...]
     security: Security | None
     #: Names and passwords of the nodes that may connect as peers.
@@ -64,6 +66,7 @@ def check_settings(
     acceptors: Sequence[str | Acceptor],
     connectors: Mapping[str, str] | None = None,
     services: Sequence[Service] = (),
+    ha: HAPolicy | None = None,
     queues: Sequence[str],
     address_settings: object,
     node_id: bytes | None,
@@ -84,6 +87,8 @@ def check_settings(
         raise SettingsError("journal", "***", "JournalSettings, or None")
     if directories is not None and (type(directories) is not StoreDirectories or data_dir is None):
         raise SettingsError("directories", directories, "StoreDirectories of a broker that has a data_dir, or None")
+    if ha is not None and not isinstance(ha, HAPolicy):
+        raise SettingsError("ha", ha, "a policy, or None for a node that is active as soon as the broker starts")
     if node_id is not None and (type(node_id) is not bytes or len(node_id) != IDENTITY_BYTES):
         raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
     if memory_limit is not None and (type(memory_limit) is not int or memory_limit < MEMORY_BYTES_MIN):
@@ -110,6 +115,7 @@ def check_settings(
         acceptors=listening,
         connectors=_connectors(connectors),
         services=_services(services),
+        ha=ha,
         queues=tuple(check_place("queues", queue) for queue in _several("queues", queues)),
         security=security,
         peers=_peers(services),
@@ -199,14 +205,3 @@ def _asks_for_certificates(acceptor: Acceptor) -> bool:
         return acceptor.tls.client_certificates != "none"
     # A context of the program's own; 0 is that nobody is asked.
     return bool(getattr(acceptor.tls, "verify_mode", 0))
-
-
-def refuse_later(**parts: object) -> None:
-    """Refuse settings that this version does not support yet, by name.
-
-    Raises:
-        UsageError: one of them was given.
-    """
-    for name, value in parts.items():
-        if value is not None and value != () and value != {}:
-            raise UsageError(f"{name}={value!r} is not available in this version")

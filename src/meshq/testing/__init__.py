@@ -2,13 +2,15 @@
 
 ``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
 the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
-simulated nodes: one seed decides every order, delay and fault of the run.  ``check_disk``, ``check_network``,
-``check_stream`` and ``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
+simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
+compete for the place of the active one.  ``check_disk``, ``check_ha_policy``, ``check_network``, ``check_stream`` and
+``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
 """
 
 from meshq.testing._clock import SimEntropy, SimWallClock
 from meshq.testing._conformance import NonconformanceError
 from meshq.testing._conformance_disk import DISK_CHECKS, check_disk
+from meshq.testing._conformance_ha import HA_POLICY_CHECKS, MakePolicies, check_ha_policy
 from meshq.testing._conformance_network import (
     NETWORK_CHECKS,
     MakeNetworkSides,
@@ -20,6 +22,7 @@ from meshq.testing._conformance_stream import STREAM_CHECKS, check_stream
 from meshq.testing._conformance_threads import THREADS_CHECKS, check_threads
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash
+from meshq.testing._ha import MemoryHAPolicy, MemoryRole
 from meshq.testing._movable_clock import MovableClock
 from meshq.testing._network import MemoryNetwork
 from meshq.testing._network_link import NetworkSettings
@@ -39,6 +42,7 @@ from meshq.testing._tripwires import TripwireError
 
 __all__ = [
     "DISK_CHECKS",
+    "HA_POLICY_CHECKS",
     "NETWORK_CHECKS",
     "STREAM_CHECKS",
     "THREADS_CHECKS",
@@ -48,7 +52,10 @@ __all__ = [
     "DiskOperation",
     "InlineThreads",
     "MakeNetworkSides",
+    "MakePolicies",
+    "MemoryHAPolicy",
     "MemoryNetwork",
+    "MemoryRole",
     "MovableClock",
     "NetworkCheck",
     "NetworkSettings",
@@ -67,6 +74,7 @@ __all__ = [
     "Swarm",
     "TripwireError",
     "check_disk",
+    "check_ha_policy",
     "check_network",
     "check_stream",
     "check_threads",

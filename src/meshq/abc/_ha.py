@@ -1,0 +1,84 @@
+"""When a broker node is the active one, and when the node has to wait."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager
+
+import attrs
+
+from meshq.abc._services import NodeControl
+
+
+@attrs.frozen(kw_only=True)
+class ActiveTerm:
+    """A node's time as the active one, from ``Activation.wait`` to ``Activation.release``.
+
+    ``data_dir``: the directory of the store in this term; None: the broker's own ``data_dir``.
+    """
+
+    data_dir: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class StepBack:
+    """The order that ends a term: the node closes its store, and waits again.
+
+    ``reason``: why, for logs and for the clients of the node.  ``at_once``: another node may be active already, so
+    nothing is finished first; otherwise the node has its ``stop_timeout`` for committed work and a good-bye.
+    """
+
+    reason: str
+    at_once: bool = False
+
+
+class Activation(ABC):
+    """One node's part in the competition for a role, as long as the broker runs.
+
+    The broker calls ``wait``, then ``lost`` while the node is active, then ``release``; and begins again with ``wait``
+    unless it was stopped.
+    """
+
+    @abstractmethod
+    async def wait(self) -> ActiveTerm:
+        """Wait until the node may be active, and no other node is.
+
+        Checkpoint: always.
+        Cancellation: the node does not have the role.
+        Raises:
+            MeshqError: the node can never be active; the broker fails with the error.
+        """
+
+    @abstractmethod
+    async def lost(self) -> StepBack:
+        """Wait until the node has to step back.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        """
+
+    @abstractmethod
+    async def release(self, *, failover: bool) -> None:
+        """Give the role up: the node's store is closed, so another node may be active.
+
+        ``failover``: the broker was stopped with the order to hand over.
+
+        Checkpoint: always.
+        Cancellation: the role is given up.
+        """
+
+
+class HAPolicy(ABC):
+    """A rule that says when a broker's node is active: settings without state, which touch nothing when built."""
+
+    #: Whether a broker's block is entered only when the node is active; otherwise as soon as the node waits.
+    wait_for_activation: bool
+
+    @abstractmethod
+    def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
+        """Join the competition for the role; entered when the broker starts.
+
+        Leaving the block gives up a role that the node still has: the node's store is closed by then.
+
+        ``control``: the node as long as it waits.  Its ``node_id`` may be another one when its store is open.
+        """

@@ -1,0 +1,109 @@
+"""A node that waits for its turn: reachable, with its store closed, and without a client."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from meshq import abc
+from meshq.abc import Admission, AdmissionDecision, HandshakeFacts, NodeControl, Refuse
+from meshq.broker import (
+    ConnectionCounts,
+    Core,
+    CoreSettings,
+    Credentials,
+    EventBus,
+    Listeners,
+    SessionRegistry,
+    connection_bounds,
+)
+from meshq.ids import IDENTITY_BYTES
+from meshq.node._inproc import InprocAcceptor
+from meshq.node._node import elapsed_ms
+from meshq.node._settings import MEMORY_BYTES_MIN, BrokerSettings
+
+
+@attrs.frozen
+class WaitingAdmission(Admission):
+    """The rule for connections of a node that waits: all are told that the node is not active."""
+
+    name: str
+
+    def decide(self, facts: HandshakeFacts) -> AdmissionDecision:
+        """Refuse the connection; the same request may succeed later."""
+        return Refuse("not_active", f"the broker {self.name!r} waits until it may be active")
+
+
+def waiting_control(settings: BrokerSettings, env: abc.Env) -> NodeControl:
+    """Return the node as it is known while its store is closed."""
+    instance = env.entropy.token(IDENTITY_BYTES)
+    return NodeControl(
+        name=settings.name,
+        node_id=settings.node_id or env.entropy.token(IDENTITY_BYTES),
+        instance=instance,
+        store=instance,
+        connectors=settings.connectors,
+        env=env,
+    )
+
+
+class WaitingNode:
+    """A node without a store and without queues, which listens at the acceptors of the broker.
+
+    A connection is greeted and logs in as at an active node, and is then told that the node is not active.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        env: abc.Env,
+        control: NodeControl,
+        credentials: Credentials | None,
+        event_bus: EventBus,
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        core = Core(
+            CoreSettings(
+                name=settings.name,
+                node_id=control.node_id,
+                instance=control.instance,
+                memory_limit_bytes=MEMORY_BYTES_MIN,
+                address_settings={},
+                security=settings.security,
+                token=env.entropy.token,
+                failpoint=env.failpoint,
+                now_ms=env.wall.now_ms,
+                elapsed_ms=elapsed_ms,
+                event_bus=event_bus,
+            ),
+            None,
+        )
+        counts = ConnectionCounts()
+        admission = WaitingAdmission(settings.name)
+        sessions = SessionRegistry(core, trio.current_time, settings.max_session_ttl, admission=admission)
+        bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
+        #: The acceptor for clients in this process.
+        self.inproc: InprocAcceptor = InprocAcceptor(settings.name, core, sessions, counts)
+        #: The acceptors over the network.
+        self.listeners: Listeners = Listeners(
+            core, sessions, env.network, counts, tls=env.tls, credentials=credentials, bounds=bounds
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Announce the services, and listen, with tasks in ``nursery``.
+
+        Checkpoint: always.
+        Cancellation: ``close`` gives back what was bound.
+        Raises:
+            ConnectionBrokenError: an acceptor can't be bound.
+            SettingsError: a service does not fit the node.
+        """
+        for service in self._settings.services:
+            service.announce(self._control)
+        await self.listeners.listen(self._settings.acceptors, nursery)
+
+    def close(self) -> None:
+        """End every connection, and take no more."""
+        self.listeners.close()
+        self.inproc.close("not_active", "the node becomes active", goodbye=False)
