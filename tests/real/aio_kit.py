@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meshq.aio import Broker, Client, Consumer, Delivery, connect
-from tests.real.test_blocking_client import our_threads
+from tests.real.blocking_kit import our_threads
 
 
 def asyncio_test(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -13,7 +13,7 @@ import trio
 from meshq import AddressSettings, Broker, SettingsError, UsageError, aio, blocking, connect
 from meshq.testing import MovableClock
 from tests.real.aio_kit import asyncio_test
-from tests.real.test_blocking_client import our_threads
+from tests.real.blocking_kit import our_threads
 
 SETTINGS = {"orders": AddressSettings(redelivery_delay=60, expiry_address="late")}
 WAIT = 20

@@ -15,11 +15,11 @@ import pytest
 import trio
 import trio.lowlevel
 
-from meshq import ConnectionBrokenError, MeshqError, NotFoundError, UsageError
+from meshq import ConnectionBrokenError, MeshqError, NotFoundError, SettingsError, UsageError
 from meshq.aio import Broker, Client, Delivery, connect
 from qa.broker_process import BrokerProcess
 from tests.real.aio_kit import asyncio_test, clients, received, until
-from tests.real.test_blocking_client import our_threads
+from tests.real.blocking_kit import our_threads
 
 URL = "tcp://127.0.0.1:1"
 
@@ -359,3 +359,47 @@ async def test_a_trio_task_is_sent_to_meshq_itself(make: Callable[[], Broker | C
     # Neither has the task's loop stopped, nor is there another one that serves what was refused.
     await trio.lowlevel.checkpoint()
     assert our_threads() == []
+
+
+@asyncio_test
+async def test_a_loop_of_calls_that_find_everything_here_lets_others_run() -> None:
+    async with clients(None) as (far, _), far.producer("q") as producer, far.consumer("q", window=4_000) as consumer:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        before = turns
+        for _ in range(640):
+            await producer.send(b"x")
+        assert turns - before >= 9
+        await producer.flush()
+        await until(lambda: consumer.statistics().ready == 640)
+        before = turns
+        for _ in range(640):
+            await (await received(consumer)).ack()
+        assert turns - before >= 18
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@asyncio_test
+async def test_a_broker_runs_until_it_is_stopped() -> None:
+    broker = Broker("hq", data_dir=None)
+    with pytest.raises(UsageError):
+        await broker.stop()
+    running = asyncio.create_task(broker.run())
+    await until(lambda: broker.state == "active")
+    await broker.stop()
+    await running
+    assert broker.state == "stopped"
+
+
+@asyncio_test
+async def test_a_url_in_process_is_refused_with_what_there_is_instead() -> None:
+    with pytest.raises(SettingsError, match="inproc"):
+        connect("inproc://hq")

@@ -15,7 +15,7 @@ from meshq.blocking import Client, connect
 from meshq.client import FailedOver
 from qa.broker_process import BrokerProcess
 from tests.client._server import FakeNode, fake_env
-from tests.real.test_blocking_client import our_threads
+from tests.real.blocking_kit import our_threads
 
 
 @pytest.fixture(autouse=True)

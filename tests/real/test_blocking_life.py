@@ -11,7 +11,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -20,18 +19,16 @@ import trio
 
 import meshq
 from meshq import (
-    BusyError,
     ClosedError,
     ConnectionBrokenError,
     JournalBrokenError,
     SettingsError,
-    StaleDeliveryError,
     UsageError,
 )
-from meshq.blocking import Broker, ClientFactory, Consumer, connect
+from meshq.blocking import Broker, ClientFactory, Consumer, Delivery, connect
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.env import FaultInjectingDisk, real_env
-from tests.real.test_blocking_client import clients, in_threads, our_threads
+from tests.real.blocking_kit import clients, in_threads, our_threads
 
 
 @pytest.fixture(autouse=True)
@@ -270,79 +267,6 @@ def test_an_interrupt_in_the_body_goes_before_the_end_of_the_client() -> None:
 # -- misuse
 
 
-def test_before_and_after_its_block_a_thing_says_what_is_wrong() -> None:
-    with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker:
-        for client in (broker.client(), connect(broker.urls[0])):
-            consumer, producer = client.consumer("q"), client.producer("q")
-            send, post = partial(producer.send, b"x"), partial(client.send, "q", b"x")
-            for early in (client.queues, consumer.receive, send, producer.flush):
-                with pytest.raises(UsageError, match=r"is not open: use it in 'with'"):
-                    early()
-            with client:
-                with consumer, producer:
-                    producer.send(b"x")
-                    delivery = consumer.receive(timeout=10)
-                assert delivery is not None
-                for late in (consumer.receive, send):
-                    with pytest.raises(ClosedError):
-                        late()
-                with pytest.raises(StaleDeliveryError):
-                    delivery.ack()
-                with pytest.raises(UsageError, match="used before"), consumer:
-                    pass
-                client.purge_queue("q")
-            for late in (client.queues, producer.flush, post):
-                with pytest.raises(ClosedError):
-                    late()
-            for silent in (client.close, consumer.close, producer.close):
-                silent()
-    with pytest.raises(meshq.NotActiveError):
-        broker.statistics()
-
-
-def test_what_is_not_allowed_is_said_at_once_and_changes_nothing() -> None:
-    with clients(None) as both:
-        for client in both:
-            with client.producer("q") as producer, client.consumer("q") as consumer:
-                for wrong in (
-                    lambda p=producer: p.send("text"),
-                    lambda p=producer: p.send(b"x", properties={"a": object()}),
-                    lambda p=producer: p.send(b"x", durable=1),
-                    lambda p=producer: p.send(b"x", ttl=-1.0),
-                    lambda c=consumer: c.receive(timeout=-1),
-                    lambda c=consumer: c.receive_many(0),
-                    lambda c=consumer: c.nack(delay=-1),
-                    lambda c=client: c.producer("q", window=0),
-                    lambda c=client: c.consumer("q", browse="yes"),
-                    lambda c=client: c.send("q", b"x", delay="3"),
-                    lambda c=client: c.send_many("q", [b"x", "y"]),
-                ):
-                    with pytest.raises(SettingsError):
-                        wrong()
-                client.send("q", b"1")
-                delivery = consumer.receive(timeout=10)
-                assert delivery is not None
-                delivery.ack()
-                for again in (delivery.ack, delivery.nack, lambda d=delivery: d.ack(confirm=True)):
-                    with pytest.raises(UsageError, match="settled before"):
-                        again()
-                assert client.queue("q").added == 1
-            client.delete_queue("q")
-
-
-def test_two_threads_that_receive_from_one_consumer_are_told() -> None:
-    with clients(None) as (far, near), far.consumer("q") as consumer:
-        got: list[object] = []
-        thread = threading.Thread(target=lambda: got.append(consumer.receive(timeout=20)))
-        thread.start()
-        with pytest.raises(BusyError):
-            while True:
-                consumer.receive(timeout=0.001)
-        near.send("q", b"1")
-        thread.join(10)
-        assert len(got) == 1 and got[0] is not None
-
-
 def test_a_trio_task_is_told_to_use_the_trio_api() -> None:
     with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker, broker.client() as client:
 
@@ -472,3 +396,53 @@ def test_threads_ask_a_cluster_connection() -> None:
             connection.wait_for(nodes=2, timeout=0.05)
         with pytest.raises(meshq.NotFoundError):
             broker.cluster("other")
+
+
+@pytest.mark.processes
+def test_several_threads_use_one_client_at_once(tmp_path: Path) -> None:
+    with clients(tmp_path) as (far, near), far.producer("q", window=50) as producer:
+        seen: list[bytes] = []
+
+        def send(name: str) -> None:
+            for number in range(500):
+                producer.send(b"%s pipelined %d" % (name.encode(), number))
+                if number % 10 == 0:
+                    far.send("q", b"%s alone %d" % (name.encode(), number))
+
+        def work() -> None:
+            with far.consumer("q", window=100) as consumer:
+                while batch := consumer.receive_many(30, timeout=1):
+                    seen.extend(delivery.body for delivery in batch)
+                    consumer.ack(*batch)
+                consumer.ack(confirm=True)
+
+        in_threads(*(lambda name=name: send(name) for name in ("ann", "bob", "cid")), work, work)
+        assert len(seen) == len(set(seen)) == 3 * 550
+        for name in (b"ann", b"bob", b"cid"):
+            mine = [int(body.split()[2]) for body in seen if body.startswith(name + b" pipelined")]
+            assert sorted(mine) == list(range(500))
+        assert near.queue("q").acknowledged == 3 * 550
+
+
+def test_what_one_thread_receives_others_read_and_settle(tmp_path: Path) -> None:
+    with clients(tmp_path) as (far, near):
+        read: list[tuple[int, bytes]] = []
+        for _ in range(20):
+            near.send_many("q", [b"%d" % number for number in range(100)])
+            read.clear()
+            with far.consumer("q") as consumer:
+                batch: list[Delivery] = []
+                while len(batch) < 100:
+                    batch += consumer.receive_many(100, timeout=10)
+                start = threading.Barrier(4)
+
+                def settle(part: int, batch: list[Delivery] = batch, start: threading.Barrier = start) -> None:
+                    start.wait()
+                    for number in range(part, 100, 4):
+                        read.append((number, batch[number].body))
+                        batch[number].ack()
+
+                in_threads(*(lambda part=part: settle(part) for part in range(4)))
+                far.flush()
+            assert sorted(read) == [(number, b"%d" % number) for number in range(100)]
+        assert near.queue("q").acknowledged == 2_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq import Broker, MessageId, MessageOrigin, SettingsError, blocking, connect
+from meshq import Broker, MessageId, MessageOrigin, SettingsError, connect
 
 
 async def test_a_route_is_explained_alike_to_a_client_and_in_process() -> None:
@@ -56,10 +56,3 @@ async def test_a_message_is_found_where_it_is() -> None:
         assert not (await client.trace(MessageId(bytes(16), 1))).accepted
         with pytest.raises(SettingsError, match="message_id="):
             await client.trace("7")  # type: ignore[arg-type]
-
-
-def test_a_thread_asks_the_same() -> None:
-    with blocking.Broker("hq", data_dir=None) as broker, broker.client() as client:
-        client.create_queue("orders")
-        assert client.explain_route("orders") == broker.explain_route("orders")
-        assert client.trace(MessageId(bytes(16), 1)).locations == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq import Broker, NotFoundError, Permissions, Security, SecurityError, SecurityRefused, blocking, connect
+from meshq import Broker, NotFoundError, Permissions, Security, SecurityError, SecurityRefused, connect
 
 SECURITY = Security(
     users={"shop": "canary-shop", "books": "canary-books"},
@@ -79,15 +79,6 @@ async def test_requests_are_answered_to_who_asked_and_to_nobody_else() -> None:
             await shop.send("orders.prices", b"x", reply_to="$temporary.somebody")
 
 
-def test_threads_are_told_the_same() -> None:
-    with (
-        blocking.Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"], security=SECURITY) as node,
-        blocking.connect(node.urls[0], **SHOP) as shop,
-        pytest.raises(SecurityError, match="'manage'"),
-    ):
-        shop.delete_queue("orders.emea")
-
-
 async def test_refusals_are_told_to_who_watches() -> None:
     async with broker() as node, connect(node.urls[0], **SHOP) as shop:
         events = node.events()
@@ -101,13 +92,3 @@ async def test_refusals_are_told_to_who_watches() -> None:
     assert isinstance(found[0], SecurityRefused)
     assert (found[0].user, found[0].permission, found[0].address) == ("shop", "manage", "orders.emea")
     assert "canary" not in repr(found)
-
-
-def test_threads_watch_a_broker_too() -> None:
-    node = blocking.Broker("hq", data_dir=None)
-    events = node.events()
-    with node, node.client() as client:
-        client.create_queue("orders")
-        seen = [next(events).kind for _ in range(4)]
-    assert seen == ["broker_state_changed", "broker_state_changed", "session_created", "queue_created"]
-    assert [event.kind for event in events][-1] == "broker_state_changed"

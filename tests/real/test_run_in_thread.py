@@ -24,7 +24,7 @@ from meshq import (
 from meshq.blocking import connect as connect_blocking
 from meshq.client import EventStream
 from meshq.portal import PipeStream
-from tests.real.test_blocking_client import in_threads, our_threads
+from tests.real.blocking_kit import in_threads, our_threads
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from meshq.aio import _loop_thread as aio_loop
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.portal import PortalCompletion
 from tests.real.aio_kit import asyncio_test, until
+from tests.real.blocking_kit import our_threads
 from tests.real.test_aio_life import URL
-from tests.real.test_blocking_client import our_threads
 
 WAIT_S = 10
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import trio
 
 import meshq
-from meshq import Broker, Client, blocking, connect
+from meshq import Broker, Client, connect
 
 
 @asynccontextmanager
@@ -62,47 +61,3 @@ async def test_over_tcp_subscribers_requests_and_paused_queues_do_as_they_do_in_
             await other.resume_queue("work")
             message = await consumer.receive(timeout=10)
             assert message is not None and message.body == b"later"
-
-
-def test_threads_subscribe_ask_and_pause(tmp_path: Path) -> None:
-    with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client, broker.client() as server:
-        with client.subscribe("news", name="alice", durable=True) as consumer:
-            assert consumer.queue == "news::alice"
-            server.send("news", b"1")
-            message = consumer.receive(timeout=10)
-            assert message is not None and message.body == b"1"
-            message.ack(confirm=True)
-        assert client.unsubscribe("news", "alice") == 0
-        with pytest.raises(meshq.CallTimeoutError):
-            client.request("work", b"x", timeout=0.05)
-        client.purge_queue("work")
-
-        def answer() -> None:
-            with server.consumer("work") as consumer:
-                for _ in range(22):
-                    message = consumer.receive(timeout=10)
-                    assert message is not None
-                    capitals = message.body.upper()
-                    message.reply(meshq.Message(capitals) if message.content_type else capitals)
-                    message.ack()
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            for number in range(20):
-                assert client.request("work", b"w%d" % number, timeout=10).body == b"W%d" % number
-            question = meshq.Message(b"w", content_type="a Message")
-            assert [client.request("work", question, timeout=10).body for _ in range(2)] == [b"W", b"W"]
-        finally:
-            thread.join(20)
-        with pytest.raises(meshq.SettingsError, match="correlation_id='mine' is not allowed; allowed: left out of the"):
-            client.request("work", meshq.Message(b"x", correlation_id="mine"), timeout=10)
-        client.pause_queue("work")
-        assert client.queue("work").paused
-        client.resume_queue("work")
-        assert not client.queue("work").paused
-        name = client.create_temporary_queue()
-        assert client.queue(name).temporary
-        client.create_queue("small", filter="size < 2")
-        server.send_many("small", [b"1", b"22"])
-        assert client.queue("small").ready == 1

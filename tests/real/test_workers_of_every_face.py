@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from meshq import (
-    AddressSettings,
     Message,
     QueueStatistics,
     SettingsError,
@@ -24,7 +21,7 @@ from meshq import (
     blocking,
 )
 from tests.real.aio_kit import asyncio_test, clients, received, until
-from tests.real.test_blocking_client import our_threads
+from tests.real.blocking_kit import our_threads
 
 WAIT = 20
 
@@ -106,27 +103,6 @@ async def test_a_cancelled_worker_of_asyncio_finishes_what_it_has_begun(tmp_path
 
 
 @asyncio_test
-async def test_a_warning_of_asyncio_says_that_the_message_was_settled_before(tmp_path: Path) -> None:
-    records: list[logging.LogRecord] = []
-    log = logging.getLogger("meshq.client")
-    log.addFilter(records.append)  # type: ignore[arg-type]
-    try:
-        async with clients(tmp_path) as (client, _):
-            await client.send("q", b"x")
-
-            async def handler(delivery: aio.Delivery) -> None:
-                client.stop_serving()
-                await delivery.ack()
-                raise ValueError
-
-            await client.serve("q", handler)
-            (record,) = [one for one in records if getattr(one, "event", "") == "handler_failed"]
-            assert record.getMessage().endswith("; the handler had settled the message before")
-    finally:
-        log.removeFilter(records.append)  # type: ignore[arg-type]
-
-
-@asyncio_test
 async def test_a_second_cancellation_cancels_the_handlers_and_their_messages_come_again(tmp_path: Path) -> None:
     async with clients(tmp_path) as (client, _):
         await client.send("q", b"1")
@@ -145,74 +121,6 @@ async def test_a_second_cancellation_cancels_the_handlers_and_their_messages_com
         with pytest.raises(asyncio.CancelledError):
             await task
         assert counts(await client.queue("q"))[:3] == (1, 0, 0)
-
-
-@asyncio_test
-async def test_a_worker_of_asyncio_goes_on_after_a_handler_has_failed() -> None:
-    settings = {"q": AddressSettings(max_delivery_attempts=2, dead_letter_address="dead")}
-    async with aio.Broker("hq", data_dir=None, address_settings=settings) as broker, broker.client() as client:
-        await client.send_many("q", [b"bad", b"good"])
-        seen: list[bytes] = []
-        told: list[tuple[bytes, str]] = []
-
-        async def handler(delivery: aio.Delivery) -> None:
-            seen.append(delivery.body)
-            if delivery.body == b"bad":
-                raise ValueError
-
-        def on_error(delivery: aio.Delivery, error: Exception) -> None:
-            told.append((delivery.body, type(error).__name__))
-
-        task = asyncio.create_task(client.serve("q", handler, on_error=on_error))
-        await until(lambda: len(seen) == 3)
-        await client.flush()
-        assert sorted(seen) == [b"bad", b"bad", b"good"]
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert told == [(b"bad", "ValueError")] * 2
-        assert counts(await client.queue("q")) == (0, 0, 1, 1)
-
-        def ends(delivery: aio.Delivery, error: Exception) -> None:
-            raise KeyError("enough")
-
-        await client.send("q", b"bad")
-        with pytest.raises(KeyError, match="enough"):
-            await client.serve("q", handler, on_error=ends)
-
-
-@asyncio_test
-async def test_a_stopped_worker_of_asyncio_returns_when_what_it_has_begun_is_finished() -> None:
-    async with aio.Broker("hq", data_dir=None) as broker, broker.client() as client:
-        await client.send_many("q", [b"%d" % number for number in range(5)])
-        begun: list[bytes] = []
-        go = asyncio.Event()
-
-        async def handler(delivery: aio.Delivery) -> None:
-            begun.append(delivery.body)
-            await go.wait()
-
-        task = asyncio.create_task(client.serve("q", handler, concurrency=2))
-        await until(lambda: len(begun) == 2)
-        client.stop_serving()
-        go.set()
-        await task
-        await client.serve("q", handler)
-        await client.flush()
-        assert counts(await client.queue("q"))[:3] == (3, 0, 2)
-
-
-@asyncio_test
-async def test_a_worker_of_asyncio_returns_when_another_task_closes_its_client() -> None:
-    async with aio.Broker("hq", data_dir=None) as broker, broker.client() as client:
-
-        async def handler(delivery: aio.Delivery) -> None:
-            raise AssertionError("there is no message")
-
-        task = asyncio.create_task(client.serve("q", handler, concurrency=2))
-        await asyncio.sleep(0.05)
-        await client.close()
-        await task
 
 
 @asyncio_test
@@ -284,96 +192,6 @@ class TestThreads:
                 with pytest.raises(UsageError, match="nothing to settle"), delivery:
                     raise AssertionError("it was entered")
 
-    def test_a_worker_that_is_stopped_finishes_what_it_has_begun(self, tmp_path: Path) -> None:
-        with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client:
-            client.send_many("q", [b"%d" % number for number in range(10)])
-            begun = threading.Semaphore(0)
-            go = threading.Event()
-            done: list[bytes] = []
-
-            def handler(delivery: blocking.Delivery) -> None:
-                begun.release()
-                assert go.wait(WAIT)
-                done.append(delivery.body)
-
-            worker = threading.Thread(target=client.serve, args=("q", handler), kwargs={"concurrency": 3})
-            worker.start()
-            for _ in range(3):
-                assert begun.acquire(timeout=WAIT)
-            more = begun.acquire(timeout=0.2)
-            client.stop_serving()
-            assert worker.is_alive() and not done
-            go.set()
-            worker.join(WAIT)
-            assert not worker.is_alive() and not more
-            assert sorted(done) == [b"0", b"1", b"2"]
-            client.serve("q", handler)
-            client.flush()
-            assert counts(client.queue("q"))[:3] == (7, 0, 3)
-
-    def test_a_worker_with_threads_goes_on_after_a_handler_has_failed(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        settings = {"q": AddressSettings(max_delivery_attempts=2, dead_letter_address="dead")}
-        with (
-            caplog.at_level(logging.WARNING, "meshq.client"),
-            blocking.Broker("hq", data_dir=tmp_path, address_settings=settings) as broker,
-            broker.client() as client,
-        ):
-            client.send_many("q", [b"bad", b"good", b"last"])
-
-            def handler(delivery: blocking.Delivery) -> None:
-                if delivery.body == b"bad":
-                    raise ValueError("secret")
-                if delivery.body == b"last":
-                    client.stop_serving()
-
-            client.serve("q", handler)
-            client.flush()
-            found = client.queue("q")
-            assert (found.acknowledged, found.ready + found.dead_lettered) == (2, 1)
-            assert [record.event for record in caplog.records] == ["handler_failed"]  # type: ignore[attr-defined]
-            assert "ValueError in handler" in caplog.text and "secret" not in caplog.text
-
-            def ends(delivery: blocking.Delivery, error: Exception) -> None:
-                raise KeyError("enough")
-
-            client.send("q", b"bad")
-            with client.session() as another, pytest.raises(KeyError, match="enough"):
-                another.serve("q", handler, on_error=ends)
-
-    def test_a_warning_says_that_the_message_was_settled_before(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        with (
-            caplog.at_level(logging.WARNING, "meshq.client"),
-            blocking.Broker("hq", data_dir=tmp_path) as broker,
-            broker.client() as client,
-        ):
-            client.send("q", b"x")
-
-            def handler(delivery: blocking.Delivery) -> None:
-                client.stop_serving()
-                delivery.ack()
-                raise ValueError
-
-            client.serve("q", handler)
-            client.flush()
-            assert client.queue("q").acknowledged == 1
-            (record,) = caplog.records
-            assert record.getMessage().endswith("; the handler had settled the message before")
-
-    def test_a_worker_with_threads_returns_when_another_thread_closes_its_client(self, tmp_path: Path) -> None:
-        with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client:
-            begun = threading.Event()
-            client.send("q", b"1")
-            worker = threading.Thread(target=client.serve, args=("q", lambda delivery: begun.set()))
-            worker.start()
-            assert begun.wait(WAIT)
-            client.close()
-            worker.join(WAIT)
-            assert not worker.is_alive()
-
     def test_an_async_handler_is_refused_and_acknowledges_nothing(self, tmp_path: Path) -> None:
         with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client:
             client.send("q", b"1")
@@ -390,12 +208,6 @@ class TestThreads:
             assert counts(client.queue("q"))[:3] == (1, 0, 0)
             with client.consumer("q") as consumer:
                 assert consumer.receive(timeout=WAIT).delivery_count == 1  # type: ignore[union-attr]
-
-    def test_wrong_settings_of_a_worker_are_refused_before_it_begins(self, tmp_path: Path) -> None:
-        with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client:
-            for wrong in ({"concurrency": 0}, {"window": 0}, {"on_error": 1}):
-                with pytest.raises(SettingsError):
-                    client.serve("q", print, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.fixture
