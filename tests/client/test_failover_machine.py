@@ -3,11 +3,49 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from meshq.client.link._failover_machine import ConnectAttempt, FailoverMachine
+from meshq.client.link._failover_machine import FailoverMachine
+from meshq.client.link._targets_plan import LastFirst
+from meshq.endpoint import Endpoint
 
 
-def machine(targets: int = 1, **changes: float) -> FailoverMachine:
+class ConnectAttempt(NamedTuple):
+    """An attempt, with the number of the target."""
+
+    delay_s: float
+    target: int | None
+
+
+class NumberedMachine:
+    """A machine whose targets are numbers; a test changes the list of those that are known."""
+
+    def __init__(self, inner: FailoverMachine, known: Sequence[int]) -> None:
+        self.inner = inner
+        self.known = known
+
+    def next(self) -> ConnectAttempt | None:
+        found = self.inner.next([target(number) for number in self.known])
+        if found is None:
+            return None
+        return ConnectAttempt(found.delay_s, found.target.port if found.target is not None else None)
+
+    def attached(self, number: int, now: float) -> None:
+        self.inner.attached(target(number), now)
+
+    def lost(self, now: float, *, leave: bool) -> None:
+        self.inner.lost(now, leave=leave)
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+
+def target(number: int) -> Endpoint:
+    return Endpoint("tcp", "127.0.0.1", number)
+
+
+def machine(targets: int = 1, **changes: float) -> NumberedMachine:
     settings = {
         "initial_attempts": math.inf,
         "attempts": math.inf,
@@ -16,10 +54,10 @@ def machine(targets: int = 1, **changes: float) -> FailoverMachine:
         "interval_s_max": 2.0,
         **changes,
     }
-    return FailoverMachine(targets, **settings)  # type: ignore[arg-type]
+    return NumberedMachine(FailoverMachine(LastFirst(), **settings), range(targets))
 
 
-def delays(made: FailoverMachine, count: int) -> list[float]:
+def delays(made: NumberedMachine, count: int) -> list[float]:
     return [dial.delay_s for dial in (made.next() for _ in range(count)) if dial is not None]
 
 
@@ -115,3 +153,33 @@ def test_the_first_of_several_targets_is_not_hammered_either() -> None:
     made.attached(0, now=0.1)
     made.lost(0.2, leave=False)
     assert made.next() == ConnectAttempt(0.1, 0)
+
+
+def targets_of(made: NumberedMachine, count: int) -> list[int | None]:
+    return [dial.target for dial in (made.next() for _ in range(count)) if dial is not None]
+
+
+def test_a_list_that_changes_counts_from_the_next_round_on() -> None:
+    made = machine(2)
+    assert targets_of(made, 1) == [0]
+    made.known = [2, 3, 4]
+    assert targets_of(made, 4) == [1, 2, 3, 4]
+    made.known = [4]
+    assert targets_of(made, 2) == [4, 4]
+
+
+def test_a_last_target_that_is_not_known_any_more_is_not_tried() -> None:
+    made = machine(3)
+    made.attached(1, now=0.0)
+    made.known = [0, 2]
+    made.lost(100.0, leave=True)
+    assert targets_of(made, 2) == [0, 2]
+    made.known = [2, 1, 0]
+    assert targets_of(made, 3) == [0, 2, 1]
+
+
+def test_a_round_without_a_target_is_a_round_that_is_waited_for() -> None:
+    made = machine(0, initial_attempts=3)
+    assert [made.next() for _ in range(2)] == [ConnectAttempt(0.0, None), ConnectAttempt(0.1, None)]
+    made.known = [7]
+    assert [made.next() for _ in range(2)] == [ConnectAttempt(0.2, 7), None]

@@ -5,7 +5,7 @@ through these.  Monotonic time is trio's own (``trio.current_time``).  ``meshq.e
 implementations; the testing kit has simulated ones that pass the same conformance suites.
 
 Beside them stand the interfaces between a broker and what it is given: services, the policy that says when the broker
-is active, and the rule that says which connections it takes.
+is active, and the rule that says which connections it takes; and a client and the nodes that it may connect to.
 """
 
 from meshq.abc._admission import Accept, Admission, AdmissionDecision, HandshakeFacts, Redirect, Refuse
@@ -16,6 +16,7 @@ from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._links import ForwardRun, KnownPeer, RemoteBindings, RemoteQueue, StoreAndForwardQueue
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._services import Controllable, LocalBroker, NodeControl, Service
+from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
 
 __all__ = [
@@ -46,9 +47,11 @@ __all__ = [
     "StepBack",
     "StoreAndForwardQueue",
     "Stream",
+    "TargetPolicy",
     "Threads",
     "Tls",
     "TlsSide",
+    "TopologySource",
     "WallClock",
     "no_failpoint",
 ]

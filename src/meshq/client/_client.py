@@ -17,9 +17,10 @@ from meshq.client.calls._block import Block
 from meshq.client.calls._calls import Call, OpenCompletion
 from meshq.client.calls._completion import Completion, copied_error, first_error
 from meshq.client.link._connection import Connection
-from meshq.client.link._connector import ConnectTarget, LocalTarget
+from meshq.client.link._connector import ClientTargets, LocalTarget
 from meshq.client.link._events import ConnectionEvent, EventSink, EventSinks, EventStream
 from meshq.client.link._login import Login
+from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.outgoing._outbox import OutgoingRun
 from meshq.client.receive._consumer import AckMode, Consumer, check_consumer
 from meshq.client.receive._reply_queue import ReplyQueue
@@ -33,6 +34,7 @@ from meshq.client.session._flusher import Flusher
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.transactions._transaction import Transaction
+from meshq.endpoint import Endpoint
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.loops import check_in_trio
@@ -47,7 +49,7 @@ class Client(MessagingPatterns):
     by itself; when it can't, the body is cancelled and the block raises ``ConnectionBrokenError``.
     """
 
-    def __init__(self, targets: Sequence[ConnectTarget], settings: ClientSettings, env: Env) -> None:
+    def __init__(self, targets: ClientTargets, settings: ClientSettings, env: Env) -> None:
         self._targets = targets
         self._settings = settings
         self._env = env
@@ -80,7 +82,10 @@ class Client(MessagingPatterns):
         Raises:
             SettingsError: a setting is not allowed.
         """
-        return cls([LocalTarget(open_link, name)], ClientSettings.build(settings), env)
+        target = LocalTarget(open_link, name)
+        topology = FixedTopology((Endpoint("inproc", name.removeprefix("inproc://"), 0),))
+        targets = ClientTargets(topology=topology, policy=LastFirst(), connector=lambda _: target)
+        return cls(targets, ClientSettings.build(settings), env)
 
     def __repr__(self) -> str:
         session = self._session

@@ -8,8 +8,9 @@ from typing import Unpack
 from meshq.abc import Env
 from meshq.client._client import Client
 from meshq.client.link._change_log import ChangeLog
-from meshq.client.link._connector import ConnectTarget, InprocTarget, TcpTarget, TlsTarget
+from meshq.client.link._connector import ClientTargets, ConnectTarget, InprocTarget, TcpTarget, TlsTarget
 from meshq.client.link._peer_link import PeerLink
+from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.session._link_channel import PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url import parse_url
@@ -39,7 +40,11 @@ class ClientFactory:
         self._env = env if env is not None else real_env()
         # Of all the links that it makes.
         self._log = ChangeLog(logging.INFO)
-        self._targets = [self._target(endpoint) for endpoint in parsed.targets]
+        for endpoint in parsed.targets:
+            # Seen now: a target that is not allowed must not be found out at the first failover.
+            self._target(endpoint)
+        topology = FixedTopology(parsed.targets)
+        self._targets = ClientTargets(topology=topology, policy=LastFirst(), connector=self._target)
 
     def __repr__(self) -> str:
         return f"<ClientFactory {', '.join(map(str, self.endpoints))}>"

@@ -3,8 +3,8 @@
 ``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
 the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
-compete for the place of the active one.  ``check_disk``, ``check_ha_policy``, ``check_network``, ``check_stream`` and
-``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
+compete for the place of the active one.  ``check_disk``, ``check_ha_policy``, ``check_network``, ``check_stream``,
+``check_target_policy`` and ``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
 """
 
 from meshq.testing._clock import SimEntropy, SimWallClock
@@ -19,6 +19,7 @@ from meshq.testing._conformance_network import (
     check_network,
 )
 from meshq.testing._conformance_stream import STREAM_CHECKS, check_stream
+from meshq.testing._conformance_targets import TARGET_POLICY_CHECKS, check_target_policy
 from meshq.testing._conformance_threads import THREADS_CHECKS, check_threads
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash
@@ -45,6 +46,7 @@ __all__ = [
     "HA_POLICY_CHECKS",
     "NETWORK_CHECKS",
     "STREAM_CHECKS",
+    "TARGET_POLICY_CHECKS",
     "THREADS_CHECKS",
     "DeadlockError",
     "DiskCall",
@@ -77,6 +79,7 @@ __all__ = [
     "check_ha_policy",
     "check_network",
     "check_stream",
+    "check_target_policy",
     "check_threads",
     "simulate",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,7 @@ import trio
 from meshq import limits
 from meshq.client.calls._completion import Completion, copied_error, first_error
 from meshq.client.link._change_log import ChangeLog
-from meshq.client.link._connector import ConnectTarget
+from meshq.client.link._connector import ClientTargets
 from meshq.client.link._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
 from meshq.client.link._failover_machine import FailoverMachine
 from meshq.client.link._handshake import Handshake
@@ -21,6 +21,7 @@ from meshq.client.link._login import Login
 from meshq.client.session._deadlines import end_overdue
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
+from meshq.endpoint import Endpoint
 from meshq.errors import (
     CallTimeoutError,
     ConnectionBrokenError,
@@ -65,7 +66,7 @@ class Connection:
     def __init__(
         self,
         session: ClientSession,
-        targets: Sequence[ConnectTarget],
+        targets: ClientTargets,
         settings: ClientSettings,
         label: str,
         login: Login,
@@ -78,7 +79,7 @@ class Connection:
         self._label = label
         self._login = login
         self._machine = FailoverMachine(
-            len(targets),
+            targets.policy,
             initial_attempts=settings.initial_connect_attempts,
             attempts=settings.reconnect_attempts,
             interval_s=settings.retry_interval,
@@ -98,7 +99,8 @@ class Connection:
         self.resumed = 0
         self.renewed = 0
         self._log = log or ChangeLog()
-        self._target = 0
+        # The node that is being dialed, or was dialed last.
+        self._target: Endpoint | None = None
         self._link: Link | None = None
         self._ended = Completion()
         # Decided when the link that we have is closed.
@@ -122,7 +124,7 @@ class Connection:
         """
         error: MeshqError | None = None
         while not self._closing:
-            dial = self._machine.next()
+            dial = self._machine.next(self._targets.topology.endpoints())
             if dial is None:
                 exhausted = _exhausted(error, "unknown" if self.connected else "not_done")
                 if self.connected and self._settings.reconnect_attempts:
@@ -134,7 +136,7 @@ class Connection:
                     await trio.sleep(dial.delay_s)
                 self._pausing = None
             before = self.connected
-            ended = await self._once(self._targets[dial.target])
+            ended = await self._once(dial.target)
             if self._closing:
                 return None
             error = ended.error
@@ -156,8 +158,18 @@ class Connection:
         if self._pausing is not None:
             self._pausing.cancel()
 
-    async def _once(self, target: ConnectTarget) -> _LinkEnd:
+    async def _once(self, endpoint: Endpoint | None) -> _LinkEnd:
         """One connection, from dialing to its end."""
+        if endpoint is None:
+            await trio.lowlevel.checkpoint()
+            unknown = ConnectionBrokenError("no node is known to connect to", outcome="not_done")
+            return _LinkEnd(caused(unknown, LookupError("the list of targets is empty")))
+        try:
+            target = self._targets.connector(endpoint)
+        except SettingsError as error:
+            # Only a topology that changes names targets that were not checked before; the others may do.
+            await trio.lowlevel.checkpoint()
+            return _LinkEnd(error, leave=True)
         patience = min(self._settings.call_timeout, self._settings.connection_ttl)
         with trio.CancelScope(deadline=trio.current_time() + patience) as self._dialing:
             await trio.lowlevel.checkpoint()
@@ -285,6 +297,7 @@ class Connection:
         now = trio.current_time()
         if self._dialing is not None:
             self._dialing.deadline = math.inf
+        assert self._target is not None
         self._machine.attached(self._target, now)
         self.connected += 1
         same_node = welcome.node_id == self._node_id

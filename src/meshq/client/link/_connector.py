@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from meshq.abc import Env
+import attrs
+
+from meshq.abc import Env, TargetPolicy, TopologySource
 from meshq.endpoint import Endpoint
 from meshq.errors import ConnectionBrokenError, SettingsError
 from meshq.wire import Link, StreamLink
@@ -22,6 +24,15 @@ class ConnectTarget(Protocol):
         """
 
     def __str__(self) -> str: ...
+
+
+@attrs.frozen(kw_only=True)
+class ClientTargets:
+    """The nodes that a client may connect to now, the order in which they are tried, and how each is dialed."""
+
+    topology: TopologySource
+    policy: TargetPolicy
+    connector: Callable[[Endpoint], ConnectTarget]
 
 
 class LocalTarget:

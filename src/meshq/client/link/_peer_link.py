@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import trio
 
 from meshq.abc import Env
 from meshq.client.calls._completion import first_error
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connection import Connection
-from meshq.client.link._connector import ConnectTarget
+from meshq.client.link._connector import ClientTargets
 from meshq.client.link._login import Login
 from meshq.client.session._flusher import Flusher
 from meshq.client.session._link_channel import ForwardedRun, LinkChannel, PeerEvents
@@ -27,7 +25,7 @@ class PeerLink:
 
     def __init__(
         self,
-        targets: Sequence[ConnectTarget],
+        targets: ClientTargets,
         settings: ClientSettings,
         env: Env,
         events: PeerEvents,
