@@ -1,6 +1,7 @@
 """One node put together: the public broker."""
 
 from meshq.node._broker import EVENTS_MAX, Broker, watch
+from meshq.node._broker_face import BrokerFace
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigures
 from meshq.node._service_in_thread import ServiceInThread
@@ -9,6 +10,7 @@ from meshq.statistics import BrokerStatistics
 __all__ = [
     "EVENTS_MAX",
     "Broker",
+    "BrokerFace",
     "BrokerInThread",
     "BrokerStatistics",
     "ClusterConnectionInThread",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from meshq import (
@@ -19,7 +21,8 @@ from meshq import (
     UsageError,
 )
 from meshq.client import Connected, Disconnected
-from tests.real.faces.kit import ACCEPTORS, Face, promise, received
+from tests.node.test_services import PausedService
+from tests.real.faces.kit import ACCEPTORS, Face, TrioFace, promise, received
 
 
 @promise
@@ -138,6 +141,24 @@ async def test_a_broker_is_watched_and_asked(face: Face) -> None:
     assert broker.state == "stopped"
     with pytest.raises(NotActiveError):
         broker.statistics()
+
+
+@promise
+async def test_a_service_is_found_by_name_and_kind_and_called_in_the_loop_of_its_broker(face: Face) -> None:
+    paused = PausedService("out")
+    async with face.broker(services=[paused]) as broker:
+        with pytest.raises(NotFoundError, match="no service 'in'; known: 'out'"):
+            broker.service("in")
+        with pytest.raises(NotFoundError):
+            broker.service("out", kind="bridge")
+        service = broker.service("out", kind="clock")
+        assert (service.name, service.kind) == ("out", "clock")
+        service.pause()
+        service.resume()
+        assert service.statistics().name == "out"
+    assert [call for call, _ in paused.calls] == ["pause", "resume", "statistics"]
+    here = type(face) is TrioFace
+    assert {thread == threading.get_ident() for _, thread in paused.calls} == {here}
 
 
 @promise
