@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import Permissions, Security, SettingsError
-from meshq.broker.session._access import Access
+from meshq.broker.access._access import Access
 from meshq.permissions import permissions_for
 
 USERS = {"app": "one", "ops": "two"}

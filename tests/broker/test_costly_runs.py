@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from meshq import limits
+from meshq.broker.access._access import Access
 from meshq.broker.queue import _verdicts
 from meshq.broker.queue._run_messages import RunMessages
-from meshq.broker.session._access import Access
 from meshq.permissions import Permissions
 from meshq.selector import parse_filter
 from meshq.selector._message_view import HEADERS

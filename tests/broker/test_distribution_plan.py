@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.broker.ingress._distribution_plan import ClusteredQueue, RemoteBinding, Share, pieces, plan
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, pieces, plan
 from meshq.broker.ingress._filter_scan_plan import placed, sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueSpec

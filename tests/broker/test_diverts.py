@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq import limits
-from meshq.broker.ingress._diverts import DivertRule, Diverts
+from meshq.broker.catalog._diverts import DivertRule, Diverts
 from meshq.errors import NotFoundError, UsageError
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, Envelope

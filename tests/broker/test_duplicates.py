@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from meshq.broker import Core
-from meshq.broker.ingress._duplicates import DuplicateIds, IdChunk
+from meshq.broker.log._duplicates import DuplicateIds, IdChunk
 from meshq.broker.records import IDS, RUN, decode_ids
 from meshq.settings import AddressSettings
 from tests.broker.kit import FakeLog, House, RawClient, make_core, make_house, with_ids

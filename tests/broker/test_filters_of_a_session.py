@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.broker.ingress._distribution_plan import filters_of
+from meshq.broker.catalog._distribution_plan import filters_of
 from meshq.selector import parse_filter
 from meshq.wire import (
     BY_NAME,

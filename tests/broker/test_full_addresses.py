@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.broker.ingress._address_quota import UNLIMITED, AddressQuota, ProducerCredit
+from meshq.broker.catalog._address_quota import UNLIMITED, AddressQuota, ProducerCredit
 from meshq.broker.queue._queue_machine import Queue
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FrameType

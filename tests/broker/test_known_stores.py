@@ -8,7 +8,7 @@ import pytest
 
 from meshq import abc
 from meshq.broker import records
-from meshq.broker._known_peers import NOWHERE
+from meshq.broker.catalog._known_peers import NOWHERE
 from meshq.errors import AddressFullError
 from meshq.node._local_broker import LocalRemoteBindings
 from meshq.wire import Binding, FrameType, header_of

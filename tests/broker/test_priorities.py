@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from meshq.broker.ingress._high_watermarks import WATERMARK_BLOCK
+from meshq.broker.log._high_watermarks import WATERMARK_BLOCK
 from meshq.broker.queue._queue_machine import Queue
 from meshq.wire import FLAG_RETURN, KIND_PROPERTIES, Envelope, encode_map
 from tests.broker.kit import House, RawClient, make_house, with_ids

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from meshq import limits
-from meshq.broker.ingress import _high_watermarks, _record_writer
+from meshq.broker.ingress import _record_writer
+from meshq.broker.log import _high_watermarks
 from tests.broker.lives import Lives
 
 

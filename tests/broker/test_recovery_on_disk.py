@@ -13,7 +13,8 @@ import trio
 
 from meshq import limits
 from meshq.abc import Buffer
-from meshq.broker.ingress import _high_watermarks, _record_writer
+from meshq.broker.ingress import _record_writer
+from meshq.broker.log import _high_watermarks
 from meshq.env import real_env
 from meshq.errors import AddressFullError
 from meshq.store import CheckpointRecord, Journal, JournalRecord

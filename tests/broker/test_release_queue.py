@@ -7,8 +7,8 @@ import math
 import pytest
 
 from meshq import limits
-from meshq.broker.ingress._high_watermarks import HighWatermarks
-from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.log._high_watermarks import HighWatermarks
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.records import DEFINITION, MARKS, decode_marks
 from meshq.errors import AddressFullError

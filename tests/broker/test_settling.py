@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker.ingress._distribution_plan import RemoteBinding
+from meshq.broker.catalog._distribution_plan import RemoteBinding
 from meshq.broker.records import DEFINITION, MARKS, RUN, SETTLED, decode_settled
 from meshq.limits import RUN_MESSAGES_MAX
 from meshq.wire import BY_NAME, FLAG_REJECT, FLAG_RETURN, FrameType

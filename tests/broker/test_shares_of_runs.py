@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from meshq import limits
 from meshq.broker import RemoteBinding
-from meshq.broker.ingress._distribution_plan import ClusteredQueue, plan
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, plan
 from meshq.broker.queue._queue_machine import Queue
 from tests.broker.kit import FakeLog, House, make_core, make_house
 from tests.broker.queues import join

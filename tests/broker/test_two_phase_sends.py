@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker.ingress._diverts import DivertRule, Diverts
+from meshq.broker.catalog._diverts import DivertRule, Diverts
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME
 from tests.broker.kit import House, RawClient, make_house

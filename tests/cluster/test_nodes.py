@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from meshq import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, NotFoundError, UsageError
-from meshq.broker._definitions import Definitions
+from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.queue._queue_machine import Queue
 from meshq.message import Message
 from meshq.settings import AddressSettings, JournalSettings

@@ -24,17 +24,21 @@ def planted(path: str, *lines: str) -> Source:
 @pytest.mark.parametrize(
     ("path", "line", "message"),
     [
-        ("broker/ingress/_router.py", "from meshq.client import connect", "broker may not import client"),
-        ("broker/ingress/_router.py", "import meshq.client", "broker may not import client"),
-        ("broker/ingress/_router.py", "from meshq import client", "broker may not import client"),
-        ("broker/ingress/_router.py", "from meshq import connect", "broker may not import client"),
+        ("broker/catalog/_router.py", "from meshq.client import connect", "broker may not import client"),
+        ("broker/catalog/_router.py", "import meshq.client", "broker may not import client"),
+        ("broker/catalog/_router.py", "from meshq import client", "broker may not import client"),
+        ("broker/catalog/_router.py", "from meshq import connect", "broker may not import client"),
         ("broker/_router.py", "from ..client import connect", "broker may not import client"),
         ("client/_link.py", "def f():\n    import meshq.broker", "client may not import broker"),
         ("client/_link.py", "if TYPE_CHECKING:\n    from meshq.broker import Core", "client may not import broker"),
         ("node/_broker.py", "from meshq.testing import fixture", "node may not import testing"),
-        ("broker/_core.py", "from meshq.env import real", "broker may not import env"),
+        ("broker/core/_x.py", "from meshq.env import real", "broker may not import env"),
         ("wire/_frames.py", "from meshq.store import Journal", "wire may not import store"),
-        ("broker/_core.py", "from meshq.store._journal import Journal", "meshq.store._journal is private to store"),
+        (
+            "broker/core/_core.py",
+            "from meshq.store._journal import Journal",
+            "meshq.store._journal is private to store",
+        ),
         ("attic/_x.py", "import attrs", "unit 'attic' is not in"),
     ],
 )
@@ -46,7 +50,7 @@ def test_an_import_that_goes_up_is_found(path: str, line: str, message: str) -> 
 
 def test_an_import_that_goes_down_is_fine() -> None:
     source = planted(
-        "broker/_core.py", "from meshq.wire import Frame", "from meshq import errors", "from . import _queue"
+        "broker/core/_core.py", "from meshq.wire import Frame", "from meshq import errors", "from . import _queue"
     )
     assert said(imports.layer_problems(source, MODULES)) == []
 
@@ -102,8 +106,8 @@ def test_reaching_outside_past_env_is_found(line: str) -> None:
 
 
 def test_a_dependency_that_nobody_declared_is_found() -> None:
-    (problem,) = said(imports.dependency_problems(planted("broker/_core.py", "import trio", "import rich.table")))
-    assert problem == "src/meshq/broker/_core.py:2: broker may not depend on rich"
+    (problem,) = said(imports.dependency_problems(planted("broker/core/_core.py", "import trio", "import rich.table")))
+    assert problem == "src/meshq/broker/core/_core.py:2: broker may not depend on rich"
     assert said(imports.dependency_problems(planted("demo/_table.py", "from rich.table import Table"))) == []
 
 

@@ -1,1 +1,1 @@
-"""Ingress of messages: routing, numbers, duplicate ids, and the release of durable messages."""
+"""Ingress of messages: producers, memory, filters, distribution and placing."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from meshq import limits
-from meshq.broker.ingress._distribution_plan import ClusteredQueue, Share, Wants, plan, takers
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, Wants, plan, takers
+from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.ingress._known_shares import deal_known
-from meshq.broker.ingress._router import Address
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import StoredRun

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from meshq.address import SEPARATOR, Target
-from meshq.broker.ingress._auto_create_plan import resolve_target
-from meshq.broker.ingress._distribution import wants_of
-from meshq.broker.ingress._distribution_plan import (
+from meshq.broker.catalog._auto_create_plan import resolve_target
+from meshq.broker.catalog._distribution_plan import (
     ClusteredQueue,
     Known,
     Member,
@@ -22,7 +21,8 @@ from meshq.broker.ingress._distribution_plan import (
     groups_of,
     takers,
 )
-from meshq.broker.ingress._router import Router
+from meshq.broker.catalog._router import Router
+from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import AUTO_CREATED
 from meshq.broker.queue._run import StoredRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from meshq.broker.ingress._distribution_plan import Share, Wants, takes
+from meshq.broker.catalog._distribution_plan import Share, Wants, takes
 from meshq.broker.queue._row_ranges import pieces
 
 if TYPE_CHECKING:

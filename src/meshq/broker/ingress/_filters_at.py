@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from meshq.address import SEPARATOR, Target
-from meshq.broker.ingress._fair_scheduler import CostlyScan, FairScheduler, Owner
-from meshq.broker.ingress._router import Router
+from meshq.broker.catalog._router import Router
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
+from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler, Owner
 from meshq.selector import Filter
 
 

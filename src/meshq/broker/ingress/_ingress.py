@@ -7,21 +7,21 @@ from typing import Final
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
-from meshq.broker._definitions import Definitions
-from meshq.broker._known_peers import KnownPeers
-from meshq.broker.ingress._address_quota import AddressQuota
+from meshq.broker.catalog._address_quota import AddressQuota
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, takes
+from meshq.broker.catalog._known_peers import KnownPeers
+from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._distribution import check_reach, deal, deal_here, left_out, shared, wants_of
-from meshq.broker.ingress._distribution_plan import ClusteredQueue, Share, takes
-from meshq.broker.ingress._duplicates import IdChunk
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._filters_at import forwarded_to
-from meshq.broker.ingress._high_watermarks import HighWatermarks
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producers import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
-from meshq.broker.ingress._release_queue import ReleaseQueue, Views
 from meshq.broker.ingress._rerouting import Rerouting
-from meshq.broker.ingress._router import Address
+from meshq.broker.log._duplicates import IdChunk
+from meshq.broker.log._high_watermarks import HighWatermarks
+from meshq.broker.log._release_queue import ReleaseQueue, Views
 from meshq.broker.queue._delivery_options import SPECIAL, DeliveryOptions, RowOptions, asked_of_moved, read_options
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun

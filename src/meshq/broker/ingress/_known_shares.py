@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshq.broker.ingress._distribution_plan import Share
+from meshq.broker.catalog._distribution_plan import Share
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import StoredRun

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from meshq.broker.ingress._distribution_plan import Share
-from meshq.broker.ingress._high_watermarks import HighWatermarks
-from meshq.broker.ingress._release_queue import ReleaseQueue
-from meshq.broker.ingress._router import Address
+from meshq.broker.catalog._distribution_plan import Share
+from meshq.broker.catalog._router import Address
+from meshq.broker.log._high_watermarks import HighWatermarks
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._delivery_options import DeliveryOptions, RowOptions, divide, of_forwarded
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of

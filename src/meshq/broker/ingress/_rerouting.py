@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshq.address import TEMPORARY
-from meshq.broker._known_peers import KnownPeers
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, Wants, groups_of, plan, takers
+from meshq.broker.catalog._known_peers import KnownPeers
+from meshq.broker.catalog._router import Address, Router
 from meshq.broker.ingress._distribution import wants_of
-from meshq.broker.ingress._distribution_plan import ClusteredQueue, Share, Wants, groups_of, plan, takers
-from meshq.broker.ingress._router import Address, Router
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from meshq import limits
+from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._router import Router
 from meshq.broker.paging._evictable_plan import evictable, pinned, size_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from meshq import limits
+from meshq.broker.access._access import permit_upload
 from meshq.broker.bodies._body import Body
-from meshq.broker.session._access import permit_upload
 from meshq.errors import AddressFullError, MeshqError, NotActiveError, SecurityError, SettingsError
 from meshq.wire import (
     BY_NAME,

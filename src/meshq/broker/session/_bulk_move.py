@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
-from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import ENQUEUED, QueueRun, StoredRun
 from meshq.broker.queue._run_messages import accepted
-from meshq.broker.session._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, Steps
+from meshq.broker.work._fair_scheduler import NODE, CostlyScan
+from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, Steps
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
 from meshq.message import MessageOrigin
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.broker.session._session import ServerSession
 
 #: Returns those of the rows of a run, whose verdicts are known, that may be moved; None: the bulk move ends here.

@@ -8,12 +8,12 @@ from typing import Final
 import attrs
 
 from meshq import limits
-from meshq.broker._core import Core
-from meshq.broker.ingress._fair_scheduler import ScheduledWork
-from meshq.broker.session._credentials import Credentials
+from meshq.broker.access._credentials import Credentials
+from meshq.broker.core._core import Core
 from meshq.broker.session._disk_space import must_wait
 from meshq.broker.session._session import ServerSession, nobody
 from meshq.broker.session._session_registry import SessionRegistry
+from meshq.broker.work._fair_scheduler import ScheduledWork
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.notifications import LoginRefused
 from meshq.wire import (

@@ -10,7 +10,7 @@ from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES, 
 from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Frame, FrameType
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
 
 _RUNS: Final = frozenset({FrameType.SEND, FrameType.FORWARD})
 #: What a run takes in the journal beside its frame and what is said of its messages and queues, at most.

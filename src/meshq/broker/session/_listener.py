@@ -8,12 +8,12 @@ from typing import NamedTuple
 import trio
 
 from meshq import abc
-from meshq.broker._core import Core
+from meshq.broker.access._credentials import Credentials
+from meshq.broker.core._core import Core
 from meshq.broker.session._connection import HANDSHAKE_S, StreamConnection
 from meshq.broker.session._connection_bounds_plan import ConnectionBounds
 from meshq.broker.session._connection_guard_machine import ConnectionGuard, address_of
 from meshq.broker.session._connection_machine import ConnectionCounts
-from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.endpoint import Endpoint
 from meshq.errors import ClosedError, ConnectionBrokenError, SecurityError

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.address import Target, parse_target
-from meshq.broker._definitions import check_sendable
+from meshq.broker.access._access import permit_making, permit_replies
+from meshq.broker.catalog._definitions import check_sendable
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._access import permit_making, permit_replies
-from meshq.broker.session._long_operations import LongOperation
 from meshq.broker.session._management import OPERATIONS, answer_call
+from meshq.broker.work._long_operations import LongOperation
 from meshq.errors import (
     AddressFullError,
     ClosedError,

@@ -13,19 +13,19 @@ import attrs
 
 from meshq import limits
 from meshq.address import Target, check_name, check_place, parse_place, parse_target
-from meshq.broker._definitions import check_open, check_sendable
+from meshq.broker.access._access import may_look, permit_moving
+from meshq.broker.catalog._definitions import check_open, check_sendable
 from meshq.broker.ingress._explainer import Explainer
-from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan
 from meshq.broker.ingress._filters_at import costly, filters_explained
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.ingress._sample_run import imagined
-from meshq.broker.session._access import may_look, permit_moving
 from meshq.broker.session._bulk_move import bulk_move, to_address, to_origin, to_others
-from meshq.broker.session._long_operations import FairTurnWait, PendingMovesWait, Steps
 from meshq.broker.session._queue_deletion import remove_when_moved, still_there
 from meshq.broker.session._subscriptions import create_temporary
 from meshq.broker.session._subscriptions import unsubscribe as end_subscription
 from meshq.broker.settlement._tracing import trace as tracing
+from meshq.broker.work._fair_scheduler import NODE, CostlyScan
+from meshq.broker.work._long_operations import FairTurnWait, PendingMovesWait, Steps
 from meshq.errors import NotFoundError, SettingsError, UsageError
 from meshq.ids import MessageId
 from meshq.selector import Filter, parse_filter
@@ -34,7 +34,7 @@ from meshq.wire import COUNTER_MAX, decline
 
 if TYPE_CHECKING:
     from meshq.abc import Controllable
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
     from meshq.broker.session._session import ServerSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from meshq import limits
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.wire import Link, OutgoingStream
 
 #: The part of a node's memory that may be on its way to clients.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
-from meshq.broker.ingress._distribution_plan import filters_of
-from meshq.broker.ingress._fair_scheduler import CostlyScan
+from meshq.broker.catalog._distribution_plan import filters_of
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._disk_space import check_space
+from meshq.broker.work._fair_scheduler import CostlyScan
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
@@ -36,7 +36,7 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.session._session import ServerSession
 

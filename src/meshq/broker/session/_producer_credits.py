@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from meshq.broker.ingress._address_quota import ProducerCredit
+from meshq.broker.catalog._address_quota import ProducerCredit
 from meshq.wire import Frame, FrameType
 
 if TYPE_CHECKING:

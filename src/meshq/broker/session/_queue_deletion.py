@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from meshq.broker.session._long_operations import PendingMovesWait, Steps
+from meshq.broker.work._long_operations import PendingMovesWait, Steps
 from meshq.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.broker.queue._queue_machine import Queue
 
 Values = dict[str, Any]

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from meshq.address import MANAGEMENT, Target, parse_target
-from meshq.broker._definitions import check_request_target, check_sendable
-from meshq.broker.ingress._address_quota import is_refused
-from meshq.broker.ingress._fair_scheduler import CostlyScan
+from meshq.broker.access._access import may_have, permit, permit_run, permit_sending
+from meshq.broker.catalog._address_quota import is_refused
+from meshq.broker.catalog._definitions import check_request_target, check_sendable
+from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.ingress._filters_at import costly, filters_at
-from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._access import may_have, permit, permit_run, permit_sending
 from meshq.broker.session._disk_space import check_space
 from meshq.broker.session._management_requests import ManagementRequests
 from meshq.broker.session._producer_credits import ProducerCredits
+from meshq.broker.work._fair_scheduler import CostlyScan
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
 from meshq.settings import AddressSettings
 from meshq.wire import (

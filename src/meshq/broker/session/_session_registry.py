@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from meshq import limits
 from meshq.abc import Admission, HandshakeFacts, Redirect, Refuse
-from meshq.broker._core import Core
+from meshq.broker.core._core import Core
 from meshq.broker.session._deadlines import Deadlines
 from meshq.broker.session._session import ServerSession
 from meshq.errors import NotActiveError

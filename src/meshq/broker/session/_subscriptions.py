@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
-from meshq.broker.session._access import permit, permit_new, queue_address
-from meshq.broker.session._long_operations import Steps
+from meshq.broker.access._access import permit, permit_new, queue_address
 from meshq.broker.session._queue_deletion import Values, remove_when_moved
+from meshq.broker.work._long_operations import Steps
 from meshq.errors import NotFoundError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.selector import parse_filter
 from meshq.wire import decline
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.session._session import ServerSession
     from meshq.wire import Consume

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from meshq import limits
 from meshq.broker.bodies._body import Body
-from meshq.broker.ingress._duplicates import IdChunk
-from meshq.broker.ingress._high_watermarks import HighWatermarks
+from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._release_queue import ReleaseQueue
-from meshq.broker.ingress._router import Router
+from meshq.broker.log._duplicates import IdChunk
+from meshq.broker.log._high_watermarks import HighWatermarks
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE_ROWS, QueueRun, StoredRun

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from meshq.broker.ingress._high_watermarks import HighWatermarks
-from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.log._high_watermarks import HighWatermarks
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.queue._run import QueueRun
 from meshq.broker.queue._timers import DueTime, TimerService

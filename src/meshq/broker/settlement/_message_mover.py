@@ -12,11 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
-from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan, FairScheduler, Owner
+from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._filters_at import costly, filters_of_moved
 from meshq.broker.ingress._ingress import Ingress
-from meshq.broker.ingress._release_queue import ReleaseQueue
-from meshq.broker.ingress._router import Router
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._queue_machine import Queue
@@ -25,6 +24,7 @@ from meshq.broker.queue._run import ENQUEUED, GONE, QueueRun, StoredRun
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.broker.records import SettledRow
 from meshq.broker.settlement._pending_moves import PendingMoves
+from meshq.broker.work._fair_scheduler import NODE, CostlyScan, FairScheduler, Owner
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import MessageOrigin
 from meshq.wire import RunBytes, pick

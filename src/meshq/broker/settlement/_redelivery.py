@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import limits
-from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces

@@ -14,7 +14,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import DELAYED, GONE, UNACKED, QueueRun
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.ids import MessageId
 
 Row = dict[str, Any]

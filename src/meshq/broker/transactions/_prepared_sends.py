@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from meshq.address import SEPARATOR, Target
 
 if TYPE_CHECKING:
-    from meshq.broker.ingress._diverts import DivertRule, Diverts
+    from meshq.broker.catalog._diverts import DivertRule, Diverts
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.transactions._prepared import ServerPreparedTransaction
 

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.broker.ingress._address_quota import is_refused
-from meshq.broker.ingress._fair_scheduler import CostlyScan
+from meshq.broker.catalog._address_quota import is_refused
 from meshq.broker.ingress._filters_at import filters_at
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.broker.transactions._two_phase import TwoPhaseCommit
+from meshq.broker.work._fair_scheduler import CostlyScan
 from meshq.errors import AddressFullError, MeshqError, invariant
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, decline, duplicate_ids
 
 if TYPE_CHECKING:
     from meshq.address import Target
-    from meshq.broker._core import Core
-    from meshq.broker.ingress._fair_scheduler import Owner
+    from meshq.broker.core._core import Core
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
+    from meshq.broker.work._fair_scheduler import Owner
 
 #: Bytes that a span of acknowledged rows, or one of the records of a commit, takes in the journal at most.
 _SPAN_RECORD_BYTES: Final = 64

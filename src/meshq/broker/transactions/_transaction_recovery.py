@@ -25,7 +25,7 @@ from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import check_run
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
 
 #: The parts of a run that a queue has, by the run's position and the queue's number.
 Find = Callable[[int, int], Sequence[QueueRun]]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
+from meshq.broker.access._access import permit_making
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import (
     DECIDED,
@@ -24,20 +25,19 @@ from meshq.broker.records import (
     encode_prepared,
     encode_waiting_head,
 )
-from meshq.broker.session._access import permit_making
-from meshq.broker.session._long_operations import FaultInWait, Steps
 from meshq.broker.settlement._message_mover import settled_row
 from meshq.broker.transactions._decisions import Decision, Decisions
 from meshq.broker.transactions._prepared import ServerPreparedTransaction
 from meshq.broker.transactions._prepared_sends import PreparedSends
 from meshq.broker.transactions._transaction import ServerTransaction, Work
+from meshq.broker.work._long_operations import FaultInWait, Steps
 from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
 from meshq.notifications import TransactionDecided, TransactionPrepared
 from meshq.wire import decline
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
-    from meshq.broker.ingress._diverts import DivertRule
+    from meshq.broker.catalog._diverts import DivertRule
+    from meshq.broker.core._core import Core
     from meshq.broker.session._session import ServerSession
     from meshq.broker.transactions._transaction_manager import TransactionManager
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
 from meshq.address import parse_target
-from meshq.broker._definitions import check_sendable
-from meshq.broker.ingress._fair_scheduler import CostlyScan
+from meshq.broker.access._access import permit_replies, permit_sending
+from meshq.broker.catalog._definitions import check_sendable
 from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._access import permit_replies, permit_sending
-from meshq.broker.session._long_operations import DiskSpaceWait, FairTurnWait, Steps
 from meshq.broker.transactions._transaction import ServerTransaction, Work
+from meshq.broker.work._fair_scheduler import CostlyScan
+from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, Steps
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
 from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from meshq import limits
 from meshq.broker import records
-from meshq.broker._core import Core
 from meshq.broker.bodies._body import Body
-from meshq.broker.ingress._duplicates import IdChunk
+from meshq.broker.core._core import Core
 from meshq.broker.ingress._record_writer import keep_rows, skip_rows
 from meshq.broker.ingress._recovered_producers import RecoveredProducers
+from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.queue._delivery_options import (
     DeliveryOptions,
     RowOptions,

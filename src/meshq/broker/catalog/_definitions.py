@@ -19,15 +19,15 @@ from meshq.address import (
     check_name,
     check_routing,
 )
-from meshq.broker._event_bus import EventBus
-from meshq.broker._queue_numbers import QueueNumbers
-from meshq.broker.ingress._auto_create_plan import makeable, resolve_target
-from meshq.broker.ingress._distribution_plan import ClusteredQueue
-from meshq.broker.ingress._diverts import DivertRule
-from meshq.broker.ingress._high_watermarks import HighWatermarks
-from meshq.broker.ingress._release_queue import ReleaseQueue
-from meshq.broker.ingress._router import Address, Router
-from meshq.broker.ingress._settings_table import SettingsTable
+from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
+from meshq.broker.catalog._distribution_plan import ClusteredQueue
+from meshq.broker.catalog._diverts import DivertRule
+from meshq.broker.catalog._queue_numbers import QueueNumbers
+from meshq.broker.catalog._router import Address, Router
+from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.events._event_bus import EventBus
+from meshq.broker.log._high_watermarks import HighWatermarks
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import AUTO_CREATED, DEFAULT_SPEC, SUBSCRIPTIONS, QueueKind, QueueSpec, SessionOwner
 from meshq.broker.records import DEFINITION, encode_definition

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import Target
-from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.work._fair_scheduler import NODE, CostlyScan
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, NotFoundError, UsageError
 from meshq.wire import Envelope, encode_run
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
 
 
 class InternalProducer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
-from meshq.broker.ingress._fair_scheduler import CostlyScan, Owner
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun
+from meshq.broker.work._fair_scheduler import CostlyScan, Owner
 from meshq.errors import MeshqError, NotActiveError
 
 

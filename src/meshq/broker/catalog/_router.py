@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
-from meshq.broker.ingress._address_quota import AddressQuota
-from meshq.broker.ingress._distribution_plan import ClusteredQueue, RemoteBinding
-from meshq.broker.ingress._diverts import Diverts
-from meshq.broker.ingress._duplicates import DuplicateIds
-from meshq.broker.ingress._settings_table import SettingsTable
+from meshq.broker.catalog._address_quota import AddressQuota
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding
+from meshq.broker.catalog._diverts import Diverts
+from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.log._duplicates import DuplicateIds
 from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from meshq.address import SEPARATOR, TEMPORARY, Target
-from meshq.broker.ingress._router import Address, Router
+from meshq.broker.catalog._router import Address, Router
 from meshq.errors import NotFoundError, UsageError
 
 

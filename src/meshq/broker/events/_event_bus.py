@@ -18,7 +18,7 @@ from meshq.notifications import BrokerStateChanged, Notification
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
 
 Listener = Callable[[Notification], None]
 

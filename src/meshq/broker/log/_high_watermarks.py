@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from meshq import limits
 from meshq.abc import no_failpoint
-from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.records import MARKS, encode_marks

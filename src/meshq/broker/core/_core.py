@@ -15,20 +15,20 @@ import attrs
 from meshq import limits
 from meshq.abc import Controllable
 from meshq.address import Target
-from meshq.broker._definitions import Definitions
-from meshq.broker._event_bus import EventBus, NotificationPublisher
-from meshq.broker._internal_producer import InternalProducer
-from meshq.broker._known_peers import KnownPeers
+from meshq.broker.access._access import Access
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.bodies._body import Body
-from meshq.broker.ingress._fair_scheduler import FairScheduler
-from meshq.broker.ingress._high_watermarks import HighWatermarks
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.catalog._known_peers import KnownPeers
+from meshq.broker.catalog._router import Router
+from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.core._internal_producer import InternalProducer
+from meshq.broker.events._event_bus import EventBus, NotificationPublisher
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producers import ProducerSequences
-from meshq.broker.ingress._release_queue import Log, ReleaseQueue, Views
-from meshq.broker.ingress._router import Router
-from meshq.broker.ingress._settings_table import SettingsTable
+from meshq.broker.log._high_watermarks import HighWatermarks
+from meshq.broker.log._release_queue import Log, ReleaseQueue, Views
 from meshq.broker.paging._pager import Pager
 from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._priority_list import PriorityList
@@ -36,14 +36,6 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.queue._unacked_memory import UNACKED_SHARE, UnackedMemory
 from meshq.broker.records import LINKS, encode_links
-from meshq.broker.session._access import Access
-from meshq.broker.session._long_operations import (
-    DiskSpaceWait,
-    FairTurnWait,
-    FaultInWait,
-    LongOperation,
-    PendingMovesWait,
-)
 from meshq.broker.session._peering import DemandUpdates
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._delayed_delivery import DelayedDelivery
@@ -51,6 +43,14 @@ from meshq.broker.settlement._expiry import Expiry
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.broker.settlement._redelivery import Redelivery
 from meshq.broker.transactions import TransactionManager
+from meshq.broker.work._fair_scheduler import FairScheduler
+from meshq.broker.work._long_operations import (
+    DiskSpaceWait,
+    FairTurnWait,
+    FaultInWait,
+    LongOperation,
+    PendingMovesWait,
+)
 from meshq.errors import MeshqError
 from meshq.notifications import AddressFull, MemoryFull, MessageDeadLettered, MessageExpired, SecurityRefused
 from meshq.settings import AddressSettings, Security

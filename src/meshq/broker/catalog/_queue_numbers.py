@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshq import limits
-from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.records import DEFINITION, encode_definition
 
 

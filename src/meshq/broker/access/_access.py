@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.address import MANAGEMENT, TEMPORARY, Target, parse_target
-from meshq.broker.session._reply_addresses import reply_addresses
+from meshq.broker.access._reply_addresses import reply_addresses
 from meshq.errors import MeshqError
 from meshq.permissions import PERMISSIONS, Permissions, Roles, permissions_for
 from meshq.settings import Security
 from meshq.wire import KIND_HEADERS, RunBytes, decline
 
 if TYPE_CHECKING:
-    from meshq.broker._core import Core
+    from meshq.broker.core._core import Core
     from meshq.broker.session._session import ServerSession
 
 #: Temporary queues have one pattern for all of them: their names are chance.

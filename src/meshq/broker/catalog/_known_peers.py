@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
-from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.records import DEFINITION, encode_definition
 from meshq.errors import AddressFullError, ClosedError, DamagedError, JournalBrokenError
 

@@ -1,0 +1,1 @@
+"""The core of a node: its parts, connected, the pass that does pending work, and recovery."""

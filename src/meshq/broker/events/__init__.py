@@ -1,0 +1,1 @@
+"""Notifications of a node, and who is told."""

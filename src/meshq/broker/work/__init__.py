@@ -1,0 +1,1 @@
+"""Work of many steps: long operations, and turns for costly filters."""
