@@ -10,7 +10,6 @@ import attrs
 from meshq import limits
 from meshq.address import (
     INTERNAL,
-    MANAGEMENT,
     NOTIFICATIONS,
     SEPARATOR,
     TEMPORARY,
@@ -22,16 +21,17 @@ from meshq.address import (
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
 from meshq.broker.catalog._distribution_plan import ClusteredQueue
 from meshq.broker.catalog._diverts import DivertRule
+from meshq.broker.catalog._names import check_made, check_open, check_own, check_sendable
 from meshq.broker.catalog._queue_numbers import QueueNumbers
 from meshq.broker.catalog._router import Address, Router
 from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.catalog._subscription import check_same
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import AUTO_CREATED, DEFAULT_SPEC, SUBSCRIPTIONS, QueueKind, QueueSpec, SessionOwner
 from meshq.broker.records import DEFINITION, encode_definition
-from meshq.broker.session._subscriptions import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
 from meshq.notifications import QueueCreated, QueueDeleted
 from meshq.selector import Filter, parse_filter
@@ -444,56 +444,6 @@ def _kept_filter(text: str, position: int) -> Filter | None:
         return parse_filter(text) if text else None
     except FilterError as error:
         raise DamagedError("journal", position, "a filter that can be read", text) from error
-
-
-def check_own(*names: str) -> str:
-    """Check names, and patterns of names, that users may use; return the first.  Raises: UsageError (reserved)."""
-    for name in names:
-        if name.startswith(TEMPORARY):
-            raise UsageError(f"{name!r} can't be made: names that begin with {TEMPORARY!r} are given by the broker")
-    return check_open(*names)
-
-
-def check_made(*names: str) -> str:
-    """Check names of new objects; return the first.  Raises: UsageError, SettingsError (a pattern)."""
-    for name in names:
-        check_literal("name", name)
-    return check_own(*names)
-
-
-def check_sendable(address: str) -> str:
-    """Check that users may send to an address; return it.
-
-    Raises:
-        UsageError: the address is reserved for the broker.
-    """
-    if address == NOTIFICATIONS:
-        raise UsageError(f"{address!r} tells what happens in the broker: nobody else sends to it")
-    return check_open(address)
-
-
-def check_request_target(target: Target) -> None:
-    """Check that the target of a management request names no queue.
-
-    Raises:
-        UsageError: it names a queue.
-    """
-    if target.queue is not None:
-        raise UsageError(f"the address {MANAGEMENT!r} has no queues")
-
-
-def check_open(*names: str | None) -> str:
-    """Check names that users give; return the first.
-
-    Raises:
-        UsageError: a name is reserved for the broker.
-    """
-    for name in names:
-        if name == MANAGEMENT:
-            raise UsageError(f"{name!r} takes requests to the broker, and nothing else is to be done with it")
-        if name is not None and name.startswith(INTERNAL):
-            raise UsageError(f"{name!r} is the broker's own: names that begin with {INTERNAL!r} can be looked at only")
-    return names[0] or ""
 
 
 def _accept(_: SettingsTable) -> None:

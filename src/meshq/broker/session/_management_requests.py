@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from meshq import limits
 from meshq.address import Target, parse_target
 from meshq.broker.access._access import permit_making, permit_replies
-from meshq.broker.catalog._definitions import check_sendable
+from meshq.broker.catalog._names import check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._management import OPERATIONS, answer_call
 from meshq.broker.work._long_operations import LongOperation

@@ -14,7 +14,7 @@ import attrs
 from meshq import limits
 from meshq.address import Target, check_name, check_place, parse_place, parse_target
 from meshq.broker.access._access import may_look, permit_moving
-from meshq.broker.catalog._definitions import check_open, check_sendable
+from meshq.broker.catalog._names import check_open, check_sendable
 from meshq.broker.ingress._explainer import Explainer
 from meshq.broker.ingress._filters_at import costly, filters_explained
 from meshq.broker.ingress._rerouting import node_of

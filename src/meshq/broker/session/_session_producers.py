@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker.access._access import may_have, permit, permit_run, permit_sending
 from meshq.broker.catalog._address_quota import is_refused
-from meshq.broker.catalog._definitions import check_request_target, check_sendable
+from meshq.broker.catalog._names import check_request_target, check_sendable
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.queue._run import StoredRun

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import parse_target
 from meshq.broker.access._access import permit_replies, permit_sending
-from meshq.broker.catalog._definitions import check_sendable
+from meshq.broker.catalog._names import check_sendable
 from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.transactions._transaction import ServerTransaction, Work

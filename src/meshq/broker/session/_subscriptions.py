@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.access._access import permit, permit_new, queue_address
+from meshq.broker.catalog._subscription import subscription_name
 from meshq.broker.session._queue_deletion import Values, remove_when_moved
 from meshq.broker.work._long_operations import Steps
-from meshq.errors import NotFoundError, UsageError
+from meshq.errors import NotFoundError
 from meshq.ids import IDENTITY_BYTES
 from meshq.selector import parse_filter
 from meshq.wire import decline
@@ -85,7 +86,7 @@ def check_free(queue: Queue, session: ServerSession, *, browse: bool = False) ->
     if spec.owner is not None and spec.owner is not session:
         raise decline("not_owner", f"{queue.name!r} is temporary, and only the session that made it consumes from it")
     if spec.subscription in ("own", "single") and queue.consumers and not browse:
-        raise decline("in_use", f"{_named(queue)} is not shared, and {_user(queue)} consumes from it")
+        raise decline("in_use", f"{subscription_name(queue)} is not shared, and {_user(queue)} consumes from it")
 
 
 def create_temporary(core: Core, session: ServerSession) -> Queue:
@@ -116,34 +117,10 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
 
     def check() -> None:
         if queue.consumers:
-            raise decline("in_use", f"{_user(queue)} consumes from {_named(queue)}")
+            raise decline("in_use", f"{_user(queue)} consumes from {subscription_name(queue)}")
         core.transactions.two_phase.check_free(queue)
 
     return remove_when_moved(core, queue, check)
-
-
-def check_same(queue: Queue, *, kind: str, durable: bool, filter: str) -> None:
-    """See that a subscription that exists is the one that is asked for.
-
-    Raises:
-        UsageError: it differs; says in what.
-    """
-    found = {
-        "durable": queue.durable,
-        "shared": queue.spec.subscription == "shared",
-        "filter": queue.spec.filter_text,
-    }
-    asked: dict[str, Any] = {"durable": durable, "shared": kind == "shared", "filter": filter}
-    for name, value in found.items():
-        if value != asked[name]:
-            shown, wanted = value or (None if name == "filter" else False), asked[name] or None
-            wanted = wanted if name == "filter" else bool(wanted)
-            raise UsageError(f"{_named(queue)} exists with {name}={shown!r}, not {wanted!r}")
-
-
-def _named(queue: Queue) -> str:
-    address, _, name = queue.name.partition(SEPARATOR)
-    return f"the subscription {name!r} on {address!r}"
 
 
 def _user(queue: Queue) -> str:
