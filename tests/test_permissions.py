@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from meshq import Permissions, Security, SettingsError
-from meshq.broker.access._access import Access
 from meshq.permissions import permissions_for
+from tests.broker.kit import make_core
 
 USERS = {"app": "one", "ops": "two"}
 ROLES = {"app": {"writers", "readers"}, "ops": {"operators"}}
@@ -82,7 +82,7 @@ def test_an_explanation_permits_what_the_broker_does() -> None:
         },
     )
     for user in ("app", "boss"):
-        rights = Access(security).of(("client", user))
+        rights = make_core(security=security).access.of(("client", user))
         assert rights is not None
         for address in ("orders", "orders.eu", "orders.eu.north", "other"):
             assert security.explain(user, address).permitted == rights.at(address), (user, address)

@@ -99,7 +99,7 @@ BUGS: Final = (
     Bug(
         name="leave the producers out of the checkpoint",
         function="meshq.broker:Core.checkpoint",
-        old="    soft = self.producers.checkpoint()\n",
+        old="    soft = self.ingress.producers.checkpoint()\n",
         new="    soft: list[tuple[int, bytes]] = []\n",
         checkers=("Q5", "Q15"),
     ),
@@ -183,7 +183,7 @@ BUGS: Final = (
     ),
     Bug(
         name="remove a large body while a dead letter needs it",
-        function="meshq.broker:Core._release_body",
+        function="meshq.broker:Acknowledger._release_body",
         old="    body.refs -= 1\n",
         new="    body.refs = 0\n",
         checkers=("Q1", "Q14"),
@@ -229,8 +229,8 @@ BUGS: Final = (
     ),
     Bug(
         name="keep a large body that nobody needs",
-        function="meshq.broker:Core._remove_body",
-        old="        self.bodies.remove(body)\n",
+        function="meshq.broker:Acknowledger._remove_body",
+        old="        self._bodies.remove(body)\n",
         new="        return\n",
         checkers=("Q14", "Q16"),
     ),

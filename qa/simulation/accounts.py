@@ -18,7 +18,7 @@ from meshq.store._keyring_format import Keyring
 from meshq.store._large_body_format import block_count
 from meshq.store._store_lock import layout_of
 from meshq.testing import Simulation
-from meshq.wire import RunView
+from meshq.wire import LinkOpening, RunView
 from qa.checkers.history import body_of, place_of, uid_of
 from qa.simulation.broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
 from qa.simulation.faults import Machine
@@ -158,6 +158,38 @@ def _read(files: LargeBodyFiles, body: Body) -> bytes:
     return b"".join([files.read(body.body_id, body.size_bytes, number) for number in blocks])
 
 
+class _NoNode:
+    """Stands around a core that only recovers: there is nothing to warn of, and nothing is left for later."""
+
+    resumes = False
+
+    def resume_soon(self) -> None:
+        """Nothing waits."""
+        invariant(False, "a core that only recovers leaves nothing for later")
+
+    def warn(self, event: str, text: str) -> None:
+        """Nothing that a core reads is worth a warning."""
+        invariant(False, f"a core that only recovers does not warn: {event}, {text}")
+
+    def meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
+        """No link is served."""
+        invariant(False, f"a core that only recovers meets nobody: {error}")
+
+    def describe(self) -> dict[str, Any]:
+        """No operator asks."""
+        return {}
+
+
+class _NoPages:
+    """Stands for the disk of a core that keeps everything in memory."""
+
+    def wake(self) -> None:
+        """Everything stays."""
+
+    def forget(self, spill: Any) -> None:
+        """Nothing is in a file."""
+
+
 async def recount(env: Env) -> dict[str, Any]:
     """Return the contents of a journal: by queue (uid, number) and the highest number; high watermarks, ids.
 
@@ -173,6 +205,8 @@ async def recount(env: Env) -> dict[str, Any]:
             failpoint=env.failpoint,
             now_ms=env.wall.now_ms,
             elapsed_ms=lambda: 0,
+            host=_NoNode(),
+            page_requests=_NoPages(),
         ),
         None,
     )
@@ -209,6 +243,6 @@ async def recount(env: Env) -> dict[str, Any]:
         "numbers": {queue.name: queue.number for queue in core.router.queues.values()},
         "links": {link.hex(): number for link, number in core.ingress.links.items()},
         "ids": ids,
-        "producers": sorted(core.producers.checkpoint()),
+        "producers": sorted(core.ingress.producers.checkpoint()),
         "prepared": [(one.xid, one.transaction.sent, one.transaction.acked) for one in core.transactions.two_phase],
     }

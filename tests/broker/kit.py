@@ -50,6 +50,7 @@ from meshq.wire import (
     encode_run,
     header_of,
 )
+from tests.broker.hosts import FakeHost, FakePageRequests
 from tests.broker.logs import FakeLog
 
 PRODUCER = b"producer-16bytes"
@@ -87,6 +88,8 @@ def make_core(
             token=lambda size: next(tokens).to_bytes(size, "big"),
             failpoint=lambda name: False,
             now_ms=now_ms,
+            host=FakeHost(),
+            page_requests=FakePageRequests(),
             # If nobody sets the one clock, the other one goes as it does.
             elapsed_ms=elapsed_ms or now_ms,
         ),
@@ -146,6 +149,12 @@ class House:
         log = self.core.release_queue.log
         assert isinstance(log, FakeLog)
         return log
+
+    @property
+    def host(self) -> FakeHost:
+        host = self.core.settings.host
+        assert isinstance(host, FakeHost)
+        return host
 
     def after_frame(self) -> None:
         if self.auto and self.core.durable and not self.log.failed and self.log.durable < self.log.last:

@@ -61,7 +61,7 @@ def snapshot(core: Core) -> dict[str, Any]:
                 for row in range(len(view.states))
                 if view.states[row] != 2
             ]
-    producers = core.producers
+    producers = core.ingress.producers
     return {
         "queues": queues,
         "numbers": {name: core.router.queues[name].number for name in queues},
@@ -184,7 +184,7 @@ class Lives:
             channel = self.rng.choice(list(self.producers.values()))
             confirmed = [number for on, number in self.client.confirmed if on == channel]
             state = self.core.sessions[self.client.attached.session].producers.channels[channel]  # type: ignore[union-attr]
-            if confirmed and not self.core.producers.lacks(state.producer, confirmed[-1], confirmed[-1]):
+            if confirmed and not self.core.ingress.producers.lacks(state.producer, confirmed[-1], confirmed[-1]):
                 self.client.put(channel, b"again", first=confirmed[-1], flags=2)
 
     def consume(self) -> None:
@@ -340,13 +340,13 @@ class Lives:
             if record.kind == RUN and record.position <= cut:
                 run = decode_run(record.payload)
                 last = run.number + run.content.rows - 1
-                assert (fresh.producers.get(run.producer) or 0) >= last
-                assert not fresh.producers.lacks(run.producer, run.number, last)
-        for producer, mark in fresh.producers._users[""].stored():
-            assert mark <= (old.producers.get(producer) or 0)
+                assert (fresh.ingress.producers.get(run.producer) or 0) >= last
+                assert not fresh.ingress.producers.lacks(run.producer, run.number, last)
+        for producer, mark in fresh.ingress.producers._users[""].stored():
+            assert mark <= (old.ingress.producers.get(producer) or 0)
         for producer, number, _ in self.lives_refused:
-            known = fresh.producers.get(producer) or 0
-            assert number > known or fresh.producers.lacks(producer, number, number)
+            known = fresh.ingress.producers.get(producer) or 0
+            assert number > known or fresh.ingress.producers.lacks(producer, number, number)
 
     def continue_from(self, log: FakeLog) -> None:
         self.begin(log, log.recovered())

@@ -32,7 +32,7 @@ def state_of(core: Core, *, held: bool, bodies: bool) -> State:
         },
         "producers": {
             (user, producer): mark
-            for user, marks in core.producers._users.items()
+            for user, marks in core.ingress.producers._users.items()
             for producer, mark in marks._highest.items()
             if mark
         },

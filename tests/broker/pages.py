@@ -9,6 +9,7 @@ import attrs
 
 from meshq.broker import StoredRun, run_content
 from meshq.wire import RunBytes
+from tests.broker.hosts import FakePageRequests
 from tests.broker.kit import House
 
 
@@ -30,11 +31,12 @@ class FakePages:
     _work: Iterator[None] | None = None
 
     def __attrs_post_init__(self) -> None:
-        pager = self.house.core.pager
-        pager.on_work, pager.on_spill_gone = self._wake, self._forget
-        pager.spills = True
+        requests = self.house.core.settings.page_requests
+        assert isinstance(requests, FakePageRequests)
+        requests.pages = self
+        self.house.core.pager.spills = True
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self.busy = True
 
     def press(self) -> None:
@@ -43,7 +45,7 @@ class FakePages:
             room.pressed = room.limited
         self.busy = True
 
-    def _forget(self, page: Any) -> None:
+    def forget(self, page: Any) -> None:
         del self.written[page]
 
     def rest(self) -> None:
@@ -86,16 +88,16 @@ class FakePages:
             self.written |= dict(zip(pages, (content for _, content in going), strict=True))
             yield
             pager.spilled({run: page for (run, _), page in zip(going, pages, strict=True)})
-        self.house.core.run_pending()
+        self.house.core.pending.run()
         while runs := pager.next_reads():
             yield
             self.reads += len(runs)
             found = self._read(runs)
             yield
             pager.arrived(found)
-            self.house.core.run_pending()
+            self.house.core.pending.run()
             pager.relieve()
-        self.house.core.run_pending()
+        self.house.core.pending.run()
 
     def _read(self, runs: list[StoredRun]) -> dict[StoredRun, RunBytes]:
         positions = [(run.origin or run).position for run in runs if run.spill is None and run.paged]

@@ -156,7 +156,7 @@ class RandomNode:
         if not held:
             for session in list(self.house.core.sessions.values()):
                 self.house.sessions.end(session)
-            self.house.core.run_pending()
+            self.house.core.pending.run()
         self.house.rest()
         before = self._state(held=held)
         self.log = self.log.after_crash()

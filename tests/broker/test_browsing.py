@@ -88,7 +88,7 @@ def test_a_filter_looks_through_a_long_queue_in_steps(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 10)
     house = make_house()
     later: list[None] = []
-    house.core.on_unfinished = lambda: later.append(None)
+    house.host.wake = lambda: later.append(None)
     client = house.client()
     sender = client.produce()
     for number in range(40):
@@ -156,7 +156,7 @@ def test_a_session_that_ends_leaves_no_browse_behind() -> None:
     queue = house.queue()
     assert queue.browsers and queue.priority_lists[0].browsers
     house.core.sessions[1].end()
-    house.core.run_pending()
+    house.core.pending.run()
     assert not queue.browsers and not queue.priority_lists[0].browsers
     house.check()
 

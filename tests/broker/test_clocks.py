@@ -177,7 +177,7 @@ def test_nobody_gets_what_has_expired_if_more_has_than_one_step_takes(at_once: b
     house = make_house(now_ms=clock)
     steps: list[None] = []
     if not at_once:
-        house.core.on_unfinished = lambda: steps.append(None)
+        house.host.wake = lambda: steps.append(None)
     client = house.client()
     sender = client.produce("q")
     messages = 2 * limits.STEP_MESSAGES_MAX + 1

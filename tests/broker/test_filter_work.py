@@ -161,7 +161,7 @@ def consume(client: RawClient, queue: str, **options: bool) -> int:
 
 def test_of_many_queues_one_is_looked_at_between_two_turns_of_the_others(looks: Counter[str]) -> None:
     house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
+    house.host.wake = lambda: looks.update(["asked"])
     client = house.client()
     for queue in "abc":
         fill(client, queue)
@@ -172,12 +172,12 @@ def test_of_many_queues_one_is_looked_at_between_two_turns_of_the_others(looks: 
         fill(client, queue, 1)
     assert looks["moved"] == 3
     steps = 0
-    while house.core._unfinished:
+    while house.core.pending.unfinished:
         before = looks.copy()
         house.core.resume()
         steps += 1
         assert looks["moved"] - before["moved"] <= 2
-        assert looks["asked"] > before["asked"] or not house.core._unfinished
+        assert looks["asked"] > before["asked"] or not house.core.pending.unfinished
     assert steps >= 3 * 11
     for channel in channels:
         assert client.bodies(channel) == [b"1", b"4", b"7", b"10", b"1"]
@@ -186,7 +186,7 @@ def test_of_many_queues_one_is_looked_at_between_two_turns_of_the_others(looks: 
 
 def test_a_browse_with_a_filter_that_costs_much_goes_in_steps(looks: Counter[str]) -> None:
     house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
+    house.host.wake = lambda: looks.update(["asked"])
     client = house.client()
     fill(client, "q")
     channel = consume(client, "q", browse=True)
@@ -200,7 +200,7 @@ def test_a_browse_with_a_filter_that_costs_much_goes_in_steps(looks: Counter[str
 @pytest.mark.parametrize("taken", [False, True])
 def test_moving_with_a_filter_that_costs_much_goes_in_steps(looks: Counter[str], taken: bool) -> None:
     house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
+    house.host.wake = lambda: looks.update(["asked"])
     client = house.client()
     fill(client, "q")
     assert client.call("move_messages", name="q", address="other", filter=HEAVY) is None

@@ -118,7 +118,7 @@ def test_a_backlog_goes_to_the_filters_in_steps(monkeypatch: pytest.MonkeyPatch)
         put(client, producer, 2, 2, 2, 2)
     put(client, producer, 1)
     asked: list[int] = []
-    house.core.on_unfinished = lambda: asked.append(len(client.all(FrameType.DELIVER)))
+    house.host.wake = lambda: asked.append(len(client.all(FrameType.DELIVER)))
     channel = consume(client, "k = 1")
     for steps in range(1, 6):
         assert len(asked) == steps and found(client, channel) == []

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from meshq import limits
+from meshq.broker import EventBus
 from meshq.broker.catalog._address_quota import UNLIMITED, AddressQuota, ProducerCredit
 from meshq.broker.queue._queue_machine import Queue
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FrameType
+from tests.broker.hosts import FakePageRequests
 from tests.broker.kit import House, make_house, with_ids
 from tests.broker.logs import FakeLog
 
@@ -214,7 +216,7 @@ def test_what_is_moved_to_a_full_address_stays_unless_it_may_be_dropped(policy: 
 
 def test_a_room_adds_up() -> None:
     queue = Queue(1, "q", "q", durable=False)
-    room = AddressQuota("anycast", [queue])
+    room = AddressQuota("q", "anycast", [queue], event_bus=EventBus(), press=FakePageRequests().wake)
     room.rule(AddressSettings(full_policy="block", max_size_messages=100), pages=True)
     told: dict[int, int] = {}
     credits: list[ProducerCredit] = []

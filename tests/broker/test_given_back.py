@@ -54,7 +54,7 @@ def test_who_sent_something_elsewhere_has_stored_nothing_here_though_it_was_give
     assert house.client().call("give_back", node_id="there", force=True) == {"moved": 3}
     house.rest()
     for _ in range(2):
-        assert (house.queue().ready, house.core.producers.get(PRODUCER)) == (3, None)
+        assert (house.queue().ready, house.core.ingress.producers.get(PRODUCER)) == (3, None)
         log = house.log.after_crash()
         house = make_house(log, records=log.recovered(), settings=settings)
 

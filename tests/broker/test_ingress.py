@@ -214,7 +214,7 @@ def test_a_run_that_a_full_disk_refuses_leaves_nothing_behind() -> None:
     client.put(producer, b"2")
     assert client.refused() == [(2, 1, 65)]
     assert (house.queue().last, house.core.memory.used_bytes, house.log.last, house.queue().ready) == before
-    assert house.core.producers.get(b"producer-16bytes") == 1
+    assert house.core.ingress.producers.get(b"producer-16bytes") == 1
     house.log.full = False
     client.put(producer, b"2", first=2)
     assert client.confirmed[-1] == (producer, 2)

@@ -149,7 +149,7 @@ def test_a_crash_before_all_queues_are_written_takes_none_of_them_for_another() 
     # The record of the node, that of the first queue, that of the second.
     assert len(written) >= 3
     sender.restart(written[1])
-    known = sender.house.core.peers.peers[sender.forward.number]
+    known = sender.house.core.definitions.peers.peers[sender.forward.number]
     assert [(number, one.kept["name"]) for number, one in known.queues.items()] == [(1, "two")]
     sender.restart()
     assert known.store == SECOND
@@ -233,13 +233,13 @@ def test_nobody_is_told_of_a_queue_whose_number_the_next_life_may_give_again(dur
     house.core.definitions.create_queue("new", address=None, routing="anycast", durable=durable)
     # Nor ever of a link's own.
     house.core.definitions.forward_queue("$meshq.cluster.x")
-    house.core.demand.changed(house.queue("new"))
-    house.core.run_pending()
+    house.core.router.demand.changed(house.queue("new"))
+    house.core.pending.run()
     if not linked:
         peer.open()
     assert not peer.all(FrameType.BINDING)
     house.rest()
-    house.core.run_pending()
+    house.core.pending.run()
     (frame,) = peer.all(FrameType.BINDING)
     assert header_of(frame, Binding).name == "new"
     told = [one.type for one in peer.frames if one.type in (FrameType.BINDING, FrameType.SNAPSHOT)]

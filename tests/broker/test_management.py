@@ -123,7 +123,7 @@ def test_a_paused_queue_whose_filters_had_not_seen_everything_goes_on_from_there
     house = make_house()
     client = house.client()
     unfinished: list[int] = []
-    house.core.on_unfinished = lambda: unfinished.append(1)
+    house.host.wake = lambda: unfinished.append(1)
     producer = client.produce()
     for number in range(3):
         client.put(producer, b"%d" % number)

@@ -10,9 +10,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from meshq import limits
+from meshq.broker import EventBus
 from meshq.broker.ingress._memory import GRANT_BYTES_MIN, MEMORY_PER_FRAME, MemoryBound
 from meshq.broker.queue._run import RUN_OVERHEAD_BYTES
 from meshq.wire import BY_NAME, HEAD_BYTES, RUN_ROW_BYTES
+from tests.broker.hosts import FakePageRequests
 from tests.broker.kit import make_house
 
 MIB = limits.MIB
@@ -51,6 +53,10 @@ def send(bound: MemoryBound, sender: Sender, size: int, *, kept: bool = True) ->
     return used
 
 
+def bound_of(limit_bytes: int) -> MemoryBound:
+    return MemoryBound(limit_bytes, event_bus=EventBus(), press=FakePageRequests().wake)
+
+
 def opened(bound: MemoryBound, count: int) -> list[Sender]:
     senders = [Sender() for _ in range(count)]
     for sender in senders:
@@ -63,7 +69,7 @@ def test_the_smallest_frame_takes_no_more_memory_than_it_is_counted_for() -> Non
 
 
 def test_a_session_starts_small_and_earns_more() -> None:
-    bound = MemoryBound(1_000 * MIB)
+    bound = bound_of(1_000 * MIB)
     (sender,) = opened(bound, 1)
     assert sender.granted_bytes == GRANT_BYTES_MIN
     dispatches = []
@@ -77,7 +83,7 @@ def test_a_session_starts_small_and_earns_more() -> None:
 
 
 def test_credit_is_told_of_only_when_half_is_used() -> None:
-    bound = MemoryBound(1_000 * MIB)
+    bound = bound_of(1_000 * MIB)
     (sender,) = opened(bound, 1)
     for _ in range(10):
         send(bound, sender, 3_000, kept=False)
@@ -87,7 +93,7 @@ def test_credit_is_told_of_only_when_half_is_used() -> None:
 
 
 def test_what_was_overdrawn_is_made_good_first() -> None:
-    bound = MemoryBound(1_000 * MIB)
+    bound = bound_of(1_000 * MIB)
     (sender,) = opened(bound, 1)
     send(bound, sender, 5 * MIB)
     assert sender.granted_bytes == 5 * MIB + limits.SEND_CREDIT_BYTES
@@ -95,7 +101,7 @@ def test_what_was_overdrawn_is_made_good_first() -> None:
 
 
 def test_at_the_limit_everybody_waits_and_goes_on_in_order_when_memory_is_freed() -> None:
-    bound = MemoryBound(MIB)
+    bound = bound_of(MIB)
     first, second, third = opened(bound, 3)
     send(bound, second, 2 * MIB)
     send(bound, first, GRANT_BYTES_MIN)
@@ -113,7 +119,7 @@ def test_at_the_limit_everybody_waits_and_goes_on_in_order_when_memory_is_freed(
 
 
 def test_sessions_that_send_nothing_keep_nobody_from_sending() -> None:
-    bound = MemoryBound(MIB)
+    bound = bound_of(MIB)
     opened(bound, 100)
     late = opened(bound, 1)[0]
     for _ in range(20):
@@ -123,7 +129,7 @@ def test_sessions_that_send_nothing_keep_nobody_from_sending() -> None:
 
 
 def test_a_session_that_opens_when_there_is_no_memory_may_send_once_there_is() -> None:
-    bound = MemoryBound(MIB)
+    bound = bound_of(MIB)
     bound.used_bytes = MIB
     (sender,) = opened(bound, 1)
     assert not sender.may_send
@@ -132,7 +138,7 @@ def test_a_session_that_opens_when_there_is_no_memory_may_send_once_there_is() -
 
 
 def test_frames_that_are_not_kept_wake_those_who_wait() -> None:
-    bound = MemoryBound(MIB)
+    bound = bound_of(MIB)
     bound.used_bytes = MIB - 10
     first, second = opened(bound, 2)
     assert first.granted_bytes == second.granted_bytes == 1
@@ -146,7 +152,7 @@ def test_frames_that_are_not_kept_wake_those_who_wait() -> None:
 
 
 def test_a_session_that_ends_gives_back_what_it_was_promised() -> None:
-    bound = MemoryBound(MIB)
+    bound = bound_of(MIB)
     senders = opened(bound, 5)
     bound.close(senders[0])
     assert bound.reserved_bytes == sum(sender.granted_bytes for sender in senders[1:])
@@ -162,7 +168,7 @@ def test_a_session_that_ends_gives_back_what_it_was_promised() -> None:
 
 
 def test_a_full_disk_withholds_all_grants() -> None:
-    bound = MemoryBound(MIB)
+    bound = bound_of(MIB)
     bound.blocked = True
     (sender,) = opened(bound, 1)
     bound.released(0)
@@ -216,7 +222,7 @@ class BoundModel(RuleBasedStateMachine):
 
     @initialize(limit=st.sampled_from([MIB, 3 * MIB, 40 * MIB]))
     def begin(self, limit: int) -> None:
-        self.bound = MemoryBound(limit)
+        self.bound = bound_of(limit)
 
     @rule()
     def open(self) -> None:

@@ -118,7 +118,7 @@ def test_where_the_queue_is_gone_dead_letters_go_to_its_address() -> None:
 def test_a_long_move_leaves_others_their_turn_and_takes_what_was_there_when_it_began() -> None:
     house = make_house(FakeLog())
     asked: list[int] = []
-    house.core.on_unfinished = lambda: asked.append(1)
+    house.host.wake = lambda: asked.append(1)
     client = house.client()
     sender = client.produce()
     for start in range(0, 4 * limits.STEP_MESSAGES_MAX, 250):
@@ -137,7 +137,7 @@ def test_a_long_move_leaves_others_their_turn_and_takes_what_was_there_when_it_b
 
 def test_runs_that_go_while_a_move_is_under_way_do_not_end_it() -> None:
     house = make_house(FakeLog())
-    house.core.on_unfinished = lambda: None
+    house.host.wake = lambda: None
     client = house.client()
     sender = client.produce()
     count = 3 * limits.STEP_MESSAGES_MAX

@@ -185,7 +185,7 @@ def test_a_turn_in_which_too_much_happens_forgets_the_oldest(monkeypatch: pytest
     for number in range(1_000):
         house.core.definitions.create_queue(f"q{number}", address=None, routing="anycast", durable=False)
     assert kinds(client, channel) == []
-    house.core.run_pending()
+    house.core.pending.run()
     assert [one["queue"] for one in told(client, channel)] == [f"q{number}" for number in range(700, 1_000)]
     assert house.core.publisher.dropped == 700
 
@@ -247,14 +247,14 @@ def test_what_becomes_of_the_broker_itself_is_for_its_own_process() -> None:
     heard = listening(house.core)
     client, channel = subscribed(house)
     house.core.event_bus.emit(BrokerStateChanged, state="stopping")
-    house.core.run_pending()
+    house.core.pending.run()
     assert kinds(client, channel) == [] and type(heard[-1]) is BrokerStateChanged
 
 
 def test_other_nodes_are_not_told_of_subscriptions_to_what_happens_here() -> None:
     house = make_house(FakeLog())
     changed: list[str] = []
-    house.core.demand.watchers.append(lambda: changed.append("changed"))
+    house.core.router.demand.watchers.append(lambda: changed.append("changed"))
     subscribed(house)
     assert changed == []
     house.client().consume("q")

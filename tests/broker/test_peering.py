@@ -76,7 +76,7 @@ def test_a_store_and_forward_queue_is_described_to_nobody() -> None:
     peer = peer_of(house)
     peer.open()
     house.core.definitions.forward_queue("$meshq.cluster.mesh.there")
-    house.core.run_pending()
+    house.core.pending.run()
     assert [one.name for one in peer.bindings()] == ["q"]
 
 
@@ -85,7 +85,7 @@ def test_a_queue_of_notifications_is_described_to_nobody() -> None:
     early = peer_of(house)
     early.open()
     house.core.definitions.subscription(NOTIFICATIONS, "desk", kind="single", durable=True, filter=None)
-    house.core.run_pending()
+    house.core.pending.run()
     late = peer_of(house)
     late.open()
     assert [[one.name for one in peer.bindings()] for peer in (early, late)] == [["q"], ["q"]]
@@ -468,14 +468,12 @@ def test_a_node_that_stops_neither_confirms_nor_refuses_what_comes() -> None:
 
 def test_two_nodes_of_one_id_are_both_named() -> None:
     house = house_with_queue()
-    seen: list[LinkOpening] = []
-    house.core.on_stranger = lambda opening, error: seen.append(opening)
     peer = peer_of(house)
     peer.open(node_id=b"n" * 16, connector="tcp://elsewhere:1")
     assert refusal(peer) == "duplicate_node"
     for word in ("'node'", "'there'", "tcp://elsewhere:1"):
         assert word in peer.good_bye().text
-    assert [one.node_name for one in seen] == ["there"]
+    assert [one.node_name for one in house.host.strangers] == ["there"]
 
 
 def test_a_peer_is_a_client_too() -> None:

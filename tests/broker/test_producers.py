@@ -201,7 +201,7 @@ def test_marks_survive_a_crash_behind_a_checkpoint() -> None:
 
 def test_a_producer_that_was_forgotten_cannot_resend() -> None:
     house = make_house(FakeLog())
-    house.core.producers._capacity = 2
+    house.core.ingress.producers._capacity = 2
     client, channel = opened(house)
     client.put(channel, b"1")
     client.leave(channel)
@@ -219,14 +219,14 @@ def test_a_producer_that_was_forgotten_cannot_resend() -> None:
 
 def test_that_somebody_was_forgotten_survives_with_the_checkpoint() -> None:
     house = make_house(FakeLog())
-    house.core.producers._capacity = 1
+    house.core.ingress.producers._capacity = 1
     client, channel = opened(house)
     client.put(channel, b"1")
     client.leave(channel)
     client.put(client.produce(producer=OTHER), b"1")
     house.log.checkpoint(house.core.checkpoint())
     house.log.sync()
-    assert restarted(house).core.producers.forgets()
+    assert restarted(house).core.ingress.producers.forgets()
 
 
 # -- refused, and never told
@@ -287,6 +287,6 @@ def test_a_checkpoint_covers_what_lies_before_it_and_finds_no_gaps_there() -> No
     client.put(channel, b"4")
     after = restarted(house)
     # The records of 1 and 2 are gone; that they were stored is not.
-    assert not after.core.producers.lacks(PRODUCER, 1, 2)
+    assert not after.core.ingress.producers.lacks(PRODUCER, 1, 2)
     client, channel = opened(after)
     assert client.numbers[channel] == 4

@@ -122,7 +122,7 @@ def test_runs_of_one_id_by_two_users_in_turns_are_told_apart_after_a_crash() -> 
     house.rest()
     for _ in range(3):
         house = restarted(house)
-        found = {name: house.core.producers.get(PRODUCER, name) for name in clients}
+        found = {name: house.core.ingress.producers.get(PRODUCER, name) for name in clients}
         assert found == sent
 
 
@@ -140,8 +140,8 @@ def test_a_prepared_transaction_is_its_users_in_the_next_life_too() -> None:
     as_user(house, "thief").call("commit_prepared", xid=b"x")
     assert house.queue().ready == 1
     for found in (house, restarted(house)):
-        assert found.core.producers.get(PRODUCER, "thief") == 50
-        assert found.core.producers.get(PRODUCER, "owner") is None
+        assert found.core.ingress.producers.get(PRODUCER, "thief") == 50
+        assert found.core.ingress.producers.get(PRODUCER, "owner") is None
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
@@ -269,13 +269,13 @@ def test_a_channel_through_which_nothing_came_leaves_nothing() -> None:
     thief = as_user(house, "thief")
     for number in range(20):
         thief.produce(producer=b"%16d" % number)
-    assert len(house.core.producers) == 20
+    assert len(house.core.ingress.producers) == 20
     assert house.core.checkpoint() == []
     thief.leave(1)
-    assert len(house.core.producers) == 19
+    assert len(house.core.ingress.producers) == 19
     session = next(iter(house.core.sessions.values()))
     session.end()
-    assert len(house.core.producers) == 0
+    assert len(house.core.ingress.producers) == 0
 
 
 def test_one_user_has_so_many_producers_open_and_others_still_have_theirs() -> None:
@@ -301,7 +301,7 @@ def test_one_user_has_so_many_producers_open_and_others_still_have_theirs() -> N
 
 def test_the_refusal_reaches_who_asks() -> None:
     house = house_of()
-    house.core.producers._of_user = 3
+    house.core.ingress.producers._of_user = 3
     thief, owner = as_user(house, "thief"), as_user(house, "owner")
     for number in range(3):
         thief.produce(producer=b"%16d" % number)

@@ -99,7 +99,7 @@ def test_what_takes_many_steps_is_answered_at_its_end(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "STEP_MESSAGES_MAX", 1)
     house = make_house(FakeLog())
     waiting: list[str] = []
-    house.core.on_unfinished = lambda: waiting.append("more")
+    house.host.wake = lambda: waiting.append("more")
     asker = Asker(house)
     for number in range(5):
         asker.client.put(asker_queue(asker), b"%d" % number)
@@ -227,7 +227,7 @@ def test_so_many_long_requests_are_under_way_and_no_more(monkeypatch: pytest.Mon
     monkeypatch.setattr(limits, "CALLS_MAX", 3)
     monkeypatch.setattr(limits, "STEP_MESSAGES_MAX", 1)
     house = make_house(FakeLog())
-    house.core.on_unfinished = lambda: None
+    house.host.wake = lambda: None
     asker = Asker(house)
     for _ in range(3):
         asker.client.put(asker_queue(asker), b"x")

@@ -28,8 +28,8 @@ class Reader:
         self.got: list[tuple[int, bytes, tuple[int, ...]]] = []
         self.tags: list[int] = []
         queue.add_consumer(self.consumer)
-        core.schedule_dispatch(queue)
-        core.run_pending()
+        core.pending.schedule_dispatch(queue)
+        core.pending.run()
         # The mark up to which messages may be given is on the disk.
         log = core.release_queue.log
         assert isinstance(log, FakeLog)
@@ -47,7 +47,7 @@ class Reader:
     def settle(self, *indexes: int) -> None:
         for index in indexes:
             self.core.acknowledger.settle(self.consumer, [(self.tags[index], self.tags[index])])
-        self.core.run_pending()
+        self.core.pending.run()
 
 
 def next_life(house: House) -> House:

@@ -340,7 +340,7 @@ def test_a_session_may_end_while_its_messages_wait_for_the_disk() -> None:
     client.close()
     house.log.sync()
     assert house.queue().ready == 1
-    assert house.core.producers.get(PRODUCER) == 2
+    assert house.core.ingress.producers.get(PRODUCER) == 2
     assert "late" in house.core.router.queues
     house.check()
 

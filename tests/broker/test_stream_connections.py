@@ -443,14 +443,13 @@ class Refusing(Network, Listener):
 
 async def test_a_system_without_room_for_connections_is_a_warning_that_does_not_repeat_itself() -> None:
     house = House(make_core(FakeLog()), clock=trio.current_time)
-    said: list[str] = []
-    house.core.on_warning = lambda event, text: said.append(f"{event}: {text}")
     listeners = Listeners(house.core, house.sessions, Refusing(), house.counts)
     async with trio.open_nursery() as nursery:
         await listeners.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     # Whoever takes warnings counts those that repeat.
+    said = [f"{event}: {text}" for event, text in house.host.warnings]
     assert 9 <= len(said) <= 11
     assert set(said) == {"accept_refused: no connection can be accepted: [Errno 24] Too many open files"}
 

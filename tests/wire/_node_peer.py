@@ -23,6 +23,7 @@ from meshq.wire import (
     encode,
     header_of,
 )
+from tests.broker.hosts import FakeHost, FakePageRequests
 from tests.wire._frames_strategy import Step
 
 
@@ -63,6 +64,8 @@ class MemoryNode:
             failpoint=abc.no_failpoint,
             now_ms=lambda: 1_000_000,
             elapsed_ms=lambda: 0,
+            host=FakeHost(),
+            page_requests=FakePageRequests(),
         )
         self.core = Core(settings, None)
         self.sessions = SessionRegistry(self.core, lambda: self.now, 60.0, admission=SessionBounds())

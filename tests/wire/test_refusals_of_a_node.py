@@ -157,7 +157,7 @@ def not_active() -> NodePeer:
 
 def unknown_producer() -> NodePeer:
     node = MemoryNode()
-    node.core.producers.restore_forgotten()
+    node.core.ingress.producers.restore_forgotten()
     peer = produced(node)
     peer.say(sent(2, 5, 1, flags=FLAG_RESENT | FLAG_DURABLE))
     return peer

@@ -319,7 +319,7 @@ class Broker:
         env = self._environment()
         check_on_clock(self.name, env.clock)
         self._loop = trio.lowlevel.current_trio_token()
-        self._event_bus.now_ms = env.wall.now_ms
+        self._event_bus.set_clock(env.wall.now_ms)
         self._change_state("start")
         try:
             if self._settings.ha is None:

@@ -56,8 +56,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)
-        self._core.schedule_dispatch(self.queue)
-        self._core.run_pending()
+        self._core.pending.schedule_dispatch(self.queue)
+        self._core.pending.run()
 
     def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
         """Forward messages that the queue has dispatched.
@@ -82,7 +82,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             if self._consumer is not None:
                 # It can't be read: what it is is left to a human.
                 self._core.redelivery.reject(self._consumer, [(waiting.dispatch.tag, waiting.dispatch.tag)])
-                self._core.schedule_dispatch(self.queue)
+                self._core.pending.schedule_dispatch(self.queue)
         else:
             waiting.content, waiting.whole = with_body(waiting.content, found), True
         while self._line and self._line[0].whole:
@@ -126,8 +126,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             except (ClosedError, JournalBrokenError):
                 # The node ends and says why, but not to the other one; the link's numbers tell the next life.
                 return
-            self._core.schedule_dispatch(self.queue)
-            self._core.run_pending()
+            self._core.pending.schedule_dispatch(self.queue)
+            self._core.pending.run()
 
     def detach(self) -> None:
         """Detach the lost link."""
@@ -156,7 +156,9 @@ class LocalRemoteBindings(abc.RemoteBindings):
         if store:
             self._begun(link, queues, store)
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
-        self._core.peers.replace(link.number, {queue.number: _kept(queue) for queue in queues if queue.durable})
+        self._core.definitions.peers.replace(
+            link.number, {queue.number: _kept(queue) for queue in queues if queue.durable}
+        )
 
     def _begun(self, link: abc.StoreAndForwardQueue, queues: Sequence[abc.RemoteQueue], store: bytes) -> None:
         """Compare the store of a peer with the known store: messages for an old one go to queues of the same names."""
@@ -165,31 +167,33 @@ class LocalRemoteBindings(abc.RemoteBindings):
         told = {binding.number: (binding.name, binding.address) for binding in core.router.remote(_key(link))}
         there = {(queue.name, queue.address): queue.number for queue in queues}
         placed = [view for queue, view in core.release_queue.pending() if queue is forward]
-        core.peers.begun(link.number, store, told, there, (forward.last, [*forward.runs(), *placed]))
+        core.definitions.peers.begun(link.number, store, told, there, (forward.last, [*forward.runs(), *placed]))
 
     def describe(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> None:
         """One queue of a peer."""
         self._core.router.bind(_key(link), self._binding(link, mode, queue))
         if queue.durable:
-            self._core.peers.put(link.number, queue.number, _kept(queue))
+            self._core.definitions.peers.put(link.number, queue.number, _kept(queue))
 
     def mark(self, link: abc.StoreAndForwardQueue, gone: str) -> None:
         """Set the state of a peer: lost in one of the ways, or linked again."""
         self._core.router.mark_gone(_key(link), gone)
-        known = self._core.peers.peers.get(link.number)
+        known = self._core.definitions.peers.peers.get(link.number)
         if known is not None:
             known.gone = gone
-            self._core.peers.met(link.number, known.connector, left=gone == "left")
+            self._core.definitions.peers.met(link.number, known.connector, left=gone == "left")
 
     def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:
         """Note the URL of a peer."""
-        self._core.peers.met(link.number, connector)
+        self._core.definitions.peers.met(link.number, connector)
 
     def former(self, prefix: str) -> list[abc.KnownPeer]:
         """Nodes of an earlier life."""
         by_number = self._core.router.by_number
         known = [
-            (by_number[number].name, peer) for number, peer in self._core.peers.peers.items() if number in by_number
+            (by_number[number].name, peer)
+            for number, peer in self._core.definitions.peers.peers.items()
+            if number in by_number
         ]
         return [
             abc.KnownPeer(name=name, connector=peer.connector, left=peer.left)
@@ -199,7 +203,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
 
     def take_up(self, link: abc.StoreAndForwardQueue, mode: str) -> None:
         """Restore the bindings of a peer known before the restart, or forget a peer that left with all its messages."""
-        peers = self._core.peers
+        peers = self._core.definitions.peers
         known = peers.peers.get(link.number)
         if known is None:
             return
@@ -213,14 +217,14 @@ class LocalRemoteBindings(abc.RemoteBindings):
     def withdraw(self, link: abc.StoreAndForwardQueue) -> None:
         """Remove the bindings of a peer."""
         self._core.router.replace(_key(link), [])
-        known = self._core.peers.peers.get(link.number)
+        known = self._core.definitions.peers.peers.get(link.number)
         if known is not None:
             known.gone = "down"
 
     def remove(self, link: abc.StoreAndForwardQueue, number: int) -> None:
         """Remove one queue of a peer."""
         self._core.router.unbind(_key(link), number)
-        self._core.peers.drop(link.number, number)
+        self._core.definitions.peers.drop(link.number, number)
 
     def consumers(self, queue: str) -> int:
         """Consumers of a queue here."""

@@ -33,6 +33,7 @@ from meshq.client import MessageRoute
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
+from meshq.node._core_host import CoreHost
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
 from meshq.node._local_broker import LocalRemoteBindings
@@ -44,10 +45,10 @@ from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
 from meshq.store import CheckpointRecord, Journal, RecordPrefix
-from meshq.wire import BY_NAME, LinkOpening
+from meshq.wire import BY_NAME
 
 _log = logger("node")
-#: How often open transactions grow older; what ``TransactionManager.tick`` counts.
+#: How often open transactions grow older; what ``Core.second_passed`` counts.
 TRANSACTIONS_TICK_S = 1.0
 #: The share of the host's memory that a broker takes unless told otherwise.
 MEMORY_SHARE = 4
@@ -86,6 +87,8 @@ class Node:
         memory_limit = settings.memory_limit
         if memory_limit is None:
             memory_limit = env.memory_bytes // MEMORY_SHARE
+        self._warnings = Warnings("node", trio.current_time)
+        self._host = CoreHost(self._warnings, self._described)
         self.core = Core(
             CoreSettings(
                 name=settings.name,
@@ -99,6 +102,8 @@ class Node:
                 now_ms=env.wall.now_ms,
                 elapsed_ms=elapsed_ms,
                 event_bus=event_bus,
+                host=self._host,
+                page_requests=self._host.page_requests,
                 transaction_timeout_s=settings.transaction_timeout,
             ),
             journal,
@@ -113,11 +118,7 @@ class Node:
         self.listeners = Listeners(
             self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials, bounds=bounds
         )
-        self.core.describe = lambda: self.statistics("active" if self.core.closing is None else "stopping").values()
-        self.core.on_stranger = self._meet_stranger
-        self._warnings = Warnings("node", trio.current_time)
         self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
-        self.core.on_warning = self._warnings.say
         self._lag = LoopLag()
         # A scope for each service that is served: a scope is entered once.
         self._services: list[trio.CancelScope] = []
@@ -125,8 +126,6 @@ class Node:
         self._detached = trio.Event()
         # Something is due earlier than what the alarm waits for.
         self._sooner = trio.Event()
-        # Some queue has not put everything to its filters.
-        self._unsifted = trio.Event()
         self._failure: MeshqError | None = None
         self._failed = trio.Event()
 
@@ -189,14 +188,13 @@ class Node:
             journal.on_damaged = self._damaged
             journal.checkpoint = self._checkpoint
             if self.bodies is not None:
-                self.bodies.run_pending, self.bodies.failed = core.run_pending, self._journal_failed
-                await nursery.start(self.bodies.run)
+                await nursery.start(self.bodies.run, core.pending.run, self._journal_failed)
             await nursery.start(journal.run)
             nursery.start_soon(self._raise_failure)
         await nursery.start(self._declarer.run)
         if journal is not None:
             await self._written(journal)
-        core.on_unfinished = self._wake_sifter
+        self._host.resumes = True
         core.timers.on_sooner(self._wake_alarm)
         nursery.start_soon(self._reap)
         if journal is not None:
@@ -214,8 +212,8 @@ class Node:
         broker = abc.LocalBroker(
             control=control,
             routes=LocalRemoteBindings(core),
-            on_demand_changed=core.demand.watchers.append,
-            on_peer=core.demand.on_peer.append,
+            on_demand_changed=core.router.demand.watchers.append,
+            on_peer=core.router.demand.on_peer.append,
             say=core.event_bus.emit,
             open_link=partial(self.inproc.connect_local, "a service"),
         )
@@ -232,11 +230,6 @@ class Node:
                 event, text = conflict
                 self._warnings.say(event, text, f"{first.name} {second.name}")
 
-    def _meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
-        """Warn of another node with the same node id, unless that node is the present one."""
-        if error.refusal == "duplicate_node":
-            self._warnings.say("duplicate_node", f"a node is refused: {error}", opening.node_name)
-
     def _control(self) -> abc.NodeControl:
         settings, core = self._settings, self.core.settings
         return abc.NodeControl(
@@ -247,6 +240,9 @@ class Node:
             connectors=settings.connectors,
             env=self._env,
         )
+
+    def _described(self) -> dict[str, Any]:
+        return self.statistics("active" if self.core.closing is None else "stopping").values()
 
     async def _serve(
         self, service: abc.Service, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]
@@ -285,13 +281,13 @@ class Node:
         else:
             _log.info("the disk has room for messages again", extra={"event": "disk_has_room"})
         self._declarer.room()
-        self.core.run_pending()
+        self.core.pending.run()
 
     def _damaged(self, error: DamagedError) -> None:
         """Report damage in a part of the store that was not read before."""
         about = {"file": error.file, "offset": error.offset, "expected": error.expected, "found": error.found}
         self.core.event_bus.emit(StoreDamaged, **about)
-        self.core.run_pending()
+        self.core.pending.run()
 
     def _journal_failed(self, error: MeshqError) -> None:
         """End the node, because the journal has failed and nothing can be confirmed any more."""
@@ -319,14 +315,10 @@ class Node:
                     await self._detached.wait()
             self._detached = trio.Event()
 
-    def _wake_sifter(self) -> None:
-        self._unsifted.set()
-
     async def _sift(self) -> None:
         """Continue unfinished filter scans, after all other tasks had a turn."""
         while True:
-            await self._unsifted.wait()
-            self._unsifted = trio.Event()
+            await self._host.unfinished()
             began = trio.current_time()
             self.core.resume()
             lasted = trio.current_time() - began
@@ -337,7 +329,7 @@ class Node:
     async def _page(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Run the paging task."""
         if self._journal is not None:
-            paging = PagingTask(self.core, self._journal, self._env, self._journal.paging_directory)
+            paging = PagingTask(self.core, self._journal, self._env, self._host.page_requests)
             paging.on_failed = self._journal_failed
             await paging.run(task_status=task_status)
 
@@ -350,7 +342,7 @@ class Node:
         while True:
             await trio.sleep(TRANSACTIONS_TICK_S)
             if len(transactions):
-                transactions.tick()
+                self.core.second_passed()
 
     async def _alarm(self) -> None:
         """Run the timers that are due; the wall clock may be set meanwhile."""

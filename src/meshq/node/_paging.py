@@ -9,7 +9,7 @@ import trio
 
 from meshq import abc
 from meshq.broker import Core, StoredRun, run_content
-from meshq.errors import ClosedError, DamagedError, JournalBrokenError, MeshqError, caused
+from meshq.errors import ClosedError, DamagedError, JournalBrokenError, MeshqError, caused, invariant
 from meshq.store import Journal, Page, SpillFiles
 from meshq.wire import RunBytes
 
@@ -17,24 +17,51 @@ from meshq.wire import RunBytes
 POOL: Final = "pages"
 
 
+class PageRequests:
+    """Requests of a core to its paging task, also before the task runs."""
+
+    def __init__(self) -> None:
+        self._files: SpillFiles | None = None
+        self._work = trio.Event()
+
+    def serve(self, files: SpillFiles) -> None:
+        """Begin to serve, with the files of this life.  What was found at the start may be too much already."""
+        self._files = files
+        self._work.set()
+
+    def wake(self) -> None:
+        """Have the task look for work."""
+        self._work.set()
+
+    def forget(self, spill: Page) -> None:
+        """Forget the bytes of a run in a file."""
+        files = self._files
+        invariant(files is not None, "what is in a file was written by the task")
+        if files is not None and files.forget(spill):
+            self._work.set()
+
+    async def work(self) -> None:
+        """Wait until there is work.
+
+        Checkpoint: always.
+        Cancellation: the work is still there.
+        """
+        await self._work.wait()
+        self._work = trio.Event()
+
+
 class PagingTask:
     """The paging task of one node."""
 
-    def __init__(self, core: Core, journal: Journal, env: abc.Env, directory: str) -> None:
+    def __init__(self, core: Core, journal: Journal, env: abc.Env, requests: PageRequests) -> None:
         self._core = core
         self._journal = journal
         self._threads = env.threads
         #: Called when the disk has failed.
         self.on_failed: Callable[[MeshqError], None] = _ignore
-        self._files = SpillFiles(env.disk, directory, env.entropy)
-        self._work = trio.Event()
-        # What was found at the start may be too much already.
-        self._work.set()
-        core.pager.on_work = self._wake
-        core.pager.on_spill_gone = self._forget
-
-    def _wake(self) -> None:
-        self._work.set()
+        self._requests = requests
+        self._files = SpillFiles(env.disk, journal.paging_directory, env.entropy)
+        requests.serve(self._files)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Page until cancelled; report started once the files of an earlier run are removed.
@@ -54,33 +81,28 @@ class PagingTask:
             # The next start removes them.
             self._files.close()
 
-    def _forget(self, page: Page) -> None:
-        if self._files.forget(page):
-            self._wake()
-
     async def _page(self) -> None:
         core, pager = self._core, self._core.pager
         while core.closing is None:
-            await self._work.wait()
-            self._work = trio.Event()
+            await self._requests.work()
             if not pager.relieve():
                 # What was placed just now can be paged as soon as it is durable.
                 if not await self._durable():
                     return
                 pager.relieve()
             await self._spill()
-            core.run_pending()
+            core.pending.run()
             while runs := pager.next_reads():
                 found = await self._read(runs)
                 if found is None:
                     return
                 pager.arrived(found)
-                core.run_pending()
+                core.pending.run()
                 if pager.crowded and not await self._durable():
                     return
                 pager.relieve()
             # Waits for messages that have gone meanwhile were answered.
-            core.run_pending()
+            core.pending.run()
             await self._threads.run(self._files.remove_unused, pool=POOL)
 
     async def _spill(self) -> None:

@@ -18,6 +18,8 @@ from meshq.broker import (
     connection_bounds,
 )
 from meshq.ids import IDENTITY_BYTES
+from meshq.logs import Warnings
+from meshq.node._core_host import CoreHost
 from meshq.node._inproc import InprocAcceptor
 from meshq.node._node import elapsed_ms
 from meshq.node._settings import MEMORY_BYTES_MIN, BrokerSettings
@@ -63,6 +65,8 @@ class WaitingNode:
     ) -> None:
         self._settings = settings
         self._control = control
+        # No client comes as far as asking for statistics.
+        host = CoreHost(Warnings("node", trio.current_time), dict)
         core = Core(
             CoreSettings(
                 name=settings.name,
@@ -76,6 +80,8 @@ class WaitingNode:
                 now_ms=env.wall.now_ms,
                 elapsed_ms=elapsed_ms,
                 event_bus=event_bus,
+                host=host,
+                page_requests=host.page_requests,
             ),
             None,
         )

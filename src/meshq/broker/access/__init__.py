@@ -1,1 +1,1 @@
-"""Who may do what: credentials, rights and permissions."""
+"""Access of clients and nodes: credentials, rights and permissions."""

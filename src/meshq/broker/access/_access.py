@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from meshq import limits
 from meshq.address import MANAGEMENT, TEMPORARY, Target, parse_target
 from meshq.broker.access._reply_addresses import reply_addresses
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.catalog._router import Router
+from meshq.broker.events._event_bus import EventBus
 from meshq.errors import MeshqError
+from meshq.notifications import SecurityRefused
 from meshq.permissions import PERMISSIONS, Permissions, Roles, permissions_for
 from meshq.settings import Security
 from meshq.wire import KIND_HEADERS, RunBytes, decline
-
-if TYPE_CHECKING:
-    from meshq.broker.core._core import Core
-    from meshq.broker.session._session import ServerSession
 
 #: Temporary queues have one pattern for all of them: their names are chance.
 ANY_TEMPORARY: Final = f"{TEMPORARY}*"
@@ -30,12 +30,26 @@ ANYWHERE: Final = "#"
 _LOOKING: Final = ("consume", "browse", "manage")
 
 
+class Asker(Protocol):
+    """The session that asks for something."""
+
+    #: The role on the wire, and the user.
+    owner: tuple[str, str]
+    #: The rights of the owner; None: all that there are.
+    rights: Rights | None
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+
+
 class Rights:
     """The rights of one user, shared by the user's sessions.  Security settings do not change while a node runs."""
 
-    __slots__ = ("_known", "_patterns", "_roles", "user")
+    __slots__ = ("_known", "_patterns", "_roles", "access", "user")
 
-    def __init__(self, user: str, roles: Roles, patterns: Mapping[str, Permissions]) -> None:
+    def __init__(self, access: Access, user: str, roles: Roles, patterns: Mapping[str, Permissions]) -> None:
+        self.access: Access = access
         self.user: str = user
         self._roles = roles
         self._patterns = patterns
@@ -70,22 +84,40 @@ class Rights:
 class Access:
     """The rights of all users of a node; ``security`` None: there are no logins."""
 
-    def __init__(self, security: Security | None) -> None:
+    def __init__(
+        self,
+        security: Security | None,
+        definitions: Definitions,
+        event_bus: EventBus,
+        warn: Callable[[str, str], None],
+    ) -> None:
         self._security = security
+        self._event_bus = event_bus
+        self._warn = warn
         self._users: dict[str, Rights] = {}
+        self._quiet = False
+        #: What exists, and what a user would create.
+        self.definitions: Definitions = definitions
         #: Requests that were refused because they were not permitted.
         self.refused: int = 0
-        #: Called then: who asked, and for what, where.
-        self.on_refused: Callable[[ServerSession, str, str], None] = _ignore
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
         """Neither count nor report refusals meanwhile."""
-        refused, told, self.on_refused = self.refused, self.on_refused, _ignore
+        before, self._quiet = self._quiet, True
         try:
             yield
         finally:
-            self.refused, self.on_refused = refused, told
+            self._quiet = before
+
+    def note_refusal(self, asker: Asker, permission: str, address: str) -> None:
+        """Count and report that a session was refused a permission at an address."""
+        if self._quiet:
+            return
+        self.refused += 1
+        user = asker.owner[1]
+        self._warn("forbidden", f"{user!r} lacks the permission {permission!r} at {address!r}")
+        self._event_bus.emit(SecurityRefused, user=user, permission=permission, address=address, peer=asker.peer)
 
     def of(self, owner: tuple[str, str]) -> Rights | None:
         """The rights of a session's owner, which is a role on the wire and a user; None: all that there are."""
@@ -95,20 +127,20 @@ class Access:
             return None
         if role == "peer":
             # Its links have frames of their own.
-            return Rights(user, frozenset(), {})
+            return Rights(self, user, frozenset(), {})
         if security.permissions is None:
             return None
         rights = self._users.get(user)
         if rights is None:
             roles = (security.roles or {}).get(user, frozenset())
-            rights = Rights(user, roles, security.permissions)
+            rights = Rights(self, user, roles, security.permissions)
             if user in (security.roles or {}):
                 # Anybody may ask about a user that there is not.
                 self._users[user] = rights
         return rights
 
 
-def permit(session: ServerSession | None, permission: str, address: str, *, queue: str = "", divert: str = "") -> None:
+def permit(session: Asker | None, permission: str, address: str, *, queue: str = "", divert: str = "") -> None:
     """See that a session may do something at an address; ``queue`` or ``divert``: what was named, which is bound to it.
 
     Whoever is refused learns nothing of where a queue or a divert is, and not whether it is there: unless the name of
@@ -119,9 +151,7 @@ def permit(session: ServerSession | None, permission: str, address: str, *, queu
     rights = session.rights if session is not None else None
     if session is None or rights is None or permission in rights.at(address):
         return
-    access = session.core.access
-    access.refused += 1
-    access.on_refused(session, permission, address)
+    rights.access.note_refusal(session, permission, address)
     where = repr(queue or address)
     if divert:
         where = f"the address of the divert {divert!r}"
@@ -130,13 +160,13 @@ def permit(session: ServerSession | None, permission: str, address: str, *, queu
     raise decline("forbidden", f"the user {rights.user!r} lacks the permission {permission!r} at {where}")
 
 
-def may_look(session: ServerSession | None, address: str) -> bool:
+def may_look(session: Asker | None, address: str) -> bool:
     """Whether a session may look at an address."""
     rights = session.rights if session is not None else None
     return rights is None or not rights.at(address).isdisjoint(_LOOKING)
 
 
-def permit_look(session: ServerSession | None, address: str, *, queue: str = "") -> None:
+def permit_look(session: Asker | None, address: str, *, queue: str = "") -> None:
     """Check that a session may look at an address.
 
     Raises:
@@ -146,7 +176,7 @@ def permit_look(session: ServerSession | None, address: str, *, queue: str = "")
         permit(session, _LOOKING[-1], address, queue=queue)
 
 
-def permit_upload(session: ServerSession) -> None:
+def permit_upload(session: Asker) -> None:
     """See that a body may come in, which takes room before it is said where it goes.
 
     Raises:
@@ -157,7 +187,7 @@ def permit_upload(session: ServerSession) -> None:
         permit(session, "send", ANYWHERE)
 
 
-def permit_sending(session: ServerSession, target: Target) -> None:
+def permit_sending(session: Asker, target: Target) -> None:
     """See that a session may send somewhere, also if that comes into being by it.
 
     Raises:
@@ -169,17 +199,18 @@ def permit_sending(session: ServerSession, target: Target) -> None:
     permit_making(session, target)
 
 
-def permit_making(session: ServerSession | None, target: Target) -> None:
+def permit_making(session: Asker | None, target: Target) -> None:
     """Check that a session may create the missing parts of a target by sending to it.
 
     Raises:
         SecurityError: it may not.
     """
-    if session is not None and session.rights is not None and session.core.definitions.would_make(target):
+    rights = session.rights if session is not None else None
+    if rights is not None and rights.access.definitions.would_make(target):
         permit_new(session, target)
 
 
-def permit_new(session: ServerSession | None, target: Target) -> None:
+def permit_new(session: Asker | None, target: Target) -> None:
     """Check that a session may create the address and the queue of a target.
 
     The name of a queue is judged like an address: a queue takes the name away from the address of that name.
@@ -191,31 +222,33 @@ def permit_new(session: ServerSession | None, target: Target) -> None:
     permit_name(session, target.queue, target.address)
 
 
-def permit_name(session: ServerSession | None, name: str | None, address: str) -> None:
+def permit_name(session: Asker | None, name: str | None, address: str) -> None:
     """See that a session may give a name to a queue of an address, or that the queue is there.
 
     Raises:
         SecurityError: it may not.
     """
-    if session is None or session.rights is None or name is None or name == address:
+    rights = session.rights if session is not None else None
+    if rights is None or name is None or name == address:
         return
-    queue = session.core.router.queues.get(name)
+    queue = rights.access.definitions.router.queues.get(name)
     if queue is None or queue.address != address:
         permit(session, "create", name)
 
 
-def permit_moving(session: ServerSession | None, address: str) -> None:
+def permit_moving(session: Asker | None, address: str) -> None:
     """Check that a session may move messages to an address, which is created by the move if need be.
 
     Raises:
         SecurityError: it may not.
     """
     permit(session, "send", address)
-    if session is not None and session.rights is not None and address not in session.core.router.addresses:
+    rights = session.rights if session is not None else None
+    if rights is not None and address not in rights.access.definitions.router.addresses:
         permit(session, "create", address)
 
 
-def permit_run(session: ServerSession, target: Target, run: RunBytes, kinds: int) -> None:
+def permit_run(session: Asker, target: Target, run: RunBytes, kinds: int) -> None:
     """Check that a session may send a run: the channel was permitted, but the target may be gone by now, and the reply
     addresses of the messages need permission, too.
 
@@ -226,9 +259,11 @@ def permit_run(session: ServerSession, target: Target, run: RunBytes, kinds: int
     permit_replies(session, run, kinds)
 
 
-def may_have(session: ServerSession, target: Target, run: RunBytes, kinds: int) -> bool:
+def may_have(session: Asker, target: Target, run: RunBytes, kinds: int) -> bool:
     """Whether ``permit_run`` would permit a run; a refusal is not reported."""
-    with session.core.access.quietly():
+    if session.rights is None:
+        return True
+    with session.rights.access.quietly():
         try:
             permit_run(session, target, run, kinds)
         except MeshqError:
@@ -236,7 +271,7 @@ def may_have(session: ServerSession, target: Target, run: RunBytes, kinds: int) 
     return True
 
 
-def permit_replies(session: ServerSession, run: RunBytes, kinds: int) -> None:
+def permit_replies(session: Asker, run: RunBytes, kinds: int) -> None:
     """See that all answers to the messages of a run go where the one who asks may take them.
 
     Raises:
@@ -247,14 +282,17 @@ def permit_replies(session: ServerSession, run: RunBytes, kinds: int) -> None:
             permit_reply_to(session, parse_target(reply_to, "reply_to"))
 
 
-def permit_reply_to(session: ServerSession, target: Target) -> None:
+def permit_reply_to(session: Asker, target: Target) -> None:
     """See that answers go where the one who asks may take them.
 
     Raises:
         SecurityError: they would not.
     """
+    rights = session.rights
+    if rights is None:
+        return
     if target.address.startswith(TEMPORARY):
-        queue = session.core.router.queues.get(target.address)
+        queue = rights.access.definitions.router.queues.get(target.address)
         owner = queue.spec.owner if queue is not None else None
         if owner is None or owner.owner != session.owner:
             permit_own(session, target.address)
@@ -264,7 +302,7 @@ def permit_reply_to(session: ServerSession, target: Target) -> None:
     permit(session, "consume", target.address)
 
 
-def permit_own(session: ServerSession, address: str) -> None:
+def permit_own(session: Asker, address: str) -> None:
     """Refuse replies to a temporary queue of another session, or one that is gone, and to the management address.
 
     Raises:
@@ -273,19 +311,13 @@ def permit_own(session: ServerSession, address: str) -> None:
     rights = session.rights
     if rights is None:
         return
-    access = session.core.access
-    access.refused += 1
-    access.on_refused(session, "consume", address)
+    rights.access.note_refusal(session, "consume", address)
     whose = "queue" if address == MANAGEMENT else "temporary queue"
     raise decline("forbidden", f"the {whose} {address!r} for answers is not one of the user {rights.user!r}")
 
 
-def queue_address(core: Core, name: str) -> str:
+def queue_address(router: Router, name: str) -> str:
     """The address at which rights to a queue are looked up, whether it is there or not."""
     target = parse_target(name, "queue")
-    queue = core.router.queues.get(target.address) if target.queue is None else None
+    queue = router.queues.get(target.address) if target.queue is None else None
     return queue.address if queue is not None else target.address
-
-
-def _ignore(*_: object) -> None:
-    """The default of a callback: do nothing."""

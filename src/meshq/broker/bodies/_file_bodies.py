@@ -48,14 +48,21 @@ class _Removal(NamedTuple):
     """The removal of all files of a body."""
 
 
+class _Serving(NamedTuple):
+    """A nursery for the work on bodies, and the functions for its results."""
+
+    nursery: trio.Nursery
+    run_pending: Callable[[], None]
+    failed: Callable[[MeshqError], None]
+
+
 _Task = _Block | _BodyRead | _Removal
 
 
 class FileBodies(Bodies):
     """Large bodies of a node that has a store.
 
-    ``uploads_max``: the most bodies that come in at a time; each has an open file.  ``run_pending`` is called after
-    each answer.  ``failed`` is called when the disk has failed: nothing durable may be promised any more.
+    ``uploads_max``: the most bodies that come in at a time; each has an open file.
     """
 
     in_memory = False
@@ -67,13 +74,11 @@ class FileBodies(Bodies):
         self._uploads_max = uploads_max
         self._files = files
         self._threads = threads
-        self.run_pending: Callable[[], None] = _nothing
-        self.failed: Callable[[MeshqError], None] = _ignore
         self._tasks: dict[Body, deque[_Task]] = {}
         # Bodies that are coming in, and those that have failed to.
         self._writers: dict[Body, LargeBodyWriter] = {}
         self._refused: dict[Body, MeshqError] = {}
-        self._nursery: trio.Nursery | None = None
+        self._serving: _Serving | None = None
 
     # -- what is asked for
 
@@ -103,8 +108,8 @@ class FileBodies(Bodies):
             tasks.append(task)
             return
         self._tasks[body] = deque((task,))
-        if self._nursery is not None:
-            self._nursery.start_soon(self._work, body)
+        if self._serving is not None:
+            self._serving.nursery.start_soon(self._work, self._serving, body)
 
     # -- how it is done
 
@@ -124,41 +129,50 @@ class FileBodies(Bodies):
             text = f"the bodies of large messages can't be looked at: {error}"
             raise JournalBrokenError(text, outcome="not_done") from error
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(
+        self,
+        run_pending: Callable[[], None],
+        failed: Callable[[MeshqError], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Do the work for all bodies, until cancelled.
+
+        ``run_pending`` is called after each answer.  ``failed`` is called when the disk has failed: nothing durable
+        may be promised any more.
 
         Checkpoint: always.
         Cancellation: waits for the calls under way; bodies that were coming in stay on disk for the next start.
         """
         try:
             async with trio.open_nursery() as nursery:
-                self._nursery = nursery
+                serving = self._serving = _Serving(nursery, run_pending, failed)
                 for body in self._tasks:
-                    nursery.start_soon(self._work, body)
+                    nursery.start_soon(self._work, serving, body)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
-            self._nursery = None
+            self._serving = None
             for writer in self._writers.values():
                 writer.close()
             self._writers.clear()
 
-    async def _work(self, body: Body) -> None:
+    async def _work(self, serving: _Serving, body: Body) -> None:
         """Do the waiting work for one body, until there is none."""
         tasks = self._tasks[body]
         while tasks:
             if isinstance(tasks[0], _Block):
-                await self._write(body, tasks)
+                await self._write(serving, body, tasks)
             else:
                 task = tasks.popleft()
                 if isinstance(task, _BodyRead):
                     await self._read(body, task)
                 else:
                     await self._remove(body)
-            self.run_pending()
+            serving.run_pending()
         del self._tasks[body]
 
-    async def _write(self, body: Body, tasks: deque[_Task]) -> None:
+    async def _write(self, serving: _Serving, body: Body, tasks: deque[_Task]) -> None:
         """Write all blocks that wait, in one hop."""
         blocks: list[_Block] = []
         while tasks and isinstance(tasks[0], _Block):
@@ -171,7 +185,7 @@ class FileBodies(Bodies):
             try:
                 await self._threads.run(self._write_blocks, body, blocks, pool=POOL)
             except OSError as failure:
-                error = self._refused[body] = self._explained(failure)
+                error = self._refused[body] = _explained(serving, failure)
         for block in blocks:
             block.then(error)
 
@@ -205,14 +219,15 @@ class FileBodies(Bodies):
         with suppress(OSError):
             await self._threads.run(work, pool=POOL)
 
-    def _explained(self, failure: OSError) -> MeshqError:
-        """Why a body could not be taken; unless the disk is only full, it is of no use any more."""
-        if is_disk_full(failure):
-            return caused(AddressFullError(f"there is no room for the body: {failure}"), failure)
-        text = f"the body of a large message can't be written: {failure}"
-        error = caused(JournalBrokenError(text, outcome="not_done"), failure)
-        self.failed(error)
-        return error
+
+def _explained(serving: _Serving, failure: OSError) -> MeshqError:
+    """Why a body could not be taken; unless the disk is only full, it is of no use any more."""
+    if is_disk_full(failure):
+        return caused(AddressFullError(f"there is no room for the body: {failure}"), failure)
+    text = f"the body of a large message can't be written: {failure}"
+    error = caused(JournalBrokenError(text, outcome="not_done"), failure)
+    serving.failed(error)
+    return error
 
 
 def _told(error: OSError | DamagedError | SettingsError) -> str:
@@ -222,11 +237,3 @@ def _told(error: OSError | DamagedError | SettingsError) -> str:
     if isinstance(error, OSError):
         return f"its file can't be read: {error.strerror or type(error).__name__}"
     return "its file is encrypted with a key that the broker does not have"
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""
-
-
-def _ignore(error: MeshqError) -> None:
-    """The default of a callback: do nothing."""

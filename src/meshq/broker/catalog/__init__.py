@@ -1,1 +1,1 @@
-"""What a broker knows by name: addresses, queues, diverts, settings, and the queues of other nodes."""
+"""The catalog of a broker: addresses, queues, diverts, settings, and the queues of other nodes."""

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from meshq import limits
+from meshq.broker.events._event_bus import EventBus
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
+from meshq.notifications import AddressFull
 from meshq.settings import AddressSettings
 from meshq.wire import COUNTER_MAX
 
@@ -70,13 +72,35 @@ class AddressQuota:
     """The quota of one address: its use, its policy, and its producers."""
 
     __slots__ = (
-        "_credits", "_goal", "_reserved", "_routing", "_slack", "_waiting", "body_bytes", "bytes", "dropped",
-        "max_bytes", "max_messages", "on_full", "on_pressure", "policy", "pressed", "queues", "said_full",
+        "_credits",
+        "_event_bus",
+        "_goal",
+        "_name",
+        "_press",
+        "_reserved",
+        "_routing",
+        "_slack",
+        "_waiting",
+        "body_bytes",
+        "bytes",
+        "dropped",
+        "max_bytes",
+        "max_messages",
+        "policy",
+        "pressed",
+        "queues",
+        "said_full",
         "unreleased",
     )  # fmt: skip
 
-    def __init__(self, routing: str, queues: Sequence[Queue]) -> None:
+    def __init__(
+        self, name: str, routing: str, queues: Sequence[Queue], *, event_bus: EventBus, press: Callable[[], None]
+    ) -> None:
+        """``press`` has something paged soon."""
+        self._name = name
         self._routing = routing
+        self._event_bus = event_bus
+        self._press = press
         self.queues: Sequence[Queue] = queues
         #: ``page``, ``block``, ``drop`` or ``fail``.
         self.policy: str = "page"
@@ -86,12 +110,10 @@ class AddressQuota:
         self.bytes: int = 0
         #: Bytes of the bodies of these that lie elsewhere: they count for the bound, but are not paged.
         self.body_bytes: int = 0
-        #: Something of it has to be paged; and who is told.
+        #: Something of it has to be paged.
         self.pressed: bool = False
-        self.on_pressure: Callable[[], None] = _nothing
-        #: It has reached its bound, and who is told when it does.
+        #: It has reached its bound, and that was reported.
         self.said_full: bool = False
-        self.on_full: Callable[[], None] = _nothing
         # How many bytes it may have in memory, by the messages that came last; and how many more before it is paged
         # again, when nothing could be.
         self._goal = math.inf
@@ -172,13 +194,13 @@ class AddressQuota:
             if self.bytes > self._goal + self._slack:
                 self.pressed = True
                 self.reached()
-                self.on_pressure()
+                self._press()
 
     def reached(self) -> None:
         """Report that the quota is used up: once, until some of it is free again."""
         if not self.said_full:
             self.said_full = True
-            self.on_full()
+            self._event_bus.emit(AddressFull, address=self._name, policy=self.policy)
 
     @property
     def excess(self) -> int:
@@ -292,10 +314,6 @@ class AddressQuota:
             return 0
         quota = free - self._reserved
         return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, quota // SHARE)))
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""
 
 
 def is_refused(quota: AddressQuota | None, *, scarce: bool, together: bool = False) -> bool:

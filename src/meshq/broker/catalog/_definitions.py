@@ -21,6 +21,7 @@ from meshq.address import (
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
 from meshq.broker.catalog._distribution_plan import ClusteredQueue
 from meshq.broker.catalog._diverts import DivertRule
+from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._names import check_made, check_open, check_own, check_sendable
 from meshq.broker.catalog._queue_numbers import QueueNumbers
 from meshq.broker.catalog._router import Address, Router
@@ -42,15 +43,24 @@ class Definitions:
     """Creates, finds and deletes addresses, queues, diverts and address settings."""
 
     def __init__(
-        self, router: Router, release_queue: ReleaseQueue, watermarks: HighWatermarks, event_bus: EventBus
+        self,
+        router: Router,
+        release_queue: ReleaseQueue,
+        watermarks: HighWatermarks,
+        event_bus: EventBus,
+        *,
+        check_settings: Callable[[SettingsTable], None],
+        warn: Callable[[str, str], None],
     ) -> None:
+        """``check_settings`` checks new settings against the open producers, and raises UsageError."""
         self._event_bus = event_bus
         self.router = self._router = router
         self._release_queue = release_queue
         self._watermarks = watermarks
-        #: Checks new settings against the open producers.  Raises: UsageError.
-        self.check_settings: Callable[[SettingsTable], None] = _accept
+        self._check_settings = check_settings
         self.numbers: QueueNumbers = QueueNumbers(release_queue)
+        #: The queues of other nodes, as far as known.
+        self.peers: KnownPeers = KnownPeers(release_queue, warn)
 
     def create_address(self, name: str, routing: str) -> Address:
         """Return the address; create it unless it exists.
@@ -261,7 +271,7 @@ class Definitions:
         table = self._router.table
         if pattern not in table.set and len(table.set) >= limits.ADDRESS_SETTINGS_MAX:
             raise UsageError(f"the node has its {limits.ADDRESS_SETTINGS_MAX} patterns that were set while it ran")
-        self.check_settings(table.changed(pattern, settings))
+        self._check_settings(table.changed(pattern, settings))
         old = table.positions.get(pattern, 0)
         position = self._write({"kind": "settings", "pattern": pattern, **fields}, [old] if old else None)
         table.put(pattern, settings, position)
@@ -277,7 +287,7 @@ class Definitions:
         table = self._router.table
         if pattern not in table.set:
             raise NotFoundError(f"no address settings were set for {pattern!r} while the node ran")
-        self.check_settings(table.changed(pattern, None))
+        self._check_settings(table.changed(pattern, None))
         self._forget_at([table.positions[pattern]])
         table.drop(pattern)
         self._release_queue.doom(self._router.settings_changed())
@@ -444,7 +454,3 @@ def _kept_filter(text: str, position: int) -> Filter | None:
         return parse_filter(text) if text else None
     except FilterError as error:
         raise DamagedError("journal", position, "a filter that can be read", text) from error
-
-
-def _accept(_: SettingsTable) -> None:
-    """Accept all settings: no producer is open."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
 from meshq.broker.catalog._address_quota import AddressQuota
+from meshq.broker.catalog._demand_updates import DemandUpdates
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding
 from meshq.broker.catalog._diverts import Diverts
 from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._duplicates import DuplicateIds
 from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue
@@ -59,7 +60,17 @@ class Address:
 class Router:
     """All names of one node."""
 
-    def __init__(self, patterns: dict[str, AddressSettings], *, pages: bool = False) -> None:
+    def __init__(
+        self,
+        patterns: dict[str, AddressSettings],
+        *,
+        event_bus: EventBus,
+        press: Callable[[], None],
+        pages: bool = False,
+    ) -> None:
+        """``press`` has messages paged soon: an address holds more than it may in memory."""
+        self._event_bus = event_bus
+        self._press = press
         self.table: SettingsTable = SettingsTable(patterns)
         #: Whatever sorts messages when they are placed, or may: queues and diverts with filters, queues of other nodes.
         self.sieves: dict[object, None] = {}
@@ -75,12 +86,8 @@ class Router:
         self.quotas: dict[str, AddressQuota] = {}
         #: Whether there is a disk for what has no room.
         self.pages = pages
-        #: Called when an address holds more than it may in memory.
-        self.on_pressure: Callable[[], None] = _nothing
-        #: Called when an address has reached its bound, with what becomes of more.
-        self.on_full: Callable[[str, str], None] = _nobody
-        #: Called when a queue was made or deleted.
-        self.on_queue: Callable[[Queue], None] = _nobody
+        #: Tells other nodes about the queues here.
+        self.demand: DemandUpdates = DemandUpdates()
         #: Queues of other nodes: by address, then by link and by their number there.
         self._remote: dict[str, dict[tuple[bytes, int], RemoteBinding]] = {}
         #: What of them each link has described.
@@ -107,7 +114,7 @@ class Router:
             self.sieves[queue] = None
         self.queues[queue.name] = self.by_number[queue.number] = queue
         self._form_clustered_queues(address.name)
-        self.on_queue(queue)
+        self.demand.changed(queue)
         return queue
 
     def _rule(self, queue: Queue) -> None:
@@ -129,17 +136,14 @@ class Router:
         if quota is None:
             if not bounded(settings) or address.name.startswith(INTERNAL):
                 return
-            quota = self.quotas[address.name] = AddressQuota(address.routing, address.queues)
-            quota.on_pressure = lambda: self.on_pressure()
-            quota.on_full = partial(self._full, address.name)
+            quota = self.quotas[address.name] = AddressQuota(
+                address.name, address.routing, address.queues, event_bus=self._event_bus, press=self._press
+            )
             quota.recount(view.run.origin or view.run for queue in address.queues for view in views_of(queue))
         # The address may have gone and come again, and its producers have stayed.
         quota.queues = address.queues
         address.quota = quota
         quota.rule(settings, pages=self.pages)
-
-    def _full(self, name: str) -> None:
-        self.on_full(name, self.quotas[name].policy)
 
     def settings_changed(self) -> list[int]:
         """Apply changed address settings; return positions of id records that are no longer needed."""
@@ -164,7 +168,7 @@ class Router:
             del self.sieves[queue]
         self._form_clustered_queues(queue.address)
         self._forget_temporary(queue.address)
-        self.on_queue(queue)
+        self.demand.changed(queue)
 
     # -- queues of other nodes
 
@@ -384,11 +388,3 @@ def _clustered_queue(
 
 def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[bytes, int]:
     return item[0]
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""
-
-
-def _nobody(*_: object) -> None:
-    """The default of a callback: do nothing."""

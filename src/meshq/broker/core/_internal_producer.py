@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import Target
+from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._filters_at import costly, filters_at
+from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.work._fair_scheduler import NODE, CostlyScan
+from meshq.broker.work._fair_scheduler import NODE, CostlyScan, FairScheduler
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, NotFoundError, UsageError
 from meshq.wire import Envelope, encode_run
-
-if TYPE_CHECKING:
-    from meshq.broker.core._core import Core
 
 
 class InternalProducer:
     """Sends messages of this life of the node, which are not durable; no call waits for these."""
 
-    __slots__ = ("_core", "_last", "_waiting_bytes")
+    __slots__ = ("_closing", "_fair_scheduler", "_ingress", "_instance", "_last", "_router", "_waiting_bytes")
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        ingress: Ingress,
+        router: Router,
+        fair_scheduler: FairScheduler,
+        instance: bytes,
+        closing: Callable[[], str | None],
+    ) -> None:
+        self._ingress = ingress
+        self._router = router
+        self._fair_scheduler = fair_scheduler
+        self._instance = instance
+        self._closing = closing
         # The number of the last message.
         self._last = 0
         # Of runs that are put to filters, and of those behind them.
@@ -51,7 +60,6 @@ class InternalProducer:
             AddressFullError, JournalBrokenError, ClosedError: the address or the disk is full, the disk has failed, or
                 the node is ending.
         """
-        core = self._core
         kinds = 0
         for envelope in envelopes:
             kinds |= envelope.kind
@@ -59,7 +67,7 @@ class InternalProducer:
             target.address,
             encode_run(bodies, envelopes),
             durable=False,
-            producer=core.settings.instance,
+            producer=self._instance,
             number=self._last + 1,
             stamp=stamp_ms,
         )
@@ -71,14 +79,13 @@ class InternalProducer:
             return
         if self._waiting_bytes + run.size_bytes > limits.OWN_MESSAGES_WAITING_BYTES_MAX:
             raise AddressFullError(f"messages of the node itself wait for the filters of {target.address!r}")
-        core.ingress.prepare(run, kinds)
+        self._ingress.prepare(run, kinds)
         self._waiting_bytes += run.size_bytes
         self._wait(run, target, asked, place, lost)
 
     def _costly(self, run: StoredRun, target: Target) -> CostlyScan | None:
-        router = self._core.router
-        filters = filters_at(router, target) if router.sieves else []
-        return costly(self._core.fair_scheduler, NODE, run, filters) if filters else None
+        filters = filters_at(self._router, target) if self._router.sieves else []
+        return costly(self._fair_scheduler, NODE, run, filters) if filters else None
 
     def _wait(
         self,
@@ -92,10 +99,10 @@ class InternalProducer:
     ) -> None:
         then = partial(self._resume, run, target, place, lost)
         # What comes behind it keeps its place.
-        self._core.fair_scheduler.begin(NODE, self, asked or CostlyScan(iter(()), 0), then, first=first)
+        self._fair_scheduler.begin(NODE, self, asked or CostlyScan(iter(()), 0), then, first=first)
 
     def _resume(self, run: StoredRun, target: Target, place: Callable[[], None], lost: Callable[[int], None]) -> None:
-        closing = self._core.closing is not None
+        closing = self._closing() is not None
         asked = None if closing else self._costly(run, target)
         if asked is not None:
             # There are others by now.
@@ -112,7 +119,7 @@ class InternalProducer:
     def _place(
         self, run: StoredRun, target: Target, kinds: int, counted: bool, ahead: Callable[[int], None] | None
     ) -> None:
-        ingress = self._core.ingress
+        ingress = self._ingress
         if ahead is not None:
             ahead(run.content.rows)
         unrouted = ingress.unrouted

@@ -72,7 +72,7 @@ class Recovery:
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
         # What is prepared.
-        self._two_phase = TransactionRecovery(core)
+        self._two_phase = TransactionRecovery(core.transactions.two_phase, core.release_queue, core.router)
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
         # Bytes of memory that runs may take, and do.
@@ -142,7 +142,7 @@ class Recovery:
             self._homeless.setdefault(values["address"], []).append((values, position))
             return
         if values["kind"] in ("peer", "binding", "renumbered"):
-            self._core.peers.restore(values, position)
+            self._core.definitions.peers.restore(values, position)
             return
         self._core.definitions.restore(values, position)
         if values["kind"] == "address":
@@ -369,8 +369,8 @@ class Recovery:
         for address, queues in self._homeless.items():
             raise DamagedError("journal", queues[0][1], "the address of each queue", address)
         self._read_left()
-        core.peers.restored()
-        self._sent.restore(core.producers)
+        core.definitions.peers.restored()
+        self._sent.restore(core.ingress.producers)
         for queue in core.router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
@@ -385,7 +385,7 @@ class Recovery:
                     found += [(bound, view) for view in parts]
             for queue, view in found:
                 if view.remote:
-                    core.peers.renumber(queue.number, view)
+                    core.definitions.peers.renumber(queue.number, view)
                 if view in self._asked:
                     _ask(queue, view, self._asked[view])
                 self._append(queue, view)

@@ -10,7 +10,6 @@ from meshq.address import TEMPORARY, Target
 from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, takes
-from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._distribution import check_reach, deal, deal_here, left_out, shared, wants_of
 from meshq.broker.ingress._filter_scan_plan import placed
@@ -54,7 +53,6 @@ class Ingress:
         memory: MemoryBound,
         *,
         timers: TimerService,
-        peers: KnownPeers,
         warn: Callable[[str, str], None],
     ) -> None:
         """``warn`` is told of an event, with a text."""
@@ -63,10 +61,11 @@ class Ingress:
         self._definitions = definitions
         self._diverts = definitions.router.diverts
         self._entering = RecordWriter(release_queue, watermarks)
-        self._producers = producers
+        #: How far the producers' messages are stored.
+        self.producers: ProducerSequences = producers
         self._memory = memory
         #: Finds new queues for messages that wait for a node which has left.
-        self.anew: Rerouting = Rerouting(definitions.router, peers)
+        self.anew: Rerouting = Rerouting(definitions.router, definitions.peers)
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
@@ -94,7 +93,7 @@ class Ingress:
         if kinds & KIND_ID and address.duplicates.capacity:
             fresh, skipped = _judge(run, address)
             if len(skipped) == count:
-                self._producers.raise_to(run.producer, first, last, run.user)
+                self.producers.raise_to(run.producer, first, last, run.user)
                 self.duplicates += len(skipped)
                 self._all_known(then)
                 return
@@ -115,17 +114,17 @@ class Ingress:
                 text = f"a message of {size} bytes to {address.name!r} is not given to {', '.join(map(repr, names))} of"
                 self._warn("too_large_for_links", f"{text} other nodes: at most {most} bytes go from node to node")
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
-            self._producers.raise_to(run.producer, first, last, run.user)
+            self.producers.raise_to(run.producer, first, last, run.user)
             return
         if not targets:
             self.unrouted += count
-            self._producers.raise_to(run.producer, first, last, run.user)
+            self.producers.raise_to(run.producer, first, last, run.user)
             self._release_queue.release_after(0, (), then)
             return
         if run.durable:
             self.attribute(run)
         position, views = self._entering.enter(run, address, targets, skipped)
-        self._producers.raise_to(run.producer, first, last, run.user)
+        self.producers.raise_to(run.producer, first, last, run.user)
         if fresh or skipped:
             self._book(run, address, fresh, skipped)
         self.charge(run, views)
@@ -135,7 +134,7 @@ class Ingress:
 
     def weigh_owner_changes(self, runs: Iterable[StoredRun]) -> int:
         """Return the bytes that records of the users of these runs may take."""
-        users = {(run.producer, run.user) for run in runs if run.user != self._producers.user_of(run.producer)}
+        users = {(run.producer, run.user) for run in runs if run.user != self.producers.user_of(run.producer)}
         return sum(OWNER_RECORD_BYTES + len(user.encode()) for _, user in users)
 
     def attribute(self, run: StoredRun) -> None:
@@ -144,11 +143,11 @@ class Ingress:
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
         """
-        if not run.durable or run.user == self._producers.user_of(run.producer):
+        if not run.durable or run.user == self.producers.user_of(run.producer):
             return
         owner_change = UserProducersRecord(run.user, False, False, ((run.producer, 0, True),), ())
         position = self._release_queue.write(USER_PRODUCERS, [encode_user_producers(owner_change)])
-        self._producers.assign_user(run.producer, run.user)
+        self.producers.assign_user(run.producer, run.user)
         # Only a start from before the next checkpoint reads it, and gets deleted records from there on, too.
         self._release_queue.doom([position])
 
@@ -169,7 +168,7 @@ class Ingress:
                     # What was placed since it was weighed belongs to the same transaction: it overshoots once.
                     return True
                 raise _full(run, quota)
-            self._producers.raise_to(run.producer, run.number, run.number + rows - 1, run.user)
+            self.producers.raise_to(run.producer, run.number, run.number + rows - 1, run.user)
             self._drop(quota, rows)
             return False
         return True

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from meshq import limits
+from meshq.broker.events._event_bus import EventBus
 from meshq.broker.queue._run import RUN_OVERHEAD_BYTES
+from meshq.notifications import MemoryFull
 from meshq.wire import HEAD_BYTES, RUN_ROW_BYTES
 
 #: The least that is granted where there is room: one small run.
@@ -45,19 +47,20 @@ class MemoryBound:
     """Used memory, granted credit, and the sessions that wait for credit."""
 
     __slots__ = (
-        "_reserved", "_told", "_waiting", "blocked", "limit_bytes", "on_full", "on_pressure", "page_at", "used_bytes",
+        "_event_bus", "_press", "_reserved", "_told", "_waiting", "blocked", "limit_bytes", "page_at", "used_bytes",
     )  # fmt: skip
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, *, event_bus: EventBus, press: Callable[[], None]) -> None:
+        """``press`` has something paged soon."""
+        self._event_bus = event_bus
+        self._press = press
         self.limit_bytes: int = limit_bytes
         #: Bytes of runs held.
         self.used_bytes: int = 0
-        #: When more is used, ``on_pressure`` is called.
+        #: When more is used, something is paged.
         self.page_at: float = math.inf
-        self.on_pressure: Callable[[], None] = _nothing
-        #: Called when addresses with a full policy begin to feel that memory is used; with that policy.
-        self.on_full: Callable[[str], None] = _ignore
-        # Of which policies that was told; an ordered set.
+        # The full policies of addresses that have begun to feel that memory is used, and of which that was told; an
+        # ordered set.
         self._told: dict[str, None] = {}
         # Bytes granted and not yet sent.
         self._reserved = 0
@@ -95,7 +98,7 @@ class MemoryBound:
             sender.credit_changed()
         if self.used_bytes >= self.limit_bytes:
             self.reached("block")
-        self.on_pressure()
+        self._press()
 
     def block(self, blocked: bool) -> None:
         """Withhold credit while the disk is full; waiting sessions are told."""
@@ -110,7 +113,7 @@ class MemoryBound:
         """So much is used that addresses with this full policy feel it: told once, until there is room again."""
         if policy not in self._told:
             self._told[policy] = None
-            self.on_full(policy)
+            self._event_bus.emit(MemoryFull, policy=policy, used=self.used_bytes, limit=self.limit_bytes)
 
     def received(self, sender: Sender, size_bytes: int) -> None:
         """A frame of a session was taken in, and is used memory if it is kept.
@@ -148,13 +151,13 @@ class MemoryBound:
     def look_again(self) -> None:
         """Try again to page: runs may have become evictable."""
         if self._waiting:
-            self.on_pressure()
+            self._press()
 
     def use(self, size_bytes: int) -> None:
         """Count a run that is kept in memory."""
         self.used_bytes += size_bytes
         if self.used_bytes > self.page_at:
-            self.on_pressure()
+            self._press()
 
     def released(self, size_bytes: int) -> None:
         """Free bytes of runs, and grant credit to waiting sessions."""
@@ -186,11 +189,3 @@ class MemoryBound:
         sender.granted_bytes = base + size_bytes
         self._reserved += size_bytes
         sender.credit_changed()
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""
-
-
-def _ignore(_: str) -> None:
-    """The default of a callback: do nothing."""

@@ -1,1 +1,1 @@
-"""The order of the journal: release of what is durable, high watermarks, windows of duplicate ids."""
+"""The order of the journal: release in placing order, high watermarks, windows of duplicate ids."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from meshq import limits
 from meshq.broker.catalog._router import Router
@@ -45,17 +45,30 @@ class _Fault:
         self.then: list[Callable[[], None]] = []
 
 
+class PageRequests(Protocol):
+    """The task that reads and writes pages."""
+
+    def wake(self) -> None:
+        """There is work: something is to be read or evicted."""
+
+    def forget(self, spill: Any) -> None:
+        """The bytes of a run in a file are no longer needed."""
+
+
 class Pager:
     """Decides which runs are evicted and which are read back; the node's paging task does it."""
 
-    def __init__(self, router: Router, memory: MemoryBound, schedule_dispatch: Callable[[Queue], None]) -> None:
+    def __init__(
+        self,
+        router: Router,
+        memory: MemoryBound,
+        schedule_dispatch: Callable[[Queue], None],
+        requests: PageRequests,
+    ) -> None:
         self._router = router
         self._memory = memory
         self._schedule_dispatch = schedule_dispatch
-        #: Called when there is work for the paging task.
-        self.on_work: Callable[[], None] = _nothing
-        #: Called when the bytes of a run in a file are no longer needed.
-        self.on_spill_gone: Callable[[Any], None] = _ignore
+        self._requests = requests
         #: Whether there is room for what is in no journal.
         self.spills = False
         self._faults: dict[StoredRun, _Fault] = {}
@@ -71,7 +84,6 @@ class Pager:
         self.read_bytes: int = 0
         if router.pages:
             memory.page_at = memory.limit_bytes * PAGE_FROM
-            memory.on_pressure = router.on_pressure = self._wake
 
     def pages(self, number: int) -> bool:
         """Whether the queue with this number is one that is paged."""
@@ -82,9 +94,6 @@ class Pager:
     def free_bytes_at_start(self) -> float:
         """The bytes of recovered runs that are kept in memory at a start."""
         return self._memory.limit_bytes * PAGE_TO if self._router.pages else math.inf
-
-    def _wake(self) -> None:
-        self.on_work()
 
     # -- what is needed
 
@@ -109,7 +118,7 @@ class Pager:
         fault.views[view] = queue
         if then is not None:
             fault.then.append(then)
-        self.on_work()
+        self._requests.wake()
 
     def _read_ahead(self, queue: Queue, view: QueueRun) -> None:
         """Read the runs behind ``view``, too: they are needed soon."""
@@ -200,7 +209,7 @@ class Pager:
     def _drop_spill(self, run: StoredRun) -> None:
         if run.spill is not None:
             spill, run.spill = run.spill, None
-            self.on_spill_gone(spill)
+            self._requests.forget(spill)
 
     # -- what goes
 
@@ -328,7 +337,7 @@ class Pager:
             if run.paged or not any(view.live for view in views) or any(pinned(view) for view in views):
                 # Somebody was faster.
                 self._add_resident(views)
-                self.on_spill_gone(spill)
+                self._requests.forget(spill)
                 continue
             run.spill = spill
             self.note_evicted(run, views)
@@ -338,11 +347,3 @@ class Pager:
 def _pages(queue: Queue) -> bool:
     # What waits for another node waits as long as that is away, whatever its address does when it is full.
     return queue.forwards or queue.settings.full_policy == "page"
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""
-
-
-def _ignore(_: object) -> None:
-    """The default of a callback: do nothing."""

@@ -160,7 +160,7 @@ class ServerConnection:
         ):
             # Before anything of what these frames led to is said.
             self.lost()
-        self._core.run_pending()
+        self._core.pending.run()
         if self.session is None and not self.closed:
             self._link.flush()
 
@@ -168,7 +168,7 @@ class ServerConnection:
         """Nothing waits unsent any more."""
         if self.session is not None and self.session.link is self._link:
             self.session.drained()
-            self._core.run_pending()
+            self._core.pending.run()
 
     def _must_wait(self, frame: Frame) -> bool:
         """Whether a frame, and all later ones, must wait for costly filters or for disk space.
@@ -359,7 +359,9 @@ class ServerConnection:
         if error.refusal == "not_authenticated":
             self.denied = True
             self._counts.denied += 1
-            self._core.on_warning("login_refused", f"a {self.role} at {self._link.peer} could not show who it is")
+            self._core.settings.host.warn(
+                "login_refused", f"a {self.role} at {self._link.peer} could not show who it is"
+            )
             self._core.event_bus.emit(LoginRefused, role=self.role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
@@ -411,7 +413,7 @@ class ServerConnection:
         self._release_session()
         self._link.close()
         self.on_closed()
-        self._core.run_pending()
+        self._core.pending.run()
 
     def _release_session(self) -> None:
         session, self.session = self.session, None

@@ -91,7 +91,7 @@ def _see_to(core: Core, need: Need, arguments: Values, asker: ServerSession) -> 
     else:
         name = arguments.get(need.argument) or arguments[need.otherwise or need.argument]
         if need.where == "queue":
-            address = queue_address(core, name)
+            address = queue_address(core.router, name)
             queue = name if name in core.router.queues else ""
         elif need.where == "name":
             permit_name(asker, check_name("name", arguments["name"]), name)

@@ -74,7 +74,7 @@ class ManagementRequests:
         core = self._session.core
         permit_replies(self._session, run.content, kinds)
         view = RunView(run.content)
-        core.producers.raise_to(run.producer, run.number, run.number + run.content.rows - 1, run.user)
+        core.ingress.producers.raise_to(run.producer, run.number, run.number + run.content.rows - 1, run.user)
         for row in range(run.content.rows):
             self._carry_out(view, row)
         core.release_queue.when_all_is_durable(confirm)
@@ -98,7 +98,9 @@ class ManagementRequests:
             self._answer(request, values)
         else:
             self._open += 1
-            core.schedule(LongOperation(values, partial(self._done, request), partial(self._failed, request)))
+            core.operations.schedule(
+                LongOperation(values, partial(self._done, request), partial(self._failed, request))
+            )
 
     def _done(self, request: _Request, values: Values) -> None:
         self._open -= 1

@@ -114,7 +114,7 @@ def _purging(core: Core, queue: Queue) -> Steps:
 def _purged(core: Core, queue: Queue) -> Values:
     removed = core.acknowledger.purge(queue)
     # It may have been what kept the queue.
-    core.schedule_dispatch(queue)
+    core.pending.schedule_dispatch(queue)
     return {"removed": removed}
 
 
@@ -153,7 +153,7 @@ def delete_divert(core: Core, name: str) -> Values:
 
 def broker(core: Core) -> Values:
     """The state and the counters of the broker."""
-    return core.describe()
+    return core.settings.host.describe()
 
 
 def diverts(core: Core, asker: ServerSession | None, after: str = "") -> Values:
@@ -198,7 +198,7 @@ def give_back(core: Core, asker: ServerSession | None, node_id: str, force: bool
     if not found:
         raise NotFoundError(f"nothing was ever kept here for a node {node_id[:64]!r}")
     for queue in found:
-        known = core.peers.peers.get(queue.number)
+        known = core.definitions.peers.peers.get(queue.number)
         if queue.consumers or (known is not None and not known.gone):
             raise UsageError(f"the node {node_id!r} is linked: what waits for it goes there")
         if known is not None and known.gone == "away" and not force:
@@ -251,7 +251,7 @@ def resume_queue(core: Core, name: str) -> Values:
     """Have a queue deliver again."""
     queue = _existing(core, check_open(name))
     core.definitions.pause(queue, False)
-    core.schedule_dispatch(queue)
+    core.pending.schedule_dispatch(queue)
     return {}
 
 
@@ -392,11 +392,11 @@ def trace(core: Core, message_id: str, after: int = 0) -> Steps:
     except ValueError as error:
         allowed = "the number of a message behind its producer's 32 hexadecimal digits and '-'"
         raise SettingsError("message_id", message_id[:64], allowed) from error
-    for rows in tracing(core, wanted):
+    for rows in tracing(core.release_queue, core.router, wanted):
         if rows is None:
             yield None
         else:
-            accepted = core.producers.highest(wanted.producer) >= wanted.number > 0
+            accepted = core.ingress.producers.highest(wanted.producer) >= wanted.number > 0
             yield {"accepted": accepted, **_page("sightings", rows, after)}
 
 

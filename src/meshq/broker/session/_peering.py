@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
-from meshq.address import INTERNAL, NOTIFICATIONS, is_name
+from meshq.address import INTERNAL, is_name
+from meshq.broker.catalog._demand_updates import is_hidden
 from meshq.broker.catalog._distribution_plan import filters_of
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
@@ -49,51 +50,6 @@ _STEP_MAX: Final = 2**16 - 1
 _DESCRIPTION_BYTES_MAX: Final = 256
 
 
-def _hidden(queue: Queue) -> bool:
-    """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications."""
-    return queue.forwards or queue.address == NOTIFICATIONS
-
-
-class DemandUpdates:
-    """Tells links of peers which queues have changed."""
-
-    __slots__ = ("_links", "on_peer", "watchers")
-
-    def __init__(self) -> None:
-        self._links: dict[Peering, None] = {}
-        #: Called whenever a queue or its consumers have changed.
-        self.watchers: list[Callable[[], None]] = []
-        #: Called whenever another node has linked to this one: its id, and the URL where it says it is.
-        self.on_peer: list[Callable[[bytes, str], None]] = []
-
-    def add(self, link: Peering) -> None:
-        """Tell a link of changes from now on."""
-        self._links[link] = None
-
-    def met(self, node_id: bytes, connector: str) -> None:
-        """Tell the watchers that another node has opened a link."""
-        for watcher in self.on_peer:
-            watcher(node_id, connector)
-
-    def drop(self, link: Peering) -> None:
-        """Tell a link nothing more."""
-        self._links.pop(link, None)
-
-    def supersede(self, link: bytes) -> None:
-        """Ignore a link in older sessions: it has begun anew."""
-        for peering in self._links:
-            peering.supersede(link)
-
-    def changed(self, queue: Queue) -> None:
-        """Tell all links of a queue that was created or deleted, or whose consumers have changed."""
-        if _hidden(queue):
-            return
-        for link in self._links:
-            link.changed(queue.number)
-        for watcher in self.watchers:
-            watcher()
-
-
 class Peering:
     """The part of a session that only another node's has."""
 
@@ -119,7 +75,7 @@ class Peering:
     def changed(self, number: int) -> None:
         """Describe a queue anew."""
         self._changed[number] = None
-        self._core.schedule_flush(self._session)
+        self._core.pending.schedule_flush(self._session)
 
     def supersede(self, link: bytes) -> None:
         """A link is read in another session from now on."""
@@ -128,7 +84,7 @@ class Peering:
     def end(self) -> None:
         """The session is over."""
         self.forget()
-        self._core.demand.drop(self)
+        self._core.router.demand.drop(self)
         self.channels.clear()
 
     # -- in
@@ -141,7 +97,7 @@ class Peering:
             name = "same_node" if own else "duplicate_node"
             where = header.connector or self._session.peer
             error = decline(name, f"{settings.name!r} was reached by {header.node_name!r} at {where!r}")
-            self._core.on_stranger(header, error)
+            self._core.settings.host.meet_stranger(header, error)
             raise error
         if not any(header.link):
             raise violation("bad_header", "the link has no name")
@@ -151,9 +107,9 @@ class Peering:
 
         def link() -> dict[str, Any]:
             # Whoever links counts on the answer: it decides what becomes of all that is not stored.
-            self._core.demand.supersede(header.link)
+            self._core.router.demand.supersede(header.link)
             self.channels[frame.channel] = header.link
-            self._core.demand.met(header.node_id, header.connector)
+            self._core.router.demand.met(header.node_id, header.connector)
             store = hashlib.sha256(self._core.store).digest()[:IDENTITY_BYTES]
             return {"number": self._core.ingress.links.get(header.link, 0), "store": store}
 
@@ -162,7 +118,7 @@ class Peering:
             return
         unsure = False
         for queue in self._core.router.by_number.values():
-            if _hidden(queue):
+            if is_hidden(queue):
                 continue
             if self._core.definitions.numbers.is_sure(queue.number):
                 self._describe(frame.channel, queue)
@@ -174,15 +130,15 @@ class Peering:
             self._core.release_queue.when_all_is_durable(partial(self._end_snapshot, frame.channel))
         else:
             self._end_snapshot(frame.channel)
-        self._core.demand.add(self)
-        self._core.schedule_flush(session)
+        self._core.router.demand.add(self)
+        self._core.pending.schedule_flush(session)
 
     def _end_snapshot(self, channel: int) -> None:
         """End the snapshot: all queues were described, and later changes follow."""
         if channel in self.channels:
             self.flush()
             self._session.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._core.router.by_number)))
-            self._core.schedule_flush(self._session)
+            self._core.pending.schedule_flush(self._session)
 
     def _forward(self, frame: Frame) -> None:
         link = self.channels.get(frame.channel)

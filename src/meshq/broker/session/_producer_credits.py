@@ -47,7 +47,7 @@ class ProducerCredits:
         The messages' numbers don't matter: some may be missing, and the first one may be unknown here.
         """
         self._session.put(Frame(FrameType.CREDIT, channel=channel, first=until))
-        self._session.core.schedule_flush(self._session)
+        self._session.core.pending.schedule_flush(self._session)
 
     def sent(self, channel: int, count: int) -> None:
         """Note a run, placed or not; ``count``: the messages that have come on its channel in all."""

@@ -39,7 +39,7 @@ def _removing(core: Core, queue: Queue, see_to: Callable[[], None]) -> Steps:
         removed = core.remove(queue)
     finally:
         core.mover.pending_moves.resume_dispatch(queue)
-        core.schedule_dispatch(queue)
+        core.pending.schedule_dispatch(queue)
     yield {"removed": removed}
 
 

@@ -151,7 +151,7 @@ class ServerSession:
             handler(frame)
             if self.resumable and self.incoming.unreported_bytes > self._report_bytes:
                 # Whatever else is said will report it; if nothing is, RECEIVED does.
-                self.core.schedule_flush(self)
+                self.core.pending.schedule_flush(self)
 
     def arrived(self, received: int) -> None:
         """The client has received everything up to ``received``."""
@@ -199,7 +199,7 @@ class ServerSession:
             self.core.redelivery.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
         else:
             self.core.redelivery.reject(consumer, ranges)
-        self.core.schedule_dispatch(consumer.queue)
+        self.core.pending.schedule_dispatch(consumer.queue)
         if frame.first:
             self._answer_when_durable(frame.first, {})
 
@@ -233,8 +233,8 @@ class ServerSession:
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
                 queue.add_consumer(consumer)
-                self.core.schedule_dispatch(queue)
-                self.core.demand.changed(queue)
+                self.core.pending.schedule_dispatch(queue)
+                self.core.router.demand.changed(queue)
             self._consumers[frame.channel] = consumer
             self._tell(ConsumerCreated, consumer, filter=filter.text if filter is not None else "")
             return {"queue": queue.name, "address": queue.address}
@@ -298,7 +298,7 @@ class ServerSession:
             self._answer_when_durable(frame.first, values)
         else:
             call = frame.first
-            self.core.schedule(
+            self.core.operations.schedule(
                 LongOperation(values, partial(self._answer_when_durable, call), partial(self._decline_operation, call))
             )
 
@@ -364,7 +364,7 @@ class ServerSession:
     def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
         """Send a dispatch to the client."""
         self.put(delivery(consumer, dispatch))
-        self.core.schedule_delivery(self)
+        self.core.pending.schedule_delivery(self)
         link = self.link
         if link is not None and link.lossless:
             # It has arrived.
@@ -377,12 +377,12 @@ class ServerSession:
         for consumer in self._consumers.values():
             consumer.set_willing(willing)
             if willing:
-                self.core.schedule_dispatch(consumer.queue)
+                self.core.pending.schedule_dispatch(consumer.queue)
 
     def credit_changed(self) -> None:
         """Tell the client of its credit at the end of the pass."""
         self._credit_changed = True
-        self.core.schedule_flush(self)
+        self.core.pending.schedule_flush(self)
 
     def flush(self) -> None:
         """Send confirms, credit and all waiting frames."""
@@ -404,7 +404,7 @@ class ServerSession:
     def say_later(self, frame: Frame) -> None:
         """Number a frame, and flush the session at the end of the pass."""
         self.put(frame)
-        self.core.schedule_flush(self)
+        self.core.pending.schedule_flush(self)
 
     def put(self, frame: Frame) -> None:
         """Number a frame and give it to the link; the caller sees to it that the session is flushed."""
@@ -434,7 +434,7 @@ class ServerSession:
         for frame in again:
             self._send_out(link, frame)
         self._set_willing(not self.outgoing_bound.reached)
-        self.core.schedule_flush(self)
+        self.core.pending.schedule_flush(self)
 
     def detach(self) -> None:
         """Detach the session from its link; it waits for its client."""
@@ -456,7 +456,7 @@ class ServerSession:
         self.producers.end()
         self.transactions.end()
         for queue in list(self.owned):
-            self.core.schedule_dispatch(queue)
+            self.core.pending.schedule_dispatch(queue)
         self.core.memory.close(self)
 
     def lose_queue(self, name: str, error: MeshqError) -> None:
@@ -482,8 +482,8 @@ class ServerSession:
         else:
             self.core.redelivery.abandon(consumer, handed)
             consumer.queue.remove_consumer(consumer)
-            self.core.demand.changed(consumer.queue)
-        self.core.schedule_dispatch(consumer.queue)
+            self.core.router.demand.changed(consumer.queue)
+        self.core.pending.schedule_dispatch(consumer.queue)
         self._tell(ConsumerClosed, consumer)
 
     def _tell(self, kind: type[Notification], consumer: ConsumerState, **more: Any) -> None:

@@ -117,7 +117,7 @@ class SessionProducers:
         def produce() -> dict[str, Any]:
             self._session.check_channels()
             target = parse_target(header.address)
-            producers, user = self._core.producers, self._session.owner[1]
+            producers, user = self._core.ingress.producers, self._session.owner[1]
             if target.address == MANAGEMENT:
                 check_request_target(target)
                 permit(self._session, "manage", MANAGEMENT)
@@ -155,7 +155,7 @@ class SessionProducers:
         self.credits.close(channel)
         producer = self.channels.pop(channel, None)
         if producer is not None:
-            self._core.producers.close(producer.producer, producer.user)
+            self._core.ingress.producers.close(producer.producer, producer.user)
         return producer is not None
 
     def end(self) -> None:
@@ -163,7 +163,7 @@ class SessionProducers:
         self.forget()
         self.credits.close_all()
         for producer in self.channels.values():
-            self._core.producers.close(producer.producer, producer.user)
+            self._core.ingress.producers.close(producer.producer, producer.user)
         self.channels.clear()
 
     def send(self, frame: Frame) -> None:
@@ -295,7 +295,7 @@ class SessionProducers:
 
         def confirm() -> None:
             self.confirms[channel] = last
-            self._core.schedule_flush(self._session)
+            self._core.pending.schedule_flush(self._session)
 
         return confirm
 
@@ -326,7 +326,7 @@ class SessionProducers:
             return "unknown" if resent and producer.sequences.forgets else "new"
         if not resent or last > highest:
             return "wrong"
-        lacks = self._core.producers.lacks(producer.producer, frame.first, last, producer.user)
+        lacks = self._core.ingress.producers.lacks(producer.producer, frame.first, last, producer.user)
         return "new" if lacks else "stored"
 
     def _refuse(self, frame: Frame, error: MeshqError) -> None:

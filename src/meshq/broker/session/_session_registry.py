@@ -145,7 +145,7 @@ class SessionRegistry:
         for number in self._deadlines.due(self._now()):
             self.expired += 1
             self.end(self._core.sessions[number])
-        self._core.run_pending()
+        self._core.pending.run()
         return self._deadlines.soonest()
 
     def _one_less(self, role: str, user: str) -> None:

@@ -69,7 +69,7 @@ def permit_consuming(session: ServerSession, wanted: Consume) -> None:
     queue = core.router.queues.get(wanted.queue)
     if queue is not None and queue.spec.owner is session:
         return
-    address = queue_address(core, wanted.queue)
+    address = queue_address(core.router, wanted.queue)
     permit(session, permission, address, queue=wanted.queue if queue is not None else "")
     target = parse_target(wanted.queue, "queue")
     if queue is None and core.definitions.would_make_to_read(target):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from meshq import limits
+from meshq.broker.bodies._bodies import Bodies
 from meshq.broker.bodies._body import Body
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._memory import MemoryBound
@@ -16,25 +18,30 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE_ROWS, QueueRun, StoredRun
 from meshq.broker.queue._timers import cancel_timers
 from meshq.broker.records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
-from meshq.broker.settlement._message_mover import settled_row
+from meshq.broker.settlement._paged_runs import PagedRuns
+from meshq.broker.settlement._settled_row import settled_row
 
 
 class Acknowledger:
     """Takes settled rows out of queues, and their records out of the journal."""
 
     def __init__(
-        self, release_queue: ReleaseQueue, router: Router, watermarks: HighWatermarks, memory: MemoryBound
+        self,
+        release_queue: ReleaseQueue,
+        router: Router,
+        watermarks: HighWatermarks,
+        memory: MemoryBound,
+        *,
+        bodies: Bodies,
+        paging: PagedRuns,
     ) -> None:
         self._release_queue = release_queue
         self._router = router
         self._watermarks = watermarks
         self._memory = memory
-        #: Called when a run that spoke of a large body is gone, with what it has written.
-        self.on_unneeded: Callable[[Body], None] = _nobody
-        #: Runs that whoever pages has to know of as long as they live.
-        self.resident: dict[QueueRun, Queue] = {}
-        #: Called when nobody needs the bytes of a run any more that stand in a file.
-        self.on_spill_gone: Callable[[StoredRun], None] = _nobody
+        self._bodies = bodies
+        self._paging = paging
+        self._resident = paging.resident
 
     def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
         """Acknowledge ranges of tags.
@@ -144,13 +151,13 @@ class Acknowledger:
                     cancel_timers(view)
                 if view.counted_at:
                     deletes.append(view.counted_at)
-                if self.resident:
-                    self.resident.pop(view, None)
+                if self._resident:
+                    self._resident.pop(view, None)
                 run.views -= 1
                 if view.run is not run:
                     run.share_views -= 1
                 if view.run.spill is not None and (view.run is not run or not run.views):
-                    self.on_spill_gone(view.run)
+                    self._paging.ended(view.run)
                 if not run.views:
                     freed += run.size_bytes
                     if run.body is not None:
@@ -182,9 +189,20 @@ class Acknowledger:
         if freed:
             self._memory.released(freed)
         for body in bodies:
-            self.on_unneeded(body)
+            self._release_body(body)
         if self._router.quotas and (quota := self._router.quotas.get(queue.address)) is not None:
             quota.less()
+
+    def _release_body(self, body: Body) -> None:
+        """Count a run less for a large body; without runs the body is removed, once that is durable."""
+        body.refs -= 1
+        if not body.refs:
+            self._release_queue.when_all_is_durable(partial(self._remove_body, body))
+
+    def _remove_body(self, body: Body) -> None:
+        # It may have been moved in the meantime.
+        if not body.refs:
+            self._bodies.remove(body)
 
     def _move_ids(self, run: StoredRun) -> bool:
         """Write the ids that outlive their run in the one record that deletes the run's own."""
@@ -214,7 +232,3 @@ def _strip(run: StoredRun, part: StoredRun) -> int:
     if freed and run.quota is not None:
         run.quota.freed(freed)
     return freed
-
-
-def _nobody(_: object) -> None:
-    """The default of a callback: do nothing."""

@@ -14,13 +14,14 @@ from functools import partial
 from typing import Final
 
 from meshq.address import Target
+from meshq.broker.catalog._router import Router
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, ENQUEUED, QueueRun
 from meshq.broker.queue._timers import NEVER, DueTime, TimerService
 from meshq.broker.settlement._message_mover import MessageMover
-from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
+from meshq.broker.settlement._paged_runs import ContentLoader
 
 #: On a full disk nothing can be moved: try again after so many ms.
 RETRY_MS: Final = 1_000
@@ -29,15 +30,21 @@ RETRY_MS: Final = 1_000
 class Expiry:
     """Removes expired messages from their queues."""
 
-    def __init__(self, mover: MessageMover, timers: TimerService) -> None:
+    def __init__(
+        self,
+        mover: MessageMover,
+        timers: TimerService,
+        router: Router,
+        *,
+        loader: ContentLoader,
+        schedule_dispatch: Callable[[Queue], None],
+    ) -> None:
+        """``schedule_dispatch`` is called when a queue may grant something that it could not before."""
         self._mover = mover
         self._timers = timers
-        #: What holds for an address.
-        self.settings_of: Callable[[str], AddressSettings] = _default
-        #: Gets the content of a run, and calls when it is here.
-        self.fault_in: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
-        #: Called when a queue may grant something that it could not before.
-        self.on_ready: Callable[[Queue], None] = _ignore
+        self._router = router
+        self._loader = loader
+        self._schedule_dispatch = schedule_dispatch
 
     def watch(self, queue: Queue, view: QueueRun) -> None:
         """Set a timer for the messages of a visible run that expire."""
@@ -69,7 +76,7 @@ class Expiry:
         address = view.run.address
         if not queue.forwards:
             return queue.target_of("expired")
-        name = self.settings_of(address).expiry_address
+        name = self._router.settings(address).expiry_address
         return Target(name, None) if name is not None and name != address else None
 
     def _arm(self, queue: Queue, view: QueueRun, due_ms: int) -> None:
@@ -90,7 +97,7 @@ class Expiry:
         if over and view.run.paged and target is not None:
             # It goes as soon as it is here; until then nobody can get it.
             view.watched = due_ms
-            self.fault_in(queue, view, partial(self._due, queue, view, due_ms))
+            self._loader.fault_in(queue, view, partial(self._due, queue, view, due_ms))
             return
         spans = [RowSpan(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
         left = self._mover.move(queue, spans, target, "expired", partial(self._still, queue, view, expires))
@@ -130,22 +137,9 @@ class Expiry:
         for rows in pieces([row for row in back if states[row] == DELAYED]):
             queue.wake(RowSpan(view, rows.start, rows.stop, rows.step))
         if back:
-            self.on_ready(queue)
+            self._schedule_dispatch(queue)
 
 
 def _in_doubt(queue: Queue, view: QueueRun, row: int) -> bool:
     """Whether another node may have stored a message that is not unacked here: it was sent, and not answered."""
     return view.deliveries(row) > 0 and (queue.answered is None or view.first + row <= queue.answered)
-
-
-def _ignore(queue: Queue) -> None:
-    """The default of a callback: do nothing."""
-
-
-def _default(address: str) -> AddressSettings:
-    """Of a node without settings."""
-    return DEFAULT_ADDRESS_SETTINGS
-
-
-def _nobody(queue: Queue, view: QueueRun, then: Callable[[], None]) -> None:
-    """The default of a callback: do nothing."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from meshq.address import Target
 from meshq.broker.catalog._router import Router
+from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._filters_at import costly, filters_of_moved
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.log._release_queue import ReleaseQueue
@@ -23,14 +24,15 @@ from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import ENQUEUED, GONE, QueueRun, StoredRun
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.broker.records import SettledRow
+from meshq.broker.settlement._acknowledger import Acknowledger
+from meshq.broker.settlement._paged_runs import ContentLoader
 from meshq.broker.settlement._pending_moves import PendingMoves
+from meshq.broker.settlement._settled_row import settled_row
 from meshq.broker.work._fair_scheduler import NODE, CostlyScan, FairScheduler, Owner
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import MessageOrigin
+from meshq.notifications import MessageDeadLettered, MessageExpired
 from meshq.wire import RunBytes, pick
-
-if TYPE_CHECKING:
-    from meshq.broker.settlement._acknowledger import Acknowledger
 
 #: What becomes of messages that are moved, by why they are: the count of their queue.
 FATES: Final = {
@@ -57,7 +59,13 @@ class MessageMover:
         release_queue: ReleaseQueue,
         router: Router,
         fair_scheduler: FairScheduler,
+        *,
+        loader: ContentLoader,
+        event_bus: EventBus,
+        schedule_dispatch: Callable[[Queue], None],
     ) -> None:
+        """``schedule_dispatch`` is called with a queue that messages have left: others may be granted, or the queue is
+        deleted."""
         self._ingress = ingress
         self._router = router
         self._acknowledger = acknowledger
@@ -75,12 +83,9 @@ class MessageMover:
         self.refused: MeshqError | None = None
         #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
         self.waits_for: int = 0
-        #: Gets the content of a run, and calls when it is here.
-        self.fault_in: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
-        #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.
-        self.on_taken: Callable[[Queue], None] = _nobody
-        #: Called when messages have been moved: from where, to where, why, and how many.
-        self.on_moved: Callable[[Queue, Target | None, str, int], None] = _nobody
+        self._loader = loader
+        self._event_bus = event_bus
+        self._schedule_dispatch = schedule_dispatch
 
     def move(
         self,
@@ -113,9 +118,17 @@ class MessageMover:
                 self._acknowledger.remove(queue, part, FATES[reason], logged=logged)
             moved += span.rows
         if moved:
-            self.on_moved(queue, target, reason, moved)
-            self.on_taken(queue)
+            self._tell(queue, target, reason, moved)
+            self._schedule_dispatch(queue)
         return left
+
+    def _tell(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
+        about: dict[str, Any] = {"address": queue.address, "queue": queue.name, "messages": messages}
+        about["target"] = target.address if target is not None else ""
+        if reason == "expired":
+            self._event_bus.emit(MessageExpired, **about)
+        elif reason in ("rejected", "attempts"):
+            self._event_bus.emit(MessageDeadLettered, reason=reason, **about)
 
     def room_for(self, view: QueueRun) -> int:
         """Bytes of the largest record that moves messages of a run which is here; 0: no room need be asked for."""
@@ -273,7 +286,7 @@ class MessageMover:
         view, then = span.view, partial(self._go, queue, span, target, reason, still, number)
         if view.live and view.run.paged:
             # They go as soon as it is here.
-            self.fault_in(queue, view, partial(then, told, asked=True))
+            self._loader.fault_in(queue, view, partial(then, told, asked=True))
         else:
             then(told, asked=bool(told))
 
@@ -302,7 +315,7 @@ class MessageMover:
         self.pending_moves.end(queue, number, since)
         if queue not in self.pending_moves:
             # It may have been what kept a queue that goes by itself.
-            self.on_taken(queue)
+            self._schedule_dispatch(queue)
 
     def _moved(self, queue: Queue, run: StoredRun, target: Target, reason: str, rows: range) -> StoredRun:
         """Some messages of a run as they are where they go."""
@@ -370,17 +383,3 @@ def _still_there(queue: Queue, span: RowSpan) -> list[RowSpan]:
     view = span.view
     rows = [row for row in range(span.start, span.stop, span.step) if view.states[row] != GONE]
     return [RowSpan(view, part.start, part.stop, part.step) for part in pieces(rows)]
-
-
-def _nobody(*_: object) -> None:
-    """The default of a callback: do nothing."""
-
-
-def settled_row(queue: Queue, span: RowSpan) -> SettledRow:
-    """Make the part of a record that removes rows from a queue."""
-    run = span.view.run
-    taken = range(span.start, span.stop, span.step)
-    if run.rows is not None:
-        taken = run.rows[span.start : span.stop : span.step]
-    # A slice may end behind the last row of the run: the record says where the rows themselves end.
-    return SettledRow(queue.number, (run.origin or run).position, taken.start, taken[-1] + 1, taken.step)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import limits
+from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
 from meshq.broker.queue._queue_machine import Queue
@@ -30,15 +31,23 @@ DELAY_MS_MAX = limits.TIME_S_MAX * 1_000
 class Redelivery:
     """Gives messages back to their queues."""
 
-    def __init__(self, release_queue: ReleaseQueue, mover: MessageMover, expiry: Expiry, timers: TimerService) -> None:
+    def __init__(
+        self,
+        release_queue: ReleaseQueue,
+        mover: MessageMover,
+        expiry: Expiry,
+        timers: TimerService,
+        *,
+        memory: MemoryBound,
+        schedule_dispatch: Callable[[Queue], None],
+    ) -> None:
+        """``schedule_dispatch`` is called when a queue may grant something that it could not before."""
         self._release_queue = release_queue
         self._mover = mover
         self._expiry = expiry
         self._timers = timers
-        #: Called when messages are held by nobody any more.
-        self.on_back: Callable[[], None] = _nothing
-        #: Called when a queue may grant something that it could not before.
-        self.on_ready: Callable[[Queue], None] = _nobody
+        self._memory = memory
+        self._schedule_dispatch = schedule_dispatch
 
     def give_back(
         self,
@@ -68,7 +77,7 @@ class Redelivery:
                     self._put_off(queue, span, delay_ms, counted=False)
                 else:
                     self._give_back(queue, span, counted=False)
-            self.on_back()
+            self._memory.look_again()
 
     def return_spans(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
         """Return unacked rows that belong to no consumer any more; these count as delivered."""
@@ -126,7 +135,7 @@ class Redelivery:
         if not queue.forwards:
             for view in views:
                 self._write(queue, view)
-        self.on_back()
+        self._memory.look_again()
 
     def _judge(self, queue: Queue, span: RowSpan, delay_ms: int | None) -> None:
         view, now = span.view, self._timers.now_ms
@@ -176,7 +185,7 @@ class Redelivery:
             del waits[row]
         for part in _spans(span.view, rows):
             queue.wake(part)
-        self.on_ready(queue)
+        self._schedule_dispatch(queue)
 
     # -- over a restart
 
@@ -246,11 +255,3 @@ def _delay_ms(queue: Queue, count: int) -> int:
 
 def _spans(view: QueueRun, rows: Sequence[int]) -> list[RowSpan]:
     return [RowSpan(view, found.start, found.stop, found.step) for found in pieces(rows)]
-
-
-def _nobody(queue: Queue) -> None:
-    """The default of a callback: do nothing."""
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""

@@ -6,31 +6,30 @@ Nothing is kept for it: every run is asked, a step at a time, so that a node tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from meshq import limits
+from meshq.broker.catalog._router import Router
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import DELAYED, GONE, UNACKED, QueueRun
-
-if TYPE_CHECKING:
-    from meshq.broker.core._core import Core
-    from meshq.ids import MessageId
+from meshq.ids import MessageId
 
 Row = dict[str, Any]
 #: Runs that are asked in one step: a fraction of a millisecond.
 _STEP_RUNS: Final = limits.STEP_MESSAGES_MAX
 
 
-def trace(core: Core, message_id: MessageId) -> Iterator[list[Row] | None]:
+def trace(release_queue: ReleaseQueue, router: Router, message_id: MessageId) -> Iterator[list[Row] | None]:
     """Look for a message in steps: yield None after each step, and at the end a row for each queue that has it."""
     rows: list[Row] = []
     asked = 0
-    for queue, view in core.release_queue.pending():
+    for queue, view in release_queue.pending():
         if (row := _row_in(view, message_id)) is not None:
             rows.append(_sighting(queue, view, row, "storing"))
-    for number in list(core.router.by_number):
-        queue_now = core.router.by_number.get(number)
+    for number in list(router.by_number):
+        queue_now = router.by_number.get(number)
         if queue_now is None:
             # Deleted between two steps.
             continue

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from meshq import limits
+from meshq.address import Target
 from meshq.broker.catalog._address_quota import is_refused
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._filters_at import filters_at
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.log._release_queue import ReleaseQueue
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._timers import TimerService
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
+from meshq.broker.settlement._acknowledger import Acknowledger
+from meshq.broker.settlement._redelivery import Redelivery
 from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.broker.transactions._two_phase import TwoPhaseCommit
-from meshq.broker.work._fair_scheduler import CostlyScan
+from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler, Owner
 from meshq.errors import AddressFullError, MeshqError, invariant
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, decline, duplicate_ids
-
-if TYPE_CHECKING:
-    from meshq.address import Target
-    from meshq.broker.core._core import Core
-    from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.queue._run import StoredRun
-    from meshq.broker.work._fair_scheduler import Owner
 
 #: Bytes that a span of acknowledged rows, or one of the records of a commit, takes in the journal at most.
 _SPAN_RECORD_BYTES: Final = 64
@@ -30,8 +34,30 @@ _SPAN_RECORD_BYTES: Final = 64
 class TransactionManager:
     """Commits and rolls back."""
 
-    def __init__(self, core: Core, timeout_s: float) -> None:
-        self._core = core
+    def __init__(
+        self,
+        ingress: Ingress,
+        definitions: Definitions,
+        acknowledger: Acknowledger,
+        redelivery: Redelivery,
+        fair_scheduler: FairScheduler,
+        *,
+        release_queue: ReleaseQueue,
+        memory: MemoryBound,
+        timers: TimerService,
+        event_bus: EventBus,
+        schedule_dispatch: Callable[[Queue], None],
+        timeout_s: float,
+    ) -> None:
+        self._ingress = ingress
+        self._definitions = definitions
+        self._router = definitions.router
+        self._acknowledger = acknowledger
+        self._redelivery = redelivery
+        self._fair_scheduler = fair_scheduler
+        self._release_queue = release_queue
+        self._memory = memory
+        self._schedule_dispatch = schedule_dispatch
         self._timeout_s = timeout_s
         # Seconds in which one was open, as whoever has a clock counts them.
         self._ticks = 0
@@ -44,7 +70,15 @@ class TransactionManager:
         self.committed: int = 0
         self.rolled_back: int = 0
         #: Those that are prepared.
-        self.two_phase: TwoPhaseCommit = TwoPhaseCommit(core, self)
+        self.two_phase: TwoPhaseCommit = TwoPhaseCommit(
+            self,
+            ingress,
+            definitions,
+            release_queue,
+            timers=timers,
+            event_bus=event_bus,
+            schedule_dispatch=schedule_dispatch,
+        )
 
     def __len__(self) -> int:
         return len(self._open)
@@ -70,7 +104,6 @@ class TransactionManager:
             if self._ticks - transaction.used_at > self._timeout_s:
                 self.roll_back(transaction)
                 on_ended(f"it timed out: it was idle for longer than transaction_timeout={self._timeout_s:g} seconds")
-        self._core.run_pending()
 
     def add(self, transaction: ServerTransaction, work: Work) -> None:
         """A run of a transaction has come.
@@ -80,13 +113,13 @@ class TransactionManager:
         """
         size = work.run.size_bytes
         transaction.check_limits(work.run.content.rows, size)
-        bound = self._core.memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
+        bound = self._memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
         if self.size_bytes + size > bound:
             raise AddressFullError(f"open transactions have {self.size_bytes} bytes of memory; they may have {bound}")
-        self._core.definitions.address_for(work.target)
+        self._definitions.address_for(work.target)
         transaction.add_run(work)
         self.size_bytes += size
-        self._core.memory.use(size)
+        self._memory.use(size)
         self.used(transaction)
 
     def keep(self, transaction: ServerTransaction) -> None:
@@ -96,7 +129,7 @@ class TransactionManager:
     def take_up(self, transaction: ServerTransaction) -> None:
         """Restore a transaction that was prepared in an earlier life."""
         self.size_bytes += transaction.size_bytes
-        self._core.memory.use(transaction.size_bytes)
+        self._memory.use(transaction.size_bytes)
 
     def _end(self, transaction: ServerTransaction) -> None:
         """End a transaction, and free its memory."""
@@ -105,7 +138,7 @@ class TransactionManager:
         transaction.work = []
         size, transaction.size_bytes = transaction.size_bytes, 0
         self.size_bytes -= size
-        self._core.memory.released(size)
+        self._memory.released(size)
 
     # -- how it ends
 
@@ -114,8 +147,8 @@ class TransactionManager:
         self._end(transaction)
         self.rolled_back += 1
         for queue, spans in transaction.take_spans():
-            self._core.redelivery.return_spans(queue, spans)
-            self._core.schedule_dispatch(queue)
+            self._redelivery.return_spans(queue, spans)
+            self._schedule_dispatch(queue)
 
     def commit(self, transaction: ServerTransaction) -> None:
         """Place and settle all of it in one step; it is durable, and visible, as one.
@@ -127,12 +160,12 @@ class TransactionManager:
         try:
             self.check_ids(transaction)
             size = self.weigh(transaction)
-            with self._core.release_queue.atomic_batch(size):
+            with self._release_queue.atomic_batch(size):
                 later = self.apply(transaction)
         except MeshqError:
             self.roll_back(transaction)
             raise
-        self._core.acknowledger.move_ids(later)
+        self._acknowledger.move_ids(later)
         self.committed += 1
 
     # -- what filters say of it
@@ -140,8 +173,7 @@ class TransactionManager:
     def costly(self, owner: Owner, transaction: ServerTransaction) -> CostlyScan | None:
         """Return the steps in which filters judge the transaction's messages before a commit; None: no steps are
         needed, or the commit will be refused."""
-        core = self._core
-        if not core.router.sieves:
+        if not self._router.sieves:
             return None
         wanted = self._unasked(transaction, transaction.judged)
         if not wanted or self._is_refused(transaction):
@@ -149,7 +181,7 @@ class TransactionManager:
         self._expect(transaction)
         steps = self._judging(transaction, wanted)
         work = self._work_of(transaction, wanted)
-        if not core.fair_scheduler.afford(owner, work):
+        if not self._fair_scheduler.afford(owner, work):
             return CostlyScan(steps, work)
         # It is weighed, and then placed: each message is put to filters once.
         for _ in steps:
@@ -163,7 +195,7 @@ class TransactionManager:
         missing: dict[Target, list[Filter]] = {}
         for target in transaction.targets:
             there = known.get(target, {})
-            missing[target] = [one for one in filters_at(self._core.router, target) if one not in there]
+            missing[target] = [one for one in filters_at(self._router, target) if one not in there]
         return {target: filters for target, filters in missing.items() if filters}
 
     def _check_verdicts(self, transaction: ServerTransaction) -> int:
@@ -172,11 +204,11 @@ class TransactionManager:
         Raises:
             AddressFullError: there is no memory for so much.
         """
-        if not self._core.router.sieves:
+        if not self._router.sieves:
             return 0
         wanted = self._unasked(transaction, transaction.expected)
         more = sum(transaction.verdict_bytes_of(target, len(filters)) for target, filters in wanted.items())
-        bound = self._core.memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
+        bound = self._memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
         if more and self._expected_bytes + more > bound:
             text = f"what filters say of all that it sends would take {more} bytes of memory beside"
             raise AddressFullError(f"{text} {self._expected_bytes} of others; all together may have {bound}")
@@ -208,8 +240,8 @@ class TransactionManager:
         except MeshqError:
             return True
         names = dict.fromkeys(target.address for target in transaction.targets)
-        found = map(self._core.router.addresses.get, names)
-        scarce = self._core.memory.scarce
+        found = map(self._router.addresses.get, names)
+        scarce = self._memory.scarce
         return any(is_refused(one.quota, scarce=scarce, together=True) for one in found if one is not None)
 
     def _judging(self, transaction: ServerTransaction, wanted: dict[Target, list[Filter]]) -> Iterator[None]:
@@ -227,7 +259,7 @@ class TransactionManager:
                 left = limits.SCAN_MESSAGES_MAX
             left -= work
             if not run.verdicts:
-                self._core.ingress.prepare(run, kinds)
+                self._ingress.prepare(run, kinds)
             # An earlier commit may have come to its end in the middle.
             filters = unasked(run, wanted[target])
             if not filters:
@@ -236,7 +268,7 @@ class TransactionManager:
             yield from judging(run, filters, asked)
             size = run.verdicts[-1].size_bytes
             transaction.verdict_bytes += size
-            self._core.memory.use(size)
+            self._memory.use(size)
             self.used(transaction)
         if transaction.forgets != forgets:
             # Somebody else has committed it meanwhile, or wanted to, and it was forgotten: it is asked for anew.
@@ -247,7 +279,7 @@ class TransactionManager:
     def forget_verdicts(self, transaction: ServerTransaction) -> None:
         """Drop the verdicts about the transaction's messages."""
         self._expected_bytes -= transaction.expected_bytes
-        self._core.memory.released(transaction.verdict_bytes)
+        self._memory.released(transaction.verdict_bytes)
         transaction.forget_verdicts()
 
     def weigh(self, transaction: ServerTransaction) -> int:
@@ -258,22 +290,25 @@ class TransactionManager:
         """
         self._check_verdicts(transaction)
         spans = sum(map(len, transaction.acked_in_transaction.values())) + len(transaction.acked_in_transaction) + 1
-        ingress = self._core.ingress
+        ingress = self._ingress
         size = _SPAN_RECORD_BYTES * spans + ingress.weigh_owner_changes(run for run, _, _ in transaction.work)
         return size + sum(ingress.weigh(*work) for work in transaction.work)
 
     def apply(self, transaction: ServerTransaction) -> list[StoredRun]:
         """Place and settle all of it, within ``ReleaseQueue.atomic_batch``; returns the runs for ``move_ids``."""
-        core = self._core
         for run, target, kinds in transaction.work:
-            core.ingress.place(run, target, kinds, _nothing, weighed=True)
+            self._ingress.place(run, target, kinds, _nothing, weighed=True)
         self._end(transaction)
         later: list[StoredRun] = []
         for queue, spans in transaction.take_spans():
-            invariant(queue.number in core.router.by_number, "a queue of which something is held is there")
-            later += core.acknowledger.settle_together(queue, spans)
-            core.schedule_dispatch(queue)
+            invariant(queue.number in self._router.by_number, "a queue of which something is held is there")
+            later += self._acknowledger.settle_together(queue, spans)
+            self._schedule_dispatch(queue)
         return later
+
+    def move_ids(self, runs: Sequence[StoredRun]) -> None:
+        """Keep the duplicate ids of runs in records of their own, after ``apply``."""
+        self._acknowledger.move_ids(runs)
 
     def check_ids(self, transaction: ServerTransaction) -> None:
         """Whether one of its duplicate ids is known where that rejects it.
@@ -285,8 +320,8 @@ class TransactionManager:
         for run, target, kinds in transaction.work:
             if not kinds & KIND_ID:
                 continue
-            address, _ = self._core.definitions.address_for(target)
-            settings = self._core.router.settings(address.name)
+            address, _ = self._definitions.address_for(target)
+            settings = self._router.settings(address.name)
             if settings.duplicate_in_transaction == "skip" or not address.duplicates.capacity:
                 continue
             known = seen.setdefault(address.name, set())

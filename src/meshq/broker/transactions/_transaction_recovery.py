@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from meshq.address import Target
+from meshq.broker.catalog._router import Router
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun, StoredRun
@@ -21,11 +22,9 @@ from meshq.broker.records import (
 from meshq.broker.transactions._decisions import Decision
 from meshq.broker.transactions._prepared import ServerPreparedTransaction
 from meshq.broker.transactions._transaction import ServerTransaction, Work
+from meshq.broker.transactions._two_phase import TwoPhaseCommit
 from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import check_run
-
-if TYPE_CHECKING:
-    from meshq.broker.core._core import Core
 
 #: The parts of a run that a queue has, by the run's position and the queue's number.
 Find = Callable[[int, int], Sequence[QueueRun]]
@@ -34,8 +33,10 @@ Find = Callable[[int, int], Sequence[QueueRun]]
 class TransactionRecovery:
     """Gathers the records; when all are read, everything is held that was."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, two_phase: TwoPhaseCommit, release_queue: ReleaseQueue, router: Router) -> None:
+        self._two_phase = two_phase
+        self._release_queue = release_queue
+        self._router = router
         # By position of the prepared record.
         self._prepared: dict[int, tuple[PreparedRecord, ServerPreparedTransaction]] = {}
         # What each holds.
@@ -64,9 +65,8 @@ class TransactionRecovery:
     def decided(self, payload: bytes, position: int) -> None:
         """A transaction was decided."""
         record = decode_decided(payload)
-        two_phase = self._core.transactions.two_phase
         decision = Decision(record.user, record.committed, position)
-        self._core.release_queue.doom(two_phase.decisions.add(record.xid, decision))
+        self._release_queue.doom(self._two_phase.decisions.add(record.xid, decision))
 
     def restore_unacked(self, find: Find) -> None:
         """Mark the rows that prepared transactions have acknowledged as unacked, before any run is visible."""
@@ -96,8 +96,8 @@ class TransactionRecovery:
         """Hand the prepared transactions over, after all runs are visible."""
         for prepared, spans in self._spans.items():
             for number, acked in spans.items():
-                prepared.transaction.add_spans(self._core.router.by_number[number], acked)
-            self._core.transactions.two_phase.take_up(prepared)
+                prepared.transaction.add_spans(self._router.by_number[number], acked)
+            self._two_phase.take_up(prepared)
 
 
 def _work(record: WaitingRecord, position: int) -> Work:

@@ -6,14 +6,21 @@ was asked before; what has changed since makes a commit wait, and never undoes i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
-from meshq.broker.access._access import permit_making
+from meshq.broker.access._access import Asker, permit_making
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.catalog._diverts import DivertRule
+from meshq.broker.events._event_bus import EventBus
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import (
     DECIDED,
     PREPARED,
@@ -25,7 +32,7 @@ from meshq.broker.records import (
     encode_prepared,
     encode_waiting_head,
 )
-from meshq.broker.settlement._message_mover import settled_row
+from meshq.broker.settlement._settled_row import settled_row
 from meshq.broker.transactions._decisions import Decision, Decisions
 from meshq.broker.transactions._prepared import ServerPreparedTransaction
 from meshq.broker.transactions._prepared_sends import PreparedSends
@@ -35,12 +42,6 @@ from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityEr
 from meshq.notifications import TransactionDecided, TransactionPrepared
 from meshq.wire import decline
 
-if TYPE_CHECKING:
-    from meshq.broker.catalog._diverts import DivertRule
-    from meshq.broker.core._core import Core
-    from meshq.broker.session._session import ServerSession
-    from meshq.broker.transactions._transaction_manager import TransactionManager
-
 #: Bytes of the records of a transaction and its decision, beside their names, rows and runs; and for each run.
 _RECORDS_BYTES: Final = 256
 _RUN_BYTES: Final = 128
@@ -48,17 +49,63 @@ _RUN_BYTES: Final = 128
 _XIDS_BYTES_MAX: Final = 3_000
 
 
+class OpenTransactions(Protocol):
+    """All transactions of a node."""
+
+    committed: int
+
+    def check_ids(self, transaction: ServerTransaction) -> None:
+        """Whether a duplicate id is known where that rejects it.  Raises: DuplicateError."""
+
+    def weigh(self, transaction: ServerTransaction) -> int:
+        """Bytes that its records may take."""
+
+    def apply(self, transaction: ServerTransaction) -> list[StoredRun]:
+        """Place and settle all of it; returns the runs for ``move_ids``."""
+
+    def move_ids(self, runs: Sequence[StoredRun]) -> None:
+        """Keep the duplicate ids of runs in records of their own."""
+
+    def roll_back(self, transaction: ServerTransaction) -> None:
+        """Drop the sends, and return the acknowledged messages to their queues."""
+
+    def keep(self, transaction: ServerTransaction) -> None:
+        """Keep a prepared transaction: it has no timeout."""
+
+    def forget_verdicts(self, transaction: ServerTransaction) -> None:
+        """Drop the verdicts about the transaction's messages."""
+
+    def take_up(self, transaction: ServerTransaction) -> None:
+        """Restore a transaction that was prepared in an earlier life."""
+
+
 class TwoPhaseCommit:
     """The prepared transactions of a node, and the latest decisions."""
 
-    def __init__(self, core: Core, transactions: TransactionManager) -> None:
-        self._core = core
+    def __init__(
+        self,
+        transactions: OpenTransactions,
+        ingress: Ingress,
+        definitions: Definitions,
+        release_queue: ReleaseQueue,
+        *,
+        timers: TimerService,
+        event_bus: EventBus,
+        schedule_dispatch: Callable[[Queue], None],
+    ) -> None:
         self._transactions = transactions
+        self._ingress = ingress
+        self._definitions = definitions
+        self._router = definitions.router
+        self._release_queue = release_queue
+        self._timers = timers
+        self._event_bus = event_bus
+        self._schedule_dispatch = schedule_dispatch
         # The oldest first.
         self._by_xid: dict[bytes, ServerPreparedTransaction] = {}
         # Those that are rolled back as soon as that is durable; an ordered set.
         self._leaving: dict[ServerPreparedTransaction, None] = {}
-        self._sends = PreparedSends(core.router.diverts)
+        self._sends = PreparedSends(definitions.router.diverts)
         self.decisions: Decisions = Decisions()
 
     def __len__(self) -> int:
@@ -126,12 +173,11 @@ class TwoPhaseCommit:
             DuplicateError, NotFoundError, AddressFullError: it could not be committed; it was rolled back.
             JournalBrokenError: the disk has failed.
         """
-        core = self._core
         try:
             self._check_unused(xid, user)
             self._transactions.check_ids(transaction)
-            prepared = ServerPreparedTransaction(xid, user, core.settings.now_ms(), transaction)
-            with core.release_queue.atomic_batch(self._weigh(prepared)):
+            prepared = ServerPreparedTransaction(xid, user, self._timers.now_ms, transaction)
+            with self._release_queue.atomic_batch(self._weigh(prepared)):
                 self._write(prepared)
         except MeshqError:
             self._transactions.roll_back(transaction)
@@ -141,7 +187,7 @@ class TwoPhaseCommit:
         self._by_xid[xid] = prepared
         self._sends.add(prepared)
         about = {"sent": transaction.sent, "acked": transaction.acked}
-        core.event_bus.emit(TransactionPrepared, xid=xid, user=user, **about)
+        self._event_bus.emit(TransactionPrepared, xid=xid, user=user, **about)
 
     def _check_unused(self, xid: bytes, user: str) -> None:
         known = self._find(xid, user)
@@ -157,7 +203,7 @@ class TwoPhaseCommit:
         return self._transactions.weigh(prepared.transaction) + more
 
     def _write(self, prepared: ServerPreparedTransaction) -> None:
-        core, transaction = self._core, prepared.transaction
+        transaction = prepared.transaction
         acked = tuple(
             settled_row(queue, span)
             for queue, spans in transaction.acked_in_transaction.items()
@@ -168,17 +214,17 @@ class TwoPhaseCommit:
         record = PreparedRecord(prepared.xid, prepared.user, prepared.prepared_ms, acked, len(waiting))
         # The xid may be used again: what was decided of it before is over.
         older = self.decisions.forget(prepared.xid)
-        position = core.release_queue.write(PREPARED, [encode_prepared(record)], deletes=older)
+        position = self._release_queue.write(PREPARED, [encode_prepared(record)], deletes=older)
         prepared.positions.append(position)
         for run, target, _ in waiting:
             content = run.content
             said = WaitingRecord(position, run.producer, run.number, run.stamp, target.address, target.queue, content)
             parts = [encode_waiting_head(said), content.table, content.body]
-            prepared.positions.append(core.release_queue.write(WAITING, parts))
+            prepared.positions.append(self._release_queue.write(WAITING, parts))
 
     # -- deciding
 
-    def commit(self, xid: bytes, asker: ServerSession) -> None:
+    def commit(self, xid: bytes, asker: Asker) -> None:
         """All of it counts.
 
         One that nobody knows is taken for committed, and that is remembered as if it were decided.
@@ -205,17 +251,17 @@ class TwoPhaseCommit:
         try:
             for _, target, _ in found.transaction.work:
                 permit_making(asker, target)
-            with self._core.release_queue.atomic_batch(self._weigh(found)):
+            with self._release_queue.atomic_batch(self._weigh(found)):
                 later = self._transactions.apply(found.transaction)
                 self._decide(found, targets, committed=True)
         except (AddressFullError, NotFoundError, UsageError, SecurityError) as error:
             self._transactions.forget_verdicts(found.transaction)
             raise decline("retry_transaction", str(error)) from error
-        self._core.acknowledger.move_ids(later)
+        self._transactions.move_ids(later)
         self._transactions.committed += 1
         self._tell(found, committed=True)
 
-    def roll_back(self, xid: bytes, asker: ServerSession) -> Steps:
+    def roll_back(self, xid: bytes, asker: Asker) -> Steps:
         """Roll back a prepared transaction, in steps: returned messages must be read back first.
 
         An unknown transaction counts as rolled back, and that is remembered as a decision.
@@ -236,7 +282,7 @@ class TwoPhaseCommit:
             self._decide(found, [target for _, target, _ in found.transaction.work], committed=False)
             # Nobody gets what a crash could still bring back as prepared.
             self._leaving[found] = None
-            self._core.release_queue.when_all_is_durable(partial(self._let_go, found))
+            self._release_queue.when_all_is_durable(partial(self._let_go, found))
             self._tell(found, committed=False)
         elif found is None:
             try:
@@ -246,7 +292,7 @@ class TwoPhaseCommit:
         yield {}
 
     def _tell(self, prepared: ServerPreparedTransaction, *, committed: bool) -> None:
-        self._core.event_bus.emit(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
+        self._event_bus.emit(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
 
     def _let_go(self, prepared: ServerPreparedTransaction) -> None:
         del self._leaving[prepared]
@@ -269,23 +315,22 @@ class TwoPhaseCommit:
         self._sends.remove(prepared, targets)
         for target in targets:
             # It may have been what kept queues that go by themselves.
-            for name in self._core.router.diverts.order(target.address):
-                address = self._core.router.addresses.get(name)
+            for name in self._router.diverts.order(target.address):
+                address = self._router.addresses.get(name)
                 for queue in address.queues if address is not None else ():
-                    self._core.schedule_dispatch(queue)
+                    self._schedule_dispatch(queue)
 
     def _leave_out_temporary(self, prepared: ServerPreparedTransaction) -> None:
         """Drop the sends to temporary queues that are gone: otherwise the transaction could never be committed."""
-        core = self._core
-        if any(peer.gone == "away" for peer in core.peers.peers.values()):
+        if any(peer.gone == "away" for peer in self._definitions.peers.peers.values()):
             # They may be there.
             return
         kept: list[Work] = []
         gone: list[Target] = []
         for work in prepared.transaction.work:
             name = work.target.address
-            if name.startswith(TEMPORARY) and name not in core.router.addresses and not core.router.bindings(name):
-                core.ingress.unrouted += work.run.content.rows
+            if name.startswith(TEMPORARY) and name not in self._router.addresses and not self._router.bindings(name):
+                self._ingress.unrouted += work.run.content.rows
                 gone.append(work.target)
             else:
                 kept.append(work)
@@ -306,8 +351,8 @@ class TwoPhaseCommit:
         deletes = [position for position in deletes if position]
         # Vital if it ends something: on a full disk, too, may be given back what is held.  Of what nobody knows there
         # may be any number, and the reserve is for those who drain.
-        position = self._core.release_queue.write(DECIDED, [record], deletes=deletes, vital=vital)
-        self._core.release_queue.doom(self.decisions.add(xid, Decision(user, committed, position)))
+        position = self._release_queue.write(DECIDED, [record], deletes=deletes, vital=vital)
+        self._release_queue.doom(self.decisions.add(xid, Decision(user, committed, position)))
 
     # -- over a restart
 
@@ -319,7 +364,7 @@ class TwoPhaseCommit:
 
     def statistics(self) -> list[dict[str, Any]]:
         """A row for each that is prepared, the oldest first."""
-        now = self._core.settings.now_ms()
+        now = self._timers.now_ms
         return [
             {
                 "xid": one.xid.hex(),

@@ -1,0 +1,28 @@
+"""The node around a core, as far as the core knows it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from meshq.errors import MeshqError
+from meshq.wire import LinkOpening
+
+
+class HostNode(Protocol):
+    """The node that runs a core."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether ``resume_soon`` has an effect; if not, all work is done at once."""
+
+    def resume_soon(self) -> None:
+        """Call ``Core.resume`` soon, after other tasks have run."""
+
+    def warn(self, event: str, text: str) -> None:
+        """Warn an operator: the name of the event, and a sentence."""
+
+    def meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
+        """Note that a node opened a link that has this node's id, and was refused."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the statistics of the whole node."""

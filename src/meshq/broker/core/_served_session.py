@@ -1,0 +1,43 @@
+"""A session, as far as the core knows it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
+
+
+class CreditOpener(Protocol):
+    """The credits of a session's producers."""
+
+    def open_all(self) -> None:
+        """Open credits at addresses that have become bounded."""
+
+
+class OpenProducers(Protocol):
+    """The producers of a session."""
+
+    @property
+    def credits(self) -> CreditOpener:
+        """The credits of the producers."""
+
+    def check_windows(self, table: SettingsTable) -> None:
+        """Check that settings fit the producers.  Raises: UsageError."""
+
+
+class ServedSession(Protocol):
+    """The owner of consumers: their deliveries go to it."""
+
+    @property
+    def producers(self) -> OpenProducers:
+        """The producers of the session."""
+
+    def flush(self) -> None:
+        """Send all that waits."""
+
+    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
+        """Send a dispatch to the client."""
+
+    def lose_consumer(self, consumer: ConsumerState, code: int, text: str) -> None:
+        """End a consumer and tell its client why; code 0: a browse has shown everything."""

@@ -1,0 +1,52 @@
+"""The answers of a node to its core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from meshq.errors import MeshqError
+from meshq.logs import Warnings
+from meshq.node._paging import PageRequests
+from meshq.wire import LinkOpening
+
+
+class CoreHost:
+    """The node, as its core sees it."""
+
+    def __init__(self, warnings: Warnings, describe: Callable[[], dict[str, Any]]) -> None:
+        self._warnings = warnings
+        self._describe = describe
+        # Some work of the core is left for another turn.
+        self._unfinished = trio.Event()
+        #: Whether a task waits for unfinished work.
+        self.resumes: bool = False
+        self.page_requests: PageRequests = PageRequests()
+
+    def resume_soon(self) -> None:
+        """Have the task of unfinished work go on."""
+        self._unfinished.set()
+
+    async def unfinished(self) -> None:
+        """Wait until work is left for another turn.
+
+        Checkpoint: always.
+        Cancellation: the work is still left.
+        """
+        await self._unfinished.wait()
+        self._unfinished = trio.Event()
+
+    def warn(self, event: str, text: str) -> None:
+        """Log a warning, unless it was logged just now."""
+        self._warnings.say(event, text)
+
+    def meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
+        """Warn of another node with the same node id, unless that node is the present one."""
+        if error.refusal == "duplicate_node":
+            self._warnings.say("duplicate_node", f"a node is refused: {error}", opening.node_name)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the statistics of the whole node."""
+        return self._describe()
