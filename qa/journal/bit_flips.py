@@ -21,15 +21,15 @@ import trio.testing
 
 from meshq.errors import DamagedError
 from meshq.store import Journal
-from meshq.store._batch_format import BatchHeader
-from meshq.store._keyring_format import Keyring
-from meshq.store._layout_format import Layout
-from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry
-from meshq.store._ping_pong_format import decode_copy
-from meshq.store._recovery import read_manifest
-from meshq.store._scan_format import scan
-from meshq.store._segment_format import decode_header
-from meshq.store._segment_index_format import SegmentIndex, decode_index
+from meshq.store.formats._batch_format import BatchHeader
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._manifest_format import PURPOSE, Manifest, SegmentEntry
+from meshq.store.formats._ping_pong_format import decode_copy
+from meshq.store.formats._scan_format import scan
+from meshq.store.formats._segment_format import decode_header
+from meshq.store.formats._segment_index_format import SegmentIndex, decode_index
+from meshq.store.recovery._recovery import read_manifest
 from meshq.testing import SimDisk
 from qa.journal.crash_images import one_step
 from qa.journal.model import (

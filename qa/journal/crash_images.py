@@ -19,7 +19,7 @@ import trio
 import trio.testing
 
 from meshq.store import Journal
-from meshq.store._keyring_format import Keyring
+from meshq.store.formats._keyring_format import Keyring
 from meshq.testing import DiskOperation, SimDisk
 from qa.journal.model import ROOT_DIRECTORY, Model, journal_env, recover_and_check, recover_store
 

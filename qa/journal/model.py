@@ -13,11 +13,11 @@ from meshq.env import OpenSslTls
 from meshq.errors import invariant
 from meshq.limits import GIB
 from meshq.store import CheckpointRecord, Journal, JournalRecord
-from meshq.store._keyring_format import Keyring
-from meshq.store._layout_format import Layout
-from meshq.store._recovered_records import recovered_records
-from meshq.store._recovery import Recovery, recover
-from meshq.store._segment_format import NO_KEYS
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._segment_format import NO_KEYS
+from meshq.store.recovery._recovered_records import recovered_records
+from meshq.store.recovery._recovery import Recovery, recover
 from meshq.testing import InlineThreads, SimEntropy, SimWallClock
 from meshq.testing._node import NoNetwork
 

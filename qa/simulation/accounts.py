@@ -14,9 +14,9 @@ from meshq.broker.queue._queue_machine import REMOVED
 from meshq.broker.queue._run import GONE
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal, LargeBodyFiles
-from meshq.store._keyring_format import Keyring
-from meshq.store._large_body_format import block_count
-from meshq.store._store_lock import layout_of
+from meshq.store.directory._store_lock import layout_of
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._large_body_format import block_count
 from meshq.testing import Simulation
 from meshq.wire import LinkOpening, RunView
 from qa.checkers.history import body_of, place_of, uid_of

@@ -9,7 +9,7 @@ import trio
 
 from meshq import JournalBrokenError
 from meshq.store import JournalRecord
-from meshq.store._check import check_store
+from meshq.store.inspection._check import check_store
 from meshq.testing import SimDisk
 from tests.node.lives import Lives, TrioWall, bodies, lives, machine
 from tests.node.test_paging import COUNT, MIB, body, fill, numbers, paged, used

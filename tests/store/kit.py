@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 
 from meshq.store import Journal, JournalRecord
-from meshq.store._check import Report, check_store
-from meshq.store._keyring_format import Keyring
-from meshq.store._layout_format import INDEX_SUFFIX, Layout
-from meshq.store._manifest_format import Manifest
-from meshq.store._recovered_records import recovered_records
-from meshq.store._recovery import read_manifest
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._layout_format import INDEX_SUFFIX, Layout
+from meshq.store.formats._manifest_format import Manifest
+from meshq.store.inspection._check import Report, check_store
+from meshq.store.recovery._recovered_records import recovered_records
+from meshq.store.recovery._recovery import read_manifest
 from meshq.testing import InlineThreads, SimDisk
 from qa.journal.model import ROOT_DIRECTORY, journal_env, recover_store
 from qa.journal.model import recover_and_check as recover_and_check

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from meshq.store import CheckpointRecord
-from meshq.store._layout_format import Layout
+from meshq.store.formats._layout_format import Layout
 from meshq.testing import SimDisk
 from tests.store.kit import Store
 

@@ -10,8 +10,8 @@ import trio
 
 from meshq.errors import NotFoundError
 from meshq.store.__main__ import main
-from meshq.store._check import Report, _check_ranges, check_store
-from meshq.store._dump import dump_store
+from meshq.store.inspection._check import Report, _check_ranges, check_store
+from meshq.store.inspection._dump import dump_store
 from meshq.testing import SimDisk
 from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store

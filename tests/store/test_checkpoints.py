@@ -7,7 +7,7 @@ import math
 import trio
 
 from meshq.store import CheckpointRecord, Journal
-from meshq.store._reclaim_plan import removable
+from meshq.store.segments._reclaim_plan import removable
 from tests.store.kit import Store
 
 

@@ -9,7 +9,7 @@ import trio
 
 from meshq.errors import AddressFullError
 from meshq.limits import KIB
-from meshq.store._batch_space import large_bytes
+from meshq.store.allocation._batch_space import large_bytes
 from tests.store.kit import Store
 
 SEGMENT_BYTES = 128 * KIB

@@ -14,11 +14,11 @@ import trio
 from meshq.errors import DamagedError
 from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
 from meshq.store import Journal
-from meshq.store._batch_space import has_space_behind
-from meshq.store._disk_space_wait import DiskSpaceWait
-from meshq.store._pending_batch import PendingBatch
-from meshq.store._ping_pong_format import PingPongCopy
-from meshq.store._store_lock import _decoded
+from meshq.store.allocation._batch_space import has_space_behind
+from meshq.store.allocation._disk_space_wait import DiskSpaceWait
+from meshq.store.allocation._pending_batch import PendingBatch
+from meshq.store.directory._store_lock import _decoded
+from meshq.store.formats._ping_pong_format import PingPongCopy
 from tests.store.kit import Store
 
 

@@ -12,8 +12,8 @@ import trio.testing
 from meshq import EncryptionKey, JournalSettings, Secret, SettingsError
 from meshq.store import Journal
 from meshq.store.__main__ import main
-from meshq.store._layout_format import ENCRYPTED_VERSION, PLAIN_VERSION
-from meshq.store._segment_format import decode_header
+from meshq.store.formats._layout_format import ENCRYPTED_VERSION, PLAIN_VERSION
+from meshq.store.formats._segment_format import decode_header
 from tests.store.kit import Store, replayed
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshq.errors import DamagedError, InvariantError
-from meshq.store._batch_format import (
+from meshq.store.formats._batch_format import (
     CHECKPOINT_BATCH,
     DATA_RECORD,
     HEAD_BYTES,
@@ -27,12 +27,12 @@ from meshq.store._batch_format import (
     records_of,
     unpack_targets,
 )
-from meshq.store._layout_format import FORMAT_VERSION, Layout, index_number, segment_number
-from meshq.store._manifest_format import SegmentEntry
-from meshq.store._record_prefix import RecordPrefix
-from meshq.store._scan_format import is_zero, scan
-from meshq.store._segment_format import SegmentHeader, SegmentKeys, decode_header, encode_header
-from meshq.store._segment_index_format import SegmentIndex, decode_index, encode_index, index_problem
+from meshq.store.formats._layout_format import FORMAT_VERSION, Layout, index_number, segment_number
+from meshq.store.formats._manifest_format import SegmentEntry
+from meshq.store.formats._record_prefix import RecordPrefix
+from meshq.store.formats._scan_format import is_zero, scan
+from meshq.store.formats._segment_format import SegmentHeader, SegmentKeys, decode_header, encode_header
+from meshq.store.formats._segment_index_format import SegmentIndex, decode_index, encode_index, index_problem
 from tests.store.kit import Store
 from tests.store.make_journal_data import KEYS as STORE_KEYS
 

@@ -8,7 +8,7 @@ import trio
 from meshq.errors import JournalBrokenError
 from meshq.limits import LAZY_COMMIT_S
 from meshq.store import Journal
-from meshq.store._inline_sync_plan import LONG_S, PAUSE_S_MIN, RECENT_MIN, SHORT_S, InlineSync
+from meshq.store.commit._inline_sync_plan import LONG_S, PAUSE_S_MIN, RECENT_MIN, SHORT_S, InlineSync
 from tests.store.kit import Store, replayed
 
 

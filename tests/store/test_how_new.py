@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from meshq.store._dump import dump_store
+from meshq.store.inspection._dump import dump_store
 from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store
 

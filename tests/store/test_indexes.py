@@ -16,12 +16,12 @@ from meshq.abc import Buffer
 from meshq.errors import DamagedError, JournalBrokenError, UsageError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store import Journal, RecordPrefix
-from meshq.store._keyring_format import Keyring
-from meshq.store._layout_format import Layout
-from meshq.store._manifest_format import SegmentEntry
-from meshq.store._recovery import write_manifest
-from meshq.store._segment_format import decode_header
-from meshq.store._segment_index_format import HEAD_BYTES, SegmentIndex, decode_index
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._manifest_format import SegmentEntry
+from meshq.store.formats._segment_format import decode_header
+from meshq.store.formats._segment_index_format import HEAD_BYTES, SegmentIndex, decode_index
+from meshq.store.recovery._recovery import write_manifest
 from meshq.testing import DiskOperation
 from qa.journal.model import ROOT_DIRECTORY, recover_store
 from tests.store.kit import Store
@@ -426,7 +426,7 @@ async def test_what_was_left_out_and_can_not_be_read_is_told(store: Store) -> No
 async def test_a_segment_of_many_records_waits_until_the_journal_is_idle_or_for_a_minute(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshq.store._segment_indexer.MANY_RECORDS", 3)
+    monkeypatch.setattr("meshq.store.maintenance._segment_indexer.MANY_RECORDS", 3)
 
     async def keep_busy(journal: Journal, seconds: int) -> None:
         for _ in range(4 * seconds):

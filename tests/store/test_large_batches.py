@@ -10,10 +10,16 @@ import trio
 
 from meshq.errors import ClosedError
 from meshq.store import Journal
-from meshq.store._batch_space import batch_bytes_for, free_bytes_behind, large_bytes, reserve_bytes, stays_in_segment
-from meshq.store._pending_batch import PendingBatch
-from meshq.store._segment_allocator import SegmentAllocator
-from meshq.store._segment_writer import PreallocatedSegment, SegmentWriter
+from meshq.store.allocation._batch_space import (
+    batch_bytes_for,
+    free_bytes_behind,
+    large_bytes,
+    reserve_bytes,
+    stays_in_segment,
+)
+from meshq.store.allocation._pending_batch import PendingBatch
+from meshq.store.allocation._segment_allocator import SegmentAllocator
+from meshq.store.segments._segment_writer import PreallocatedSegment, SegmentWriter
 from tests.store.kit import SEGMENT_BYTES, Store
 
 LARGE = 5 * SEGMENT_BYTES

@@ -12,9 +12,8 @@ import pytest
 from meshq import limits
 from meshq.errors import DamagedError, SettingsError
 from meshq.store import LargeBodyFiles
-from meshq.store._check import check_store
-from meshq.store._keyring_format import Keyring
-from meshq.store._large_body_format import (
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._large_body_format import (
     HEADER_BYTES,
     TAG_BYTES,
     BlockKeys,
@@ -26,7 +25,8 @@ from meshq.store._large_body_format import (
     file_name,
     id_in_name,
 )
-from meshq.store._layout_format import Layout
+from meshq.store.formats._layout_format import Layout
+from meshq.store.inspection._check import check_store
 from meshq.testing import SimDisk
 from tests.store.kit import Store
 
@@ -229,7 +229,7 @@ async def test_the_checker_accounts_for_every_byte_of_bodies(store: Store) -> No
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_durable_body_is_synced_while_it_comes_in(durable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshq.store._large_bodies.LARGE_SYNC_BYTES", 2 * BLOCK)
+    monkeypatch.setattr("meshq.store.bodies._large_bodies.LARGE_SYNC_BYTES", 2 * BLOCK)
     disk, files = directory()
     syncs = []
     disk.watch = lambda operation: syncs.append(operation.call) if operation.call == "sync" else None

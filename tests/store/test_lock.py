@@ -15,8 +15,8 @@ import trio
 from meshq.env import RealDisk
 from meshq.errors import BusyError
 from meshq.store import Journal
-from meshq.store._directories import make_directories, parent, take_lock
-from meshq.store._layout_format import Layout
+from meshq.store.directory._directories import make_directories, parent, take_lock
+from meshq.store.formats._layout_format import Layout
 from meshq.testing import SimDisk, SimulatedCrash
 
 OPEN = """

@@ -11,7 +11,7 @@ import trio
 from meshq.errors import DamagedError, JournalBrokenError
 from meshq.limits import COMPACT_SEGMENTS_MIN, KIB
 from meshq.store import Journal
-from meshq.store._journal_state import JournalState
+from meshq.store.commit._journal_state import JournalState
 from tests.store.kit import SEGMENT_BYTES, Store, replayed
 
 

@@ -8,7 +8,7 @@ import trio
 from meshq.errors import ClosedError, JournalBrokenError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store import Journal
-from meshq.store._layout_format import Layout
+from meshq.store.formats._layout_format import Layout
 from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store
 

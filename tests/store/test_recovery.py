@@ -10,11 +10,11 @@ import trio
 
 from meshq.errors import DamagedError, SettingsError
 from meshq.store import JournalRecord
-from meshq.store._layout_format import Layout
-from meshq.store._manifest_format import decode_manifest, encode_manifest
-from meshq.store._ping_pong_format import PingPongCopy, decode_copy, encode_copy
-from meshq.store._recovery import write_manifest
-from meshq.store._segment_format import decode_header, encode_header
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._manifest_format import decode_manifest, encode_manifest
+from meshq.store.formats._ping_pong_format import PingPongCopy, decode_copy, encode_copy
+from meshq.store.formats._segment_format import decode_header, encode_header
+from meshq.store.recovery._recovery import write_manifest
 from qa.journal.model import ROOT_DIRECTORY, recover_store
 from tests.store.kit import Store, replayed
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from meshq.errors import InvariantError
 from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
-from meshq.store._batch_format import DATA_RECORD, DEMOTED, KIND_SHIFT, SIZE_MASK, TARGETS
-from meshq.store._compaction_plan import CompactionCandidate, nearly_empty, victims
-from meshq.store._reclaim_plan import removable
-from meshq.store._segment_usage_machine import SegmentRecords, SegmentUsage
+from meshq.store.formats._batch_format import DATA_RECORD, DEMOTED, KIND_SHIFT, SIZE_MASK, TARGETS
+from meshq.store.maintenance._compaction_plan import CompactionCandidate, nearly_empty, victims
+from meshq.store.segments._reclaim_plan import removable
+from meshq.store.segments._segment_usage_machine import SegmentRecords, SegmentUsage
 
 
 @attrs.define

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from meshq.errors import DamagedError
-from meshq.store import _spill_files
-from meshq.store._spill_files import Page, SpillFiles
+from meshq.store.bodies import _spill_files
+from meshq.store.bodies._spill_files import Page, SpillFiles
 from meshq.testing import SimDisk, SimEntropy
 
 RUNS = [(1, b"table", b"body"), (3, b"", bytes(1_000)), (2, b"more", b"")]

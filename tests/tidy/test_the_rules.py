@@ -64,8 +64,8 @@ def test_an_import_that_goes_down_is_fine() -> None:
         ("broker/queue/_queue_machine.py", "from meshq.store._journal import Journal", "doer meshq.store._journal"),
         ("wire/_msgpack.py", "import os", "may not import os"),
         ("settings.py", "import logging", "may not import logging"),
-        ("store/_reclaim_plan.py", "import random", "may not import random"),
-        ("store/_batch_format.py", "def f():\n    import socket", "may not import socket"),
+        ("store/segments/_reclaim_plan.py", "import random", "may not import random"),
+        ("store/formats/_batch_format.py", "def f():\n    import socket", "may not import socket"),
     ],
 )
 def test_a_decider_that_knows_the_world_is_found(path: str, line: str, message: str) -> None:

@@ -1,14 +1,14 @@
 """The store of a node: one log with group commit, proven on recovery, reclaimed and compacted as it runs."""
 
 from meshq.statistics import JournalStatistics
-from meshq.store._directories import why_not_private
 from meshq.store._journal import Journal
-from meshq.store._large_bodies import LargeBodyFiles, LargeBodyWriter
-from meshq.store._ping_pong_file import is_disk_full
-from meshq.store._record import PLAIN, CheckpointRecord, JournalRecord
 from meshq.store._record_log import Replay
-from meshq.store._record_prefix import RecordPrefix
-from meshq.store._spill_files import Page, SpillFiles
+from meshq.store.bodies._large_bodies import LargeBodyFiles, LargeBodyWriter
+from meshq.store.bodies._spill_files import Page, SpillFiles
+from meshq.store.directory._directories import why_not_private
+from meshq.store.directory._ping_pong_file import is_disk_full
+from meshq.store.formats._record import PLAIN, CheckpointRecord, JournalRecord
+from meshq.store.formats._record_prefix import RecordPrefix
 
 __all__ = [
     "PLAIN",

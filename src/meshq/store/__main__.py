@@ -11,12 +11,12 @@ from meshq.abc import Disk, File
 from meshq.errors import MeshqError, SettingsError
 from meshq.limits import ENCRYPTION_KEY_BYTES
 from meshq.settings import EncryptionKey, encryption_keys
-from meshq.store._check import check_store
-from meshq.store._directories import take_lock
-from meshq.store._dump import dump_store
-from meshq.store._keyring_format import Keyring
-from meshq.store._layout_format import Layout
-from meshq.store._ping_pong_file import read_whole
+from meshq.store.directory._directories import take_lock
+from meshq.store.directory._ping_pong_file import read_whole
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._layout_format import Layout
+from meshq.store.inspection._check import check_store
+from meshq.store.inspection._dump import dump_store
 
 _KEY_FILE: Final = "a file of a key's 32 bytes, or of keys in hexadecimal digits, one a line; may be given again"
 #: Exit statuses: the store is good; the store is damaged or has unknown files; the store could not be read.

@@ -31,25 +31,25 @@ from meshq.loops import check_in_trio
 from meshq.settings import EncryptionKey, Secret
 from meshq.settings import encryption_keys as check_keys
 from meshq.statistics import JournalStatistics
-from meshq.store._batch_space import batch_bytes_for
-from meshq.store._compactor import Compactor
-from meshq.store._directories import make_directories, root_of
-from meshq.store._group_commit import ALL, NOTHING, RECORDS
-from meshq.store._journal_state import JournalState
-from meshq.store._keyring_format import Keyring
-from meshq.store._large_bodies import LargeBodyFiles
-from meshq.store._layout_format import Layout
-from meshq.store._pending_batch import PendingBatch
-from meshq.store._ping_pong_file import DiskFullError
-from meshq.store._record import JournalRecord
 from meshq.store._record_log import RecordLog
-from meshq.store._record_prefix import NO_PREFIX, RecordPrefix
 from meshq.store._record_reader import RecordReader
-from meshq.store._recovered_records import recovered_records
-from meshq.store._recovery import Recovery, recover
-from meshq.store._segment_allocator import SegmentAllocator
-from meshq.store._segment_indexer import SegmentIndexer
-from meshq.store._store_lock import StoreLock
+from meshq.store.allocation._batch_space import batch_bytes_for
+from meshq.store.allocation._pending_batch import PendingBatch
+from meshq.store.allocation._segment_allocator import SegmentAllocator
+from meshq.store.bodies._large_bodies import LargeBodyFiles
+from meshq.store.commit._group_commit import ALL, NOTHING, RECORDS
+from meshq.store.commit._journal_state import JournalState
+from meshq.store.directory._directories import make_directories, root_of
+from meshq.store.directory._ping_pong_file import DiskFullError
+from meshq.store.directory._store_lock import StoreLock
+from meshq.store.formats._keyring_format import Keyring
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._record import JournalRecord
+from meshq.store.formats._record_prefix import NO_PREFIX, RecordPrefix
+from meshq.store.maintenance._compactor import Compactor
+from meshq.store.maintenance._segment_indexer import SegmentIndexer
+from meshq.store.recovery._recovered_records import recovered_records
+from meshq.store.recovery._recovery import Recovery, recover
 
 _log = logger("store")
 #: The errors of the disk, which end a journal in order.

@@ -11,11 +11,11 @@ from meshq.abc import Buffer
 from meshq.errors import JournalBrokenError, NotFoundError, SettingsError, kind_of
 from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
-from meshq.store._batch_format import records_of
-from meshq.store._maintenance import Maintenance
-from meshq.store._record import PLAIN, JournalRecord
-from meshq.store._recovered_records import make_record
-from meshq.store._segment_index import read_segment
+from meshq.store.formats._batch_format import records_of
+from meshq.store.formats._record import PLAIN, JournalRecord
+from meshq.store.maintenance._maintenance import Maintenance
+from meshq.store.recovery._recovered_records import make_record
+from meshq.store.segments._segment_index import read_segment
 
 
 class RecordLog(Maintenance):

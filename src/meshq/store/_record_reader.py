@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 from meshq.abc import Disk, File
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store._batch_format import records_of
-from meshq.store._batch_reader import read_batch
-from meshq.store._journal_state import JournalState
-from meshq.store._layout_format import Layout
-from meshq.store._record import JournalRecord
-from meshq.store._recovered_records import make_record
-from meshq.store._segment_format import SegmentKeys, decode_header
+from meshq.store.commit._journal_state import JournalState
+from meshq.store.formats._batch_format import records_of
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._record import JournalRecord
+from meshq.store.formats._segment_format import SegmentKeys, decode_header
+from meshq.store.recovery._recovered_records import make_record
+from meshq.store.segments._batch_reader import read_batch
 
 #: The pool of threads that read: never the thread that writes.
 POOL: Final = "pages"

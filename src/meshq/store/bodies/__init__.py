@@ -1,0 +1,1 @@
+"""Bodies beside the log: large messages, and messages that are not durable."""

@@ -1,0 +1,1 @@
+"""Group commit: records get positions at once, and are written together."""

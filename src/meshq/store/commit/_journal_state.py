@@ -1,0 +1,74 @@
+"""The state that the parts of an open journal share: paths, live records, manifest, disk space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import attrs
+import trio
+
+from meshq.abc import Env
+from meshq.store.allocation._segment_allocator import POOL, SegmentAllocator
+from meshq.store.directory._ping_pong_file import DiskFullError
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._manifest_format import Manifest, SegmentEntry
+from meshq.store.recovery._recovery import truncate_segments, write_manifest
+from meshq.store.segments._segment_index import remove_segment
+from meshq.store.segments._segment_usage_machine import SegmentUsage
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class JournalState:
+    """The state of an open journal, without the batches that are being written."""
+
+    env: Env
+    layout: Layout
+    usage: SegmentUsage
+    manifest: Manifest
+    allocator: SegmentAllocator
+    #: Held while the manifest is changed.
+    manifest_lock: trio.Lock = attrs.field(factory=trio.Lock)
+    #: Held while segments are removed, and while an index is written beside a segment.
+    files_lock: trio.Lock = attrs.field(factory=trio.Lock)
+    #: Called when a new manifest is durable.
+    on_manifest_change: Callable[[], None] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.allocator.before_first = self.truncate_sealed
+
+    async def change_manifest(
+        self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int
+    ) -> None:
+        """Write the next manifest; the caller holds ``manifest_lock``.  Raises: OSError."""
+        manifest = self.manifest.changed(without=without, entries=entries, last=last)
+        while True:
+            try:
+                await self.run_in_background(write_manifest, self.env.disk, self.layout, manifest)
+            except DiskFullError:
+                await self.allocator.wait_for_manifest_space()
+            else:
+                self.manifest = manifest
+                self.allocator.manifest_written()
+                if self.on_manifest_change is not None:
+                    self.on_manifest_change()
+                return
+
+    async def run_in_background(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function in a thread that is not the journal's."""
+        return await self.env.threads.run(function, *arguments, pool=POOL)
+
+    async def truncate_sealed(self) -> None:
+        """Cut off the bytes behind the seals of earlier lives.  Raises: OSError."""
+        async with self.files_lock:
+            sealed = [entry for entry in self.manifest.entries if entry.sealed]
+            await self.run_in_background(truncate_segments, self.env.disk, self.layout, sealed)
+
+    async def remove_segments(self, numbers: Sequence[int]) -> None:
+        """Remove the files of segments that the manifest no longer lists.  Raises: OSError."""
+        async with self.files_lock:
+            for number in numbers:
+                await self.run_in_background(remove_segment, self.env.disk, self.layout, number)
+        self.allocator.retry_now()

@@ -1,0 +1,1 @@
+"""Maintenance of an open journal: removing, compacting and indexing its segments."""

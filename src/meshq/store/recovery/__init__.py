@@ -1,0 +1,1 @@
+"""Recovery at a start: proving what the last life left, and reading its records."""
