@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from meshq.wire import BY_NAME
+from tests.tidy import layers
 from tests.tidy.sources import Problem, Source, within
 
 #: Calls that reach the outside world, and who may make them.
@@ -185,6 +186,6 @@ def package_problems(source: Source) -> Iterator[Problem]:
 
 
 #: Packages that have rooms, folders of their own.
-ROOMS = frozenset({"broker", "client"})
+ROOMS = frozenset({"broker", "client", *layers.ROOMS})
 #: Modules in packages that are commands or plugins, and so have a public name.
 PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("plugin.py",)}

@@ -72,20 +72,33 @@ def layer_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]
             yield source.problem(imported.node, f"{target} is private to {unit}")
 
 
-def room_of(module: str, modules: frozenset[str]) -> str:
-    """The room of a module of ``qa``: ``qa.mesh.node`` is in ``mesh``, and ``qa.seeds`` at the top is in ``qa``."""
-    room = module.split(".")[1] if "." in module else "qa"
-    return room if any(other.startswith(f"qa.{room}.") for other in modules) else "qa"
+def room_of(module: str, modules: frozenset[str]) -> tuple[str, str]:
+    """The package and the room of a module: ``meshq.store.formats._record`` is in the room ``formats`` of ``store``.
+
+    A module at the top of a package is in the room with the package's name, and the package itself is, too.
+    """
+    parts = module.removeprefix("meshq.").split(".")
+    package, room = parts[0], parts[1] if len(parts) > 1 else ""
+    start = module.removesuffix(".".join(parts[1:]))
+    return package, room if room and any(other.startswith(f"{start}{room}.") for other in modules) else package
 
 
 def room_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]:
-    """The rooms of ``qa`` import each other only where the table says."""
-    room = room_of(source.module, modules)
+    """The rooms of a package import each other only where the table says."""
+    package, room = room_of(source.module, modules)
+    rooms = layers.ROOMS.get(package)
+    if rooms is None:
+        return
+    if room not in rooms:
+        yield source.problem(1, f"the room {room} of {package} is not in tests/tidy/layers.py: say what it may import")
+        return
     for imported in imports_of(source):
-        if imported.module.split(".")[0] == "qa":
-            other = room_of(target_of(imported, modules), modules)
-            if other != room and other not in layers.QA_ROOMS[room]:
-                yield source.problem(imported.node, f"the room {room} of qa may not import {other}")
+        target = target_of(imported, modules)
+        if target not in modules:
+            continue
+        home, other = room_of(target, modules)
+        if home == package and other != room and other not in rooms[room]:
+            yield source.problem(imported.node, f"the room {room} of {package} may not import {other}")
 
 
 def published_problems(source: Source, package: str, published: frozenset[str]) -> Iterator[Problem]:

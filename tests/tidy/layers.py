@@ -62,15 +62,33 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"config", "node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha"},
 }
 
-#: The rooms of ``qa``, from the ground up -> the rooms that each may import.  Files at the top are ``qa`` itself.
-QA_ROOMS: dict[str, frozenset[str]] = {
-    "checkers": frozenset(),
-    "simulation": frozenset({"checkers"}),
-    "mesh": frozenset({"checkers", "simulation"}),
-    "journal": frozenset(),
-    "seeded": frozenset({"qa"}),
-    "matrix": frozenset({"qa", "seeded"}),
-    "qa": frozenset({"checkers", "simulation", "mesh"}),
+#: Package -> its rooms, from the ground up -> the rooms that each may import, also under ``TYPE_CHECKING``.  The files
+#: at the top of a package are a room with the package's name, and so are the names that its ``__init__`` passes on.
+ROOMS: dict[str, dict[str, frozenset[str]]] = {
+    "qa": {
+        "checkers": frozenset(),
+        "simulation": frozenset({"checkers"}),
+        "mesh": frozenset({"checkers", "simulation"}),
+        "journal": frozenset(),
+        "seeded": frozenset({"qa"}),
+        "matrix": frozenset({"qa", "seeded"}),
+        "qa": frozenset({"checkers", "simulation", "mesh"}),
+    },
+    "store": {
+        "formats": frozenset(),
+        "directory": frozenset({"formats"}),
+        "bodies": frozenset({"formats", "directory"}),
+        "segments": frozenset({"formats", "directory"}),
+        "recovery": frozenset({"formats", "directory", "segments"}),
+        "inspection": frozenset({"formats", "directory", "bodies", "segments", "recovery"}),
+        "allocation": frozenset({"formats", "directory", "segments"}),
+        "commit": frozenset({"formats", "directory", "segments", "recovery", "allocation"}),
+        "maintenance": frozenset({"formats", "directory", "segments", "allocation", "commit"}),
+        "store": frozenset(
+            {"formats", "directory", "bodies", "segments", "recovery"}
+            | {"inspection", "allocation", "commit", "maintenance"}
+        ),
+    },
 }
 
 #: Files whose name ends so decide, and do nothing else.

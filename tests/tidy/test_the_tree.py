@@ -45,10 +45,15 @@ def test_imports_go_down_only() -> None:
     assert not problems, report(problems)
 
 
-def test_the_rooms_of_qa_are_ordered() -> None:
-    problems = [problem for source in QA for problem in imports.room_problems(source, QA_MODULES)]
+@pytest.mark.parametrize("package", layers.ROOMS)
+def test_the_rooms_of_a_package_are_ordered(package: str) -> None:
+    sources = [source for source in (*PRODUCT, *QA) if source.unit == package]
+    modules = MODULES | QA_MODULES
+    problems = [problem for source in sources for problem in imports.room_problems(source, modules)]
     assert not problems, report(problems)
-    assert imports.cycles(layers.QA_ROOMS) == []
+    rooms = layers.ROOMS[package]
+    assert {imports.room_of(source.module, modules)[1] for source in sources} == set(rooms)
+    assert imports.cycles(rooms) == []
 
 
 def test_what_the_testing_kit_publishes_is_imported_from_there() -> None:
