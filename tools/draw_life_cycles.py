@@ -7,11 +7,13 @@ from pathlib import Path
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_machine import BROKER_TRANSITIONS
+from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 #: What has a life cycle, and the file of its table below the package.
 TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_machine.py", BROKER_TRANSITIONS),
+    "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
 }
 HEAD = """# Life cycles

@@ -65,7 +65,7 @@ class CrashImages:
         )
         model.journal = journal
         if self.checkpoints:
-            journal.checkpoint = model.checkpoint
+            journal.attach(model.owner())
 
         def watch(operation: DiskOperation) -> None:
             if operation.call in CHANGES:

@@ -12,7 +12,7 @@ from meshq.abc import Disk, Env, Threads
 from meshq.env import OpenSslTls
 from meshq.errors import invariant
 from meshq.limits import GIB
-from meshq.store import CheckpointRecord, Journal, JournalRecord
+from meshq.store import CheckpointRecord, Journal, JournalOwner, JournalRecord
 from meshq.store.formats._keyring_format import Keyring
 from meshq.store.formats._layout_format import Layout
 from meshq.store.formats._segment_format import NO_KEYS
@@ -76,6 +76,16 @@ class Model:
         deletes, refs = tuple(options.get("deletes", ())), tuple(options.get("refs", ()))
         self.placed[position] = Promise(kind, payload, deletes, refs, options.get("tombstone", False))
         return position
+
+    def owner(self) -> JournalOwner:
+        """The owner of the journal, who has a checkpoint and does nothing else."""
+
+        def ignore(*_: object) -> None:
+            return
+
+        return JournalOwner(
+            durable_moved=ignore, failed=ignore, full_changed=ignore, damaged=ignore, checkpoint=self.checkpoint
+        )
 
     def checkpoint(self) -> list[CheckpointRecord]:
         """The owner's checkpoint: two records."""

@@ -191,7 +191,7 @@ BUGS: Final = (
     ),
     Bug(
         name="write a commit as if its records were anybody's",
-        function="meshq.store:GroupCommit._append_rare",
+        function="meshq.store:CommitLog._append_rare",
         old=" and not self._in_atomic_batch:\n",
         new=":\n",
         checkers=("Q3", "Q6"),

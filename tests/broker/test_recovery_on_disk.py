@@ -23,6 +23,7 @@ from qa.journal.model import ROOT_DIRECTORY, journal_env
 from tests.broker.kit import make_core
 from tests.broker.lives import SETTINGS, Lives, snapshot
 from tests.broker.logs import FakeLog
+from tests.store.kit import make_owner
 
 FAILPOINTS = ("journal.roll_early", "journal.batch_of_one", "journal.compact_early", "journal.lazy_long")
 
@@ -95,8 +96,7 @@ class DiskLives(Lives):
         kept = [record for record in log.records if record.position <= cut] if log is not None else []
         spy = SpyLog(records=kept, journal=journal)
         self.begin(spy, records)
-        journal.on_durable = self.core.durable_moved
-        journal.checkpoint = self.ask
+        journal.attach(make_owner(durable_moved=self.core.durable_moved, checkpoint=self.ask))
         if log is not None:
             self.trim()
         try:
@@ -149,7 +149,6 @@ async def test_a_broker_on_a_disk_that_loses_power_gives_back_what_was_durable(s
     async def end(journal: Journal) -> bool:
         how = rng.choice(["close", "kill", "power"])
         if how == "close":
-            journal.on_durable = None
             await journal.aclose()
         elif how == "kill":
             disk.kill()
@@ -169,7 +168,6 @@ async def test_a_broker_in_a_real_directory_gives_back_what_was_written(tmp_path
     rng = random.Random(1)
 
     async def end(journal: Journal) -> bool:
-        journal.on_durable = None
         await journal.aclose()
         return True
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from meshq.store import Journal, JournalRecord
+from meshq.errors import DamagedError, MeshqError
+from meshq.store import CheckpointRecord, Journal, JournalOwner, JournalRecord
 from meshq.store.formats._keyring_format import Keyring
 from meshq.store.formats._layout_format import INDEX_SUFFIX, Layout
 from meshq.store.formats._manifest_format import Manifest
@@ -83,6 +84,28 @@ class Store:
     def segments(self) -> list[str]:
         """The files of the segments that count."""
         return [Layout(ROOT_DIRECTORY).segment(entry.number) for entry in self.manifest().entries]
+
+
+def _ignore(*_: object) -> None:
+    return
+
+
+def make_owner(
+    *,
+    durable_moved: Callable[[int], None] = _ignore,
+    failed: Callable[[MeshqError], None] = _ignore,
+    full_changed: Callable[[], None] = _ignore,
+    damaged: Callable[[DamagedError], None] = _ignore,
+    checkpoint: Callable[[], list[CheckpointRecord]] | None = None,
+) -> JournalOwner:
+    """An owner who listens only to what a test is about."""
+    return JournalOwner(
+        durable_moved=durable_moved,
+        failed=failed,
+        full_changed=full_changed,
+        damaged=damaged,
+        checkpoint=checkpoint,
+    )
 
 
 async def replayed(journal: Journal) -> list[tuple[int, bytes]]:

@@ -16,7 +16,7 @@ import trio.testing
 from meshq.store import CheckpointRecord
 from meshq.store.formats._layout_format import Layout
 from meshq.testing import SimDisk
-from tests.store.kit import Store
+from tests.store.kit import Store, make_owner
 
 #: With which a store of version 2 is encrypted.
 KEYS = (bytes(range(32)),)
@@ -25,7 +25,7 @@ KEYS = (bytes(range(32)),)
 async def fill(store: Store) -> SimDisk:
     """A life with a compaction, a checkpoint, tombstones, a watermark and a torn tail; returns the disk as killed."""
     journal = store.journal(segment_bytes=12 * 1024, node_id=bytes(range(16)))
-    journal.checkpoint = lambda: [CheckpointRecord(200, b"the owner's state")]
+    journal.attach(make_owner(checkpoint=lambda: [CheckpointRecord(200, b"the owner's state")]))
     async with journal:
         await trio.testing.wait_all_tasks_blocked()
         journal.append_nowait(7, [b"the first record"])

@@ -47,7 +47,7 @@ async def test_what_no_batch_can_hold_is_refused_before_anything_is_placed(store
 
 async def test_a_full_disk_refuses_a_group_at_its_begin(store: Store) -> None:
     async with store.journal() as journal:
-        journal._refusing = 1
+        journal.log.set_full(True)
         with pytest.raises(AddressFullError), journal.atomic_batch(10):
             raise AssertionError("it began")
         assert journal.last == 0

@@ -8,7 +8,7 @@ import trio
 
 from meshq.store import CheckpointRecord, Journal
 from meshq.store.segments._reclaim_plan import removable
-from tests.store.kit import Store
+from tests.store.kit import Store, make_owner
 
 
 class Owner:
@@ -20,7 +20,7 @@ class Owner:
         self.asked = 0
         #: Where each checkpoint went.
         self.positions = [0]
-        journal.checkpoint = self.checkpoint
+        journal.attach(make_owner(checkpoint=self.checkpoint))
 
     def checkpoint(self) -> list[CheckpointRecord]:
         self.asked += 1
@@ -103,16 +103,16 @@ async def test_nothing_is_dropped_between_the_begin_of_a_segment_and_its_durable
         owner = Owner(journal)
 
         def on_durable(position: int) -> None:
-            books, writer = journal._journal_state.usage.segments, journal._writer
+            books, writer = journal._parts.state.usage.segments, journal._parts.segment.writer
             assert writer is not None
             known = max(at for at in owner.positions if at <= position)
             late = removable(books, active=writer.number, covered=math.inf)
             late = [number for number in late if books[number].last > known]
             would.extend(late)
-            allowed = removable(books, active=writer.number, covered=journal._covered)
+            allowed = removable(books, active=writer.number, covered=journal._parts.checkpoints.covered)
             wrong.extend(number for number in late if number in allowed)
 
-        journal.on_durable = on_durable
+        journal.attach(make_owner(durable_moved=on_durable, checkpoint=owner.checkpoint))
         # The first checkpoint is empty, so no live record of it keeps its segment.
         await journal.delete(await journal.append(b"before anything is numbered"))
         await trio.testing.wait_all_tasks_blocked()
@@ -135,7 +135,7 @@ async def test_an_owner_whose_state_is_gone_leaves_no_checkpoint(store: Store) -
 
 async def test_a_checkpoint_larger_than_a_segment_gets_a_segment_of_its_own_size(store: Store) -> None:
     journal = store.journal()
-    journal.checkpoint = lambda: [CheckpointRecord(9, bytes(40_000))]
+    journal.attach(make_owner(checkpoint=lambda: [CheckpointRecord(9, bytes(40_000))]))
     async with journal:
         await journal.append_many([bytes(3000)] * 12)
     assert [len(record.payload) for record in store.records() if record.kind == 9] == [40_000]

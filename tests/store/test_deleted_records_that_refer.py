@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from meshq.store import Journal
-from tests.store.kit import Store
+from tests.store.kit import Store, make_owner
 
 
 async def _fill(journal: Journal, count: int) -> None:
@@ -20,7 +20,7 @@ async def _fill(journal: Journal, count: int) -> None:
 @pytest.mark.parametrize("more", [0, 300])
 async def test_it_is_handed_out_as_dead_until_what_it_refers_to_is_dead(store: Store, more: int) -> None:
     async with store.journal() as journal:
-        journal.checkpoint = list
+        journal.attach(make_owner(checkpoint=list))
         spoken_of = journal.append_nowait(1, [b"spoken of"])
         about = journal.append_nowait(2, [b"about it"], refs=[spoken_of])
         alone = journal.append_nowait(3, [b"alone"])
@@ -31,7 +31,7 @@ async def test_it_is_handed_out_as_dead_until_what_it_refers_to_is_dead(store: S
     # Behind a checkpoint only what is needed is left.
     found = {record.kind: record for record in store.records(deleted=True)}
     async with store.journal() as journal:
-        journal.checkpoint = list
+        journal.attach(make_owner(checkpoint=list))
         assert found[2].deleted and found[2].refs == (spoken_of,) and found[2].payload == b"about it"
         assert 3 not in found
         journal.append_nowait(8, [], tombstone=True, deletes=[spoken_of])

@@ -115,7 +115,7 @@ async def test_a_large_batch_that_could_not_be_placed_gives_its_segment_back_and
     async with store.journal() as journal:
         await journal.append(b"settled")
         await trio.sleep(1)
-        allocator = journal._journal_state.allocator
+        allocator = journal._parts.state.allocator
         held: list[Any] = []
         assert not journal.request_space(size, lambda: held.append(allocator.claim(SEGMENT_HEADER_BYTES + size)))
         await trio.sleep(1)

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from meshq.store import CheckpointRecord, Journal
-from tests.store.kit import Store
+from tests.store.kit import Store, make_owner
 
 #: Records of 900 bytes: some ten segments.
 RECORDS = 160
@@ -14,7 +14,7 @@ RECORDS = 160
 
 def _owned(journal: Journal) -> Journal:
     """A journal whose owner has soft state, as a broker has."""
-    journal.checkpoint = lambda: [CheckpointRecord(9, b"soft state")]
+    journal.attach(make_owner(checkpoint=lambda: [CheckpointRecord(9, b"soft state")]))
     return journal
 
 

@@ -12,7 +12,7 @@ import trio
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.store import Journal
 from meshq.testing import DiskCall, DiskOperation, SimDisk
-from tests.store.kit import SEGMENT_BYTES, Store, replayed
+from tests.store.kit import SEGMENT_BYTES, Store, make_owner, replayed
 
 CALLS: tuple[DiskCall, ...] = ("create", "write", "sync", "replace", "remove", "sync_directory")
 
@@ -170,7 +170,7 @@ async def test_on_a_full_disk_records_are_refused_and_tombstones_go_on_until_the
 ) -> None:
     changes: list[bool] = []
     async with store.journal() as journal:
-        journal.on_full_changed = lambda: changes.append(journal.full)
+        journal.attach(make_owner(full_changed=lambda: changes.append(journal.full)))
         positions = await journal.append_many([bytes(900)] * 50)
         await journal.append(b"first")
         await trio.sleep(1)

@@ -9,7 +9,7 @@ from meshq.errors import JournalBrokenError
 from meshq.limits import LAZY_COMMIT_S
 from meshq.store import Journal
 from meshq.store.commit._inline_sync_plan import LONG_S, PAUSE_S_MIN, RECENT_MIN, SHORT_S, InlineSync
-from tests.store.kit import Store, replayed
+from tests.store.kit import Store, make_owner, replayed
 
 
 async def _append(journal: Journal, count: int) -> None:
@@ -113,7 +113,7 @@ async def test_durable_positions_are_told_in_order_and_after_the_sync(store: Sto
             assert position == journal.durable
             assert len(store.records()) == position
 
-        journal.on_durable = on_durable
+        journal.attach(make_owner(durable_moved=on_durable))
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(_append, journal, 4)
@@ -123,7 +123,7 @@ async def test_durable_positions_are_told_in_order_and_after_the_sync(store: Sto
 async def test_a_watermark_tells_nobody(store: Store) -> None:
     told: list[int] = []
     async with store.journal() as journal:
-        journal.on_durable = told.append
+        journal.attach(make_owner(durable_moved=told.append))
         await journal.append(b"x")
         await trio.sleep(10)
         assert told == [1]
@@ -160,7 +160,7 @@ async def test_all_that_wait_are_told_when_the_disk_fails(store: Store) -> None:
         outcomes.append(caught.value.outcome)
 
     journal = store.journal()
-    journal.on_failed = failures.append
+    journal.attach(make_owner(failed=failures.append))
     await journal.open()
     store.failpoint["journal.batch_of_one"] = True
     store.disk.faults.inject("sync", path=".seg", skip=1)

@@ -24,7 +24,7 @@ from meshq.store.formats._segment_index_format import HEAD_BYTES, SegmentIndex, 
 from meshq.store.recovery._recovery import write_manifest
 from meshq.testing import DiskOperation
 from qa.journal.model import ROOT_DIRECTORY, recover_store
-from tests.store.kit import Store
+from tests.store.kit import Store, make_owner
 
 LAYOUT = Layout(ROOT_DIRECTORY)
 KEY = b"k" * 32
@@ -332,7 +332,7 @@ async def test_damage_in_what_was_taken_on_trust_is_found_and_the_next_start_ref
     store.disk.flip_bit(path, 8 * (entry.length - 1000))
     found: list[DamagedError] = []
     async with store.journal(record_prefix=TEN) as journal:
-        journal.on_damaged = found.append
+        journal.attach(make_owner(damaged=found.append))
         assert journal.statistics().indexed == len(store.segments())
         await trio.sleep(5)
         assert journal.statistics().damaged_segments == 1
@@ -440,8 +440,8 @@ async def test_a_segment_of_many_records_waits_until_the_journal_is_idle_or_for_
         await trio.sleep(6)
         assert journal.statistics().indexed == len(store.segments()) - 1
         await journal.append_many([bytes(900)] * 40)
-        before = journal._indexer.count
+        before = journal._parts.indexer.count
         await keep_busy(journal, 50)
-        assert journal._indexer.count == before
+        assert journal._parts.indexer.count == before
         await keep_busy(journal, 20)
-        assert journal._indexer.count > before
+        assert journal._parts.indexer.count > before

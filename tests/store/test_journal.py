@@ -20,7 +20,7 @@ from meshq.errors import (
 )
 from meshq.limits import RECORD_BYTES_MAX, SEGMENT_BYTES_MAX
 from meshq.store import Journal
-from tests.store.kit import Store, replayed
+from tests.store.kit import Store, make_owner, replayed
 
 
 async def test_what_was_appended_is_there_after_reopening(store: Store) -> None:
@@ -293,7 +293,7 @@ async def test_a_defect_in_a_callback_comes_out_as_itself(store: Store) -> None:
         raise ZeroDivisionError
 
     journal = store.journal()
-    journal.on_durable = on_durable
+    journal.attach(make_owner(durable_moved=on_durable))
     await journal.open()
     journal.append_nowait(1, [b"x"])
     with pytest.raises(ZeroDivisionError):

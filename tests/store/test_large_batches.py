@@ -20,7 +20,7 @@ from meshq.store.allocation._batch_space import (
 from meshq.store.allocation._pending_batch import PendingBatch
 from meshq.store.allocation._segment_allocator import SegmentAllocator
 from meshq.store.segments._segment_writer import PreallocatedSegment, SegmentWriter
-from tests.store.kit import SEGMENT_BYTES, Store
+from tests.store.kit import SEGMENT_BYTES, Store, make_owner
 
 LARGE = 5 * SEGMENT_BYTES
 
@@ -185,7 +185,7 @@ async def test_a_segment_released_while_another_is_made_is_not_forgotten(
 
     async with store.journal() as journal:
         await settled(journal)
-        allocator = journal._journal_state.allocator
+        allocator = journal._parts.state.allocator
         allocator.report_used(SEGMENT_BYTES, SEGMENT_BYTES)
         await trio.sleep(1)
         batch.preallocated = allocator.claim(SEGMENT_BYTES)
@@ -213,7 +213,7 @@ async def test_whoever_waits_when_the_journal_ends_is_answered(store: Store, fai
         await settled(journal)
         assert not journal.request_space(LARGE, then)
         if failing:
-            journal._fail(OSError("the disk"))
+            journal._parts.fail(OSError("the disk"))
         else:
             await journal.aclose()
             with pytest.raises(ClosedError):
@@ -261,7 +261,7 @@ async def test_a_batch_that_counts_on_space_behind_a_large_one_keeps_it(store: S
             if len(seen) == 2 and durable >= (seen[0] or 0):
                 asking(journal, 7_000, seen)
 
-        journal.on_durable = more
+        journal.attach(make_owner(durable_moved=more))
         journal.append_nowait(1, [bytes(1_900)])
         for size in (7_000, 4_000):
             asking(journal, size, seen)
@@ -275,7 +275,7 @@ async def test_a_batch_that_counts_on_space_behind_a_large_one_keeps_it(store: S
 async def test_a_segment_released_while_the_disk_is_found_full_makes_it_full_no_more(store: Store) -> None:
     async with store.journal() as journal:
         await settled(journal)
-        allocator = journal._journal_state.allocator
+        allocator = journal._parts.state.allocator
         allocator.request_spare()
         await trio.sleep(1)
         batch = PendingBatch(1, 0)

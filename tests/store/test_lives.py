@@ -12,7 +12,7 @@ import trio
 from meshq.errors import AddressFullError, JournalBrokenError
 from qa.journal.crash_images import one_step
 from qa.journal.model import Model
-from tests.store.kit import Store
+from tests.store.kit import Store, make_owner
 
 FAILPOINTS = (
     "journal.roll_early",
@@ -48,7 +48,7 @@ async def _live(store: Store, model: Model, rng: random.Random, end: str) -> tup
     model.check(records, last)
     if end in ("sync", "write", "replace", "sync_directory", "create", "remove"):
         store.disk.faults.inject(end, errno.EIO, skip=rng.randrange(12))
-    journal.checkpoint = model.checkpoint
+    journal.attach(make_owner(checkpoint=model.checkpoint))
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(journal.run)

@@ -183,10 +183,10 @@ async def test_a_deleted_record_that_is_kept_as_a_tombstone_stays_deleted(store:
         await journal.wait_durable(journal.append_nowait(5, [b"3"], deletes=[2]))
         await journal.wait_durable(journal.append_nowait(6, [b"4"], tombstone=True, deletes=[3]))
         await journal.append(b"5")
-        usage = journal._journal_state.usage
+        usage = journal._parts.state.usage
         numbers = [segment.number for segment in usage.segments.values() if segment.first in (3, 4)]
         assert len(numbers) == 2
-        await journal._compactor.compact(numbers, journal.durable)
+        await journal._parts.compactor.compact(numbers, journal.durable)
         assert [record.payload for record in store.records()] == [b"1, which lives", b"5"]
         assert usage.find_record(3) is not None
         assert usage.find_record(4) is None

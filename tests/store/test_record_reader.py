@@ -76,16 +76,16 @@ async def test_a_record_that_moved_while_somebody_was_on_the_way_to_it_is_found(
         position = await journal.append(b"here" + bytes(900))
         for _ in range(40):
             await journal.delete(await journal.append(bytes(900)))
-        find_record = journal._journal_state.usage.find_record
+        find_record = journal._parts.state.usage.find_record
         victim = find_record(position)
         assert victim is not None
-        threads, met = journal._journal_state.env.threads, []
+        threads, met = journal._parts.state.env.threads, []
         run = threads.run
 
         async def late(function, *arguments, pool="default"):  # type: ignore[no-untyped-def]
             if pool == "pages" and not met:
                 met.append(1)
-                await journal._compactor.compact([victim[0].number], journal.durable)
+                await journal._parts.compactor.compact([victim[0].number], journal.durable)
             return await run(function, *arguments, pool=pool)
 
         threads.run = late  # type: ignore[method-assign]

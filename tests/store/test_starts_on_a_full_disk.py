@@ -12,7 +12,7 @@ import trio
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.store import CheckpointRecord
 from meshq.testing import SimDisk
-from tests.store.kit import SEGMENT_BYTES, Store
+from tests.store.kit import SEGMENT_BYTES, Store, make_owner
 
 BODY = bytes(900)
 
@@ -26,7 +26,7 @@ async def filled(store: Store, room: int) -> list[int]:
     """The positions in a store whose last life was killed when the disk was full."""
     store.disk.capacity_bytes = room
     journal = store.journal()
-    journal.checkpoint = mark
+    journal.attach(make_owner(checkpoint=mark))
     await journal.open()
     positions: list[int] = []
     async with trio.open_nursery() as nursery:
@@ -44,7 +44,7 @@ async def filled(store: Store, room: int) -> list[int]:
 async def life(store: Store, deletes: list[int], *, patience: float = 60) -> bool:
     """Run one life that is killed after these records are deleted; return whether the disk was full."""
     journal = store.journal()
-    journal.checkpoint = mark
+    journal.attach(make_owner(checkpoint=mark))
     await journal.open()
     assert {record.position for record in journal.recovered() if not record.tombstone}.issuperset(deletes)
     async with trio.open_nursery() as nursery:

@@ -84,9 +84,10 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "allocation": frozenset({"formats", "directory", "segments"}),
         "commit": frozenset({"formats", "directory", "segments", "recovery", "allocation"}),
         "maintenance": frozenset({"formats", "directory", "segments", "allocation", "commit"}),
+        "reading": frozenset({"formats", "segments", "recovery", "commit"}),
         "store": frozenset(
             {"formats", "directory", "bodies", "segments", "recovery"}
-            | {"inspection", "allocation", "commit", "maintenance"}
+            | {"inspection", "allocation", "commit", "maintenance", "reading"}
         ),
     },
 }

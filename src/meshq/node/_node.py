@@ -44,7 +44,7 @@ from meshq.node._settings import BrokerSettings
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
-from meshq.store import CheckpointRecord, Journal, RecordPrefix
+from meshq.store import CheckpointRecord, Journal, JournalOwner, RecordPrefix
 from meshq.wire import BY_NAME
 
 _log = logger("node")
@@ -106,7 +106,7 @@ class Node:
                 page_requests=self._host.page_requests,
                 transaction_timeout_s=settings.transaction_timeout,
             ),
-            journal,
+            None if journal is None else journal.log,
             bodies,
         )
         self.bodies = bodies
@@ -182,11 +182,15 @@ class Node:
         core, journal = self.core, self._journal
         self.sessions.on_detached = self._wake_reaper
         if journal is not None:
-            journal.on_durable = core.durable_moved
-            journal.on_failed = self._journal_failed
-            journal.on_full_changed = self._room
-            journal.on_damaged = self._damaged
-            journal.checkpoint = self._checkpoint
+            journal.attach(
+                JournalOwner(
+                    durable_moved=core.durable_moved,
+                    failed=self._journal_failed,
+                    full_changed=self._room,
+                    damaged=self._damaged,
+                    checkpoint=self._checkpoint,
+                )
+            )
             if self.bodies is not None:
                 await nursery.start(self.bodies.run, core.pending.run, self._journal_failed)
             await nursery.start(journal.run)
@@ -414,8 +418,6 @@ class Node:
         # A clean stop has said good-bye before.
         self.inproc.close("stopping", "the node has stopped", goodbye=False)
         if self._journal is not None:
-            # What becomes durable from here on is told to nobody, and must not lead to more that is to be written.
-            self._journal.on_durable = None
             await self._journal.aclose()
 
     def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> MessageRoute:

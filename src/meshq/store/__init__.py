@@ -2,18 +2,20 @@
 
 from meshq.statistics import JournalStatistics
 from meshq.store._journal import Journal
-from meshq.store._record_log import Replay
 from meshq.store.bodies._large_bodies import LargeBodyFiles, LargeBodyWriter
 from meshq.store.bodies._spill_files import Page, SpillFiles
+from meshq.store.commit._journal_owner import JournalOwner
 from meshq.store.directory._directories import why_not_private
 from meshq.store.directory._ping_pong_file import is_disk_full
 from meshq.store.formats._record import PLAIN, CheckpointRecord, JournalRecord
 from meshq.store.formats._record_prefix import RecordPrefix
+from meshq.store.reading._replay import Replay
 
 __all__ = [
     "PLAIN",
     "CheckpointRecord",
     "Journal",
+    "JournalOwner",
     "JournalRecord",
     "JournalStatistics",
     "LargeBodyFiles",

@@ -20,20 +20,16 @@ from typing import Final
 import trio
 
 from meshq.abc import Disk, Env
-from meshq.limits import KIB, MIB, SEGMENT_HEADER_BYTES
+from meshq.limits import MIB, SEGMENT_HEADER_BYTES
+from meshq.store.allocation._ballast import POOL, Ballast
 from meshq.store.allocation._batch_space import reserve_bytes
 from meshq.store.allocation._pending_batch import PendingBatch
 from meshq.store.allocation._wakeup import Wakeup
-from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full, write_new
+from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full
 from meshq.store.formats._layout_format import BALLAST, Layout
 from meshq.store.segments._segment_writer import PreallocatedSegment
 
-#: Segments are prepared, copied and removed here, so that commits never wait for that.
-POOL: Final = "background"
 ZEROS: Final = memoryview(bytes(MIB))
-#: A manifest of a thousand segments; on a very full disk, of a hundred.
-BALLAST_BYTES: Final = 64 * KIB
-BALLAST_BYTES_MIN: Final = 8 * KIB
 #: The smallest reserve that is of use, where the disk has no space for a whole one.
 RESERVE_BYTES_MIN: Final = 2 * SEGMENT_HEADER_BYTES
 #: The next segment is made when this share of the active one is used.
@@ -71,14 +67,17 @@ def preallocate_segment(disk: Disk, layout: Layout, number: int, capacity: int) 
 
 
 class SegmentAllocator:
-    """The preallocated segments of one journal, and whether the disk is full."""
+    """The preallocated segments of one journal, and whether the disk is full.
+
+    ``on_full_changed`` is called whenever ``full`` has changed.
+    """
 
     __slots__ = (
         "_ballast",
-        "_ballast_removed",
         "_env",
         "_layout",
         "_offered",
+        "_on_full_changed",
         "_pause_s",
         "_requests",
         "_reserve",
@@ -91,30 +90,24 @@ class SegmentAllocator:
         "_stopping",
         "_surplus",
         "_wakeup",
-        "before_first",
         "full",
         "next_number",
-        "on_change",
         "space_known",
     )
 
-    def __init__(self, env: Env, layout: Layout, segment_bytes: int, next_number: int) -> None:
+    def __init__(
+        self, env: Env, layout: Layout, segment_bytes: int, next_number: int, on_full_changed: Callable[[], None]
+    ) -> None:
         self._env = env
         self._layout = layout
         self._segment_bytes = segment_bytes
         self.next_number = next_number
         #: Whether the disk has no space for new messages.
         self.full = False
-        #: Called before the first segment is made: it truncates the segments of earlier lives.
-        self.before_first: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
-        #: Called whenever ``full`` has changed.
-        self.on_change: Callable[[], None] | None = None
+        self._on_full_changed = on_full_changed
         self._spare: PreallocatedSegment | None = None
         self._reserve: PreallocatedSegment | None = None
-        #: The size of the ballast; 0 without one.
-        self._ballast = 0
-        #: The ballast was removed for a manifest that is not written yet.
-        self._ballast_removed = False
+        self._ballast = Ballast(env, f"{layout.journal}/{BALLAST}")
         #: A spare segment is needed soon, or now.
         self._spare_requested = False
         #: Set when spare and reserve are ready, or the disk is known to be full.
@@ -157,11 +150,14 @@ class SegmentAllocator:
 
     # -- the task that prepares ----------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Keep a spare and a reserve ready until ``stop``."""
+    async def run(self, before_first: Callable[[], Awaitable[None]]) -> None:
+        """Keep a spare and a reserve ready until ``stop``.
+
+        ``before_first`` is called before the first segment is made: it truncates the segments of earlier lives.
+        """
         self._running = True
         try:
-            await self.before_first()
+            await before_first()
             while not self._stopping:
                 if self._surplus:
                     await self._env.threads.run(self._remove, self._surplus.pop(), pool=POOL)
@@ -211,7 +207,7 @@ class SegmentAllocator:
         """Whether the reserve and the ballast are complete, so that a full disk could be drained."""
         reserve = self._reserve
         whole = reserve is not None and reserve.capacity >= self.reserve_bytes
-        return whole and (self._ballast > 0 or self._ballast_removed)
+        return whole and not self._ballast.missing
 
     @property
     def spare_bytes(self) -> int:
@@ -228,9 +224,9 @@ class SegmentAllocator:
 
         Raises: DiskFullError if the file could not be made, or only a smaller one.
         """
-        if not (self._ballast or self._ballast_removed):
+        if self._ballast.missing:
             # Without a ballast no manifest could list a new segment.
-            await self._make_ballast()
+            await self._ballast.make()
         elif self._spare_requested and self._spare is None and not self.full:
             self._keep_as_spare(await self._preallocate(self._segment_bytes))
         elif self._reserve is None:
@@ -259,36 +255,15 @@ class SegmentAllocator:
                 capacity //= 2
                 if capacity >= RESERVE_BYTES_MIN:
                     continue
-                if self._ballast <= BALLAST_BYTES_MIN:
+                if not await self._ballast.shrink():
                     raise
-                await self._remove_ballast()
-                await self._make_ballast(BALLAST_BYTES_MIN)
                 capacity = self.reserve_bytes
-
-    async def _make_ballast(self, size: int = BALLAST_BYTES) -> None:
-        path = f"{self._layout.journal}/{BALLAST}"
-        while not self._ballast:
-            try:
-                await self._env.threads.run(_make_ballast, self._env.disk, path, size, pool=POOL)
-                self._ballast = size
-            except DiskFullError:
-                if size == BALLAST_BYTES_MIN:
-                    raise
-                size = BALLAST_BYTES_MIN
-
-    async def _remove_ballast(self) -> None:
-        # Set before the removal: two tasks may want to remove the ballast.
-        self._ballast = 0
-        path = f"{self._layout.journal}/{BALLAST}"
-        await self._env.threads.run(self._env.disk.remove, path, pool=POOL)
 
     async def remove_ballast_for_space(self) -> None:
         """Remove the ballast for an action that frees more; the next manifest that is written has the ballast made
         again.
         """
-        if self._ballast:
-            self._ballast_removed = True
-            await self._remove_ballast()
+        await self._ballast.remove_for_space()
 
     @property
     def reserve_bytes(self) -> int:
@@ -306,8 +281,7 @@ class SegmentAllocator:
         if self.full != full:
             self.full = full
             self._segment_ready.wake()
-            if self.on_change is not None:
-                self.on_change()
+            self._on_full_changed()
 
     # -- allocation ------------------------------------------------------------------------------------------
 
@@ -424,8 +398,7 @@ class SegmentAllocator:
 
         Raises: DiskFullError if there is no ballast and this journal is being closed.
         """
-        if self._ballast:
-            await self.remove_ballast_for_space()
+        if await self._ballast.remove_for_space():
             return
         if self._stopping or not self._running:
             raise DiskFullError("no room for a manifest")
@@ -434,8 +407,7 @@ class SegmentAllocator:
 
     def manifest_written(self) -> None:
         """Note that a manifest was written: a removed ballast can be made again."""
-        if self._ballast_removed:
-            self._ballast_removed = False
+        if self._ballast.manifest_written():
             self._wakeup.wake()
 
     def remove_unused(self) -> None:
@@ -444,24 +416,11 @@ class SegmentAllocator:
             if preallocated is not None:
                 self._remove(preallocated)
         self._surplus = []
-        if self._ballast:
-            self._env.disk.remove(f"{self._layout.journal}/{BALLAST}")
+        self._ballast.remove_now()
         self._spare = self._reserve = None
-        self._ballast = 0
 
     def close(self) -> None:
         """Close the files only: the disk has failed."""
         for preallocated in (self._spare, self._reserve, *self._surplus):
             if preallocated is not None:
                 preallocated.file.close()
-
-
-def _make_ballast(disk: Disk, path: str, size: int) -> None:
-    try:
-        write_new(disk, path, bytes(size))
-    except OSError as error:
-        if not is_disk_full(error):
-            raise
-        with contextlib.suppress(FileNotFoundError):
-            disk.remove(path)
-        raise DiskFullError(error.errno, error.strerror, path) from error

@@ -9,7 +9,9 @@ import attrs
 import trio
 
 from meshq.abc import Env
-from meshq.store.allocation._segment_allocator import POOL, SegmentAllocator
+from meshq.store.allocation._ballast import POOL
+from meshq.store.allocation._segment_allocator import SegmentAllocator
+from meshq.store.allocation._wakeup import Wakeup
 from meshq.store.directory._ping_pong_file import DiskFullError
 from meshq.store.formats._layout_format import Layout
 from meshq.store.formats._manifest_format import Manifest, SegmentEntry
@@ -29,15 +31,12 @@ class JournalState:
     usage: SegmentUsage
     manifest: Manifest
     allocator: SegmentAllocator
+    #: Woken when a new manifest is durable, for the indexer.
+    manifest_changed: Wakeup = attrs.field(factory=Wakeup)
     #: Held while the manifest is changed.
     manifest_lock: trio.Lock = attrs.field(factory=trio.Lock)
     #: Held while segments are removed, and while an index is written beside a segment.
     files_lock: trio.Lock = attrs.field(factory=trio.Lock)
-    #: Called when a new manifest is durable.
-    on_manifest_change: Callable[[], None] | None = None
-
-    def __attrs_post_init__(self) -> None:
-        self.allocator.before_first = self.truncate_sealed
 
     async def change_manifest(
         self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int
@@ -52,8 +51,7 @@ class JournalState:
             else:
                 self.manifest = manifest
                 self.allocator.manifest_written()
-                if self.on_manifest_change is not None:
-                    self.on_manifest_change()
+                self.manifest_changed.wake()
                 return
 
     async def run_in_background(self, function: Callable[..., T], *arguments: object) -> T:

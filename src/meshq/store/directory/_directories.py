@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from os import PathLike, fspath
+from pathlib import Path
+
+import attrs
 
 from meshq.abc import Disk, File
 from meshq.directories import StoreDirectories, why_exposed
@@ -134,3 +137,9 @@ def root_of(directory: str | PathLike[str]) -> str:
         # An empty path would be the root of the file system.
         raise SettingsError("directory", directory, "a directory")
     return root.rstrip("/") or "/"
+
+
+def with_absolute_paths(layout: Layout) -> Layout:
+    """Make the paths absolute: the program may change its working directory while the journal is open."""
+    outside = {part: str(Path(path).absolute()) for part, path in layout.directories.outside.items()}
+    return attrs.evolve(layout, root=str(Path(layout.root).absolute()), directories=StoreDirectories(**outside))

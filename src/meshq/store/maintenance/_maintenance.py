@@ -12,7 +12,13 @@ from typing import Final
 
 import trio
 
+from meshq.store.commit._active_segment import ActiveSegment
+from meshq.store.commit._checkpoints import Checkpoints
+from meshq.store.commit._commit_log import CommitLog
 from meshq.store.commit._group_commit import GroupCommit
+from meshq.store.commit._journal_life import JournalLife
+from meshq.store.commit._journal_state import JournalState
+from meshq.store.commit._maintenance_wakeup import MaintenanceWakeup
 from meshq.store.directory._ping_pong_file import DiskFullError
 from meshq.store.maintenance._compactor import Compactor
 from meshq.store.segments._reclaim_plan import removable
@@ -21,79 +27,99 @@ from meshq.store.segments._reclaim_plan import removable
 IDLE_S: Final = 1.0
 
 
-class Maintenance(GroupCommit):
-    """The maintenance part of a journal."""
+class Maintenance:
+    """The maintenance task of one journal."""
 
-    _compactor: Compactor
+    __slots__ = ("_checkpoints", "_commits", "_compactor", "_life", "_log", "_segment", "_state", "_wakeup")
 
-    @property
-    def _active(self) -> int:
-        """The number of the segment being written; 0 without one."""
-        return 0 if self._writer is None else self._writer.number
+    def __init__(
+        self,
+        state: JournalState,
+        compactor: Compactor,
+        *,
+        segment: ActiveSegment,
+        log: CommitLog,
+        commits: GroupCommit,
+        checkpoints: Checkpoints,
+        life: JournalLife,
+        wakeup: MaintenanceWakeup,
+    ) -> None:
+        self._state = state
+        self._compactor = compactor
+        self._segment = segment
+        self._log = log
+        self._commits = commits
+        self._checkpoints = checkpoints
+        self._life = life
+        self._wakeup = wakeup
 
     async def _begin(self) -> None:
         """Reclaim and compact the segments of earlier lives, if the disk has space for the checkpoint that this takes.
 
         A checkpoint is written only if it frees a segment: a start that adds a segment each time fills the disk.
         """
-        await self._journal_state.allocator.space_known.wait()
-        if self._writer is not None or self._checkpoint_queued or self.full or self._stopping:
+        allocator = self._state.allocator
+        await allocator.space_known.wait()
+        if self._segment.writer is not None or self._checkpoints.placed or allocator.full or self._life.ending:
             return
-        covered = math.inf if self.checkpoint is None else self._covered
-        if self._compactor.choose(0, covered, idle=True):
+        if self._compactor.choose(0, self._checkpoints.covered, idle=True):
             await self._maintain(idle=True)
-        elif removable(self._journal_state.usage.segments, active=0, covered=math.inf) or (
+        elif removable(self._state.usage.segments, active=0, covered=math.inf) or (
             self._compactor.choose(0, math.inf, idle=True)
         ):
-            self._append_checkpoint()
-            self._wake()
+            self._log.place_checkpoint()
+            self._log.wake()
 
-    async def _maintenance_loop(self) -> None:
-        """Reclaim, compact and write watermarks until the journal stops."""
+    async def run(self) -> None:
+        """Reclaim, compact and ask for watermarks until the journal's tasks are to end.
+
+        Checkpoint: always.
+        Cancellation: the segment under way is finished.
+        Raises:
+            DamagedError: a segment is not what was written.
+            OSError: the disk failed.
+        """
         try:
             await self._begin()
         except DiskFullError:
             return
-        seen = 0
-        while not self._stopping:
-            if self._batch_count == seen and not self._journal_state.allocator.short_of_reserve:
-                self._maintenance_asleep = True
-                await self._maintenance_wakeup.wait()
-                self._maintenance_asleep = False
-                if self._batch_count == seen and not self._journal_state.allocator.short_of_reserve:
+        commits, life, seen = self._commits, self._life, 0
+        while not life.ending:
+            if commits.batch_count == seen and not self._state.allocator.short_of_reserve:
+                await self._wakeup.wait_for_batch()
+                if commits.batch_count == seen and not self._state.allocator.short_of_reserve:
                     continue
-            seen_now = self._batch_count
+            seen_now = commits.batch_count
             with trio.move_on_after(IDLE_S):
-                await self._maintenance_wakeup.wait()
-            if self._stopping:
+                await self._wakeup.wait()
+            if life.ending:
                 return
             try:
-                await self._maintain(idle=self._batch_count == seen_now)
+                await self._maintain(idle=commits.batch_count == seen_now)
             except DiskFullError:
                 # Only a journal that is being closed doesn't wait for space; the next life does the maintenance.
                 return
-            if self._batch_count == seen_now != seen:
+            if commits.batch_count == seen_now != seen:
                 seen = seen_now
-                self._want_watermark = True
-                self._wake()
+                commits.request_watermark()
 
     async def _maintain(self, *, idle: bool) -> None:
         """Remove the segments without live records, and compact if that pays.  Raises: OSError, DamagedError."""
-        state = self._journal_state
-        covered = math.inf if self.checkpoint is None else self._covered
-        gone = removable(state.usage.segments, active=self._active, covered=covered)
+        state = self._state
+        covered = self._checkpoints.covered
+        gone = removable(state.usage.segments, active=self._segment.number, covered=covered)
         if gone:
             async with state.manifest_lock:
-                await state.change_manifest(without=gone, last=self.durable)
+                await state.change_manifest(without=gone, last=self._log.durable)
                 state.usage.remove(gone)
             await state.remove_segments(gone)
         # Another segment may have begun meanwhile.
-        active = self._active
+        active = self._segment.number
         chosen = self._compactor.choose(active, covered, idle=idle)
         if state.allocator.short_of_reserve and not chosen:
             chosen = self._compactor.choose_on_full_disk(active, covered, state.allocator.reserve_bytes)
             if chosen:
                 await state.allocator.remove_ballast_for_space()
         if chosen:
-            await self._compactor.compact(chosen, self.durable)
+            await self._compactor.compact(chosen, self._log.durable)
             state.allocator.manifest_written()

@@ -17,7 +17,7 @@ import trio
 
 from meshq.errors import DamagedError
 from meshq.limits import BACKGROUND_BYTES_PER_S
-from meshq.store.allocation._wakeup import Wakeup
+from meshq.store.commit._commit_log import CommitLog
 from meshq.store.commit._journal_state import JournalState
 from meshq.store.directory._ping_pong_file import DiskFullError
 from meshq.store.formats._manifest_format import SegmentEntry
@@ -42,7 +42,8 @@ CLOSING_SEGMENTS: Final = 4
 class SegmentIndexer:
     """The background task that gives each sealed segment of one journal an index, and proves the bytes of all of them.
 
-    ``forms``: the forms of the indexes that the start used; ``last``: returns the highest position.
+    ``forms``: the forms of the indexes that the start used; ``log`` knows the highest position; ``on_damaged`` is
+    called for each damaged segment.
     """
 
     __slots__ = (
@@ -50,38 +51,41 @@ class SegmentIndexer:
         "_forms",
         "_idle_at",
         "_journal_state",
-        "_last",
+        "_log",
+        "_on_damaged",
         "_record_prefix",
         "_stopping",
         "_unproven",
         "_wakeup",
         "count",
         "damaged",
-        "on_damaged",
     )  # fmt: skip
 
     def __init__(
-        self, state: JournalState, record_prefix: RecordPrefix, forms: Mapping[int, int], last: Callable[[], int]
+        self,
+        state: JournalState,
+        log: CommitLog,
+        record_prefix: RecordPrefix,
+        forms: Mapping[int, int],
+        on_damaged: Callable[[DamagedError], None],
     ) -> None:
         self._journal_state = state
         self._record_prefix = record_prefix
         self._forms = dict(forms)
         #: Segments whose bytes were not all read in this life.
         self._unproven = dict.fromkeys(forms)
-        self._last = last
+        self._log = log
+        self._on_damaged = on_damaged
         #: The last position when nothing was written for a while.
         self._idle_at = -1
         #: The time at which each segment was first due.
         self._first_seen: dict[int, float] = {}
-        self._wakeup = Wakeup()
+        self._wakeup = state.manifest_changed
         self._stopping = False
         #: How many indexes were written.
         self.count = 0
         #: The errors of damaged segments, by number.
         self.damaged: dict[int, DamagedError] = {}
-        #: Called for each damaged segment.
-        self.on_damaged: Callable[[DamagedError], None] | None = None
-        state.on_manifest_change = self._wakeup.wake
 
     def stop(self) -> None:
         """End ``run``."""
@@ -139,9 +143,9 @@ class SegmentIndexer:
             if due is not None:
                 await self._read_segment(*due)
             elif wanted:
-                before = self._last()
+                before = self._log.last
                 await self._wait(LOOK_S)
-                self._idle_at = before if before == self._last() else -1
+                self._idle_at = before if before == self._log.last else -1
             else:
                 await self._wakeup.wait()
 
@@ -162,7 +166,7 @@ class SegmentIndexer:
             return False
         segment = self._journal_state.usage.segments.get(entry.number)
         few = segment is None or len(segment.sizes) <= MANY_RECORDS
-        return few or self._last() == self._idle_at or age >= PATIENCE_S
+        return few or self._log.last == self._idle_at or age >= PATIENCE_S
 
     async def _read_segment(self, entry: SegmentEntry, index: bool) -> None:
         """Read one segment, then leave the disk to other tasks for a while.  Raises: OSError."""
@@ -218,8 +222,7 @@ class SegmentIndexer:
                 self.damaged[entry.number] = error
                 await state.env.threads.run(remove_index, state.env.disk, state.layout, entry.number, pool=POOL)
                 self._forms.pop(entry.number, None)
-                if self.on_damaged is not None:
-                    self.on_damaged(error)
+                self._on_damaged(error)
                 return False
             self._unproven.pop(entry.number, None)
         return True

@@ -1,1 +1,1 @@
-"""Recovery at a start: proving what the last life left, and reading its records."""
+"""Recovery at a start: proving the bytes of the last life, and reading its records."""

@@ -1,0 +1,253 @@
+"""The parts of an open journal, and the tasks that run them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import trio
+from trio import TaskStatus
+
+from meshq.abc import Env
+from meshq.errors import DamagedError, SettingsError
+from meshq.limits import SEGMENT_BYTES
+from meshq.logs import logger
+from meshq.statistics import JournalStatistics
+from meshq.store.allocation._segment_allocator import SegmentAllocator
+from meshq.store.commit._active_segment import ActiveSegment
+from meshq.store.commit._checkpoints import Checkpoints
+from meshq.store.commit._commit_log import CommitLog
+from meshq.store.commit._group_commit import GroupCommit
+from meshq.store.commit._journal_life import JournalLife
+from meshq.store.commit._journal_owner import OwnerLink
+from meshq.store.commit._journal_state import JournalState
+from meshq.store.commit._maintenance_wakeup import MaintenanceWakeup
+from meshq.store.directory._ping_pong_file import DiskFullError
+from meshq.store.formats._layout_format import Layout
+from meshq.store.formats._record_prefix import NO_PREFIX, RecordPrefix
+from meshq.store.maintenance._compactor import Compactor
+from meshq.store.maintenance._maintenance import Maintenance
+from meshq.store.maintenance._segment_indexer import SegmentIndexer
+from meshq.store.recovery._recovery import Recovery
+
+_log = logger("store")
+#: The errors of the disk, which end a journal in order.
+DISK_ERRORS: Final = (OSError, DamagedError, SettingsError)
+
+
+class OpenJournal:
+    """The parts of one open journal: commit log, group commit, segment allocator, maintenance and indexer.
+
+    The allocator, the commit task, maintenance and the indexer run as tasks, which end together: the first error of
+    the disk fails the journal's life, and is the error of all.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        layout: Layout,
+        recovery: Recovery,
+        *,
+        life: JournalLife,
+        link: OwnerLink,
+        segment_bytes: int = SEGMENT_BYTES,
+        record_prefix: RecordPrefix = NO_PREFIX,
+    ) -> None:
+        self._life = life
+        self._link = link
+        manifest = recovery.manifest
+        self._allocator = SegmentAllocator(env, layout, segment_bytes, manifest.next_segment, self._full_changed)
+        self.state = JournalState(env, layout, recovery.usage, manifest, self._allocator)
+        self.segment = ActiveSegment(self.state)
+        self.checkpoints = Checkpoints(link, recovery.checkpoint, recovery.covered)
+        self.log = CommitLog(self.state, self.segment, self.checkpoints, life, segment_bytes)
+        self.compactor = Compactor(self.state, segment_bytes)
+        self.indexer = SegmentIndexer(self.state, self.log, record_prefix, recovery.forms, self._segment_damaged)
+        self._maintenance_wakeup = MaintenanceWakeup()
+        self._commits = GroupCommit(
+            self.state,
+            self.segment,
+            self.log,
+            checkpoints=self.checkpoints,
+            link=link,
+            life=life,
+            maintenance=self._maintenance_wakeup,
+        )
+        self._maintenance = Maintenance(
+            self.state,
+            self.compactor,
+            segment=self.segment,
+            log=self.log,
+            commits=self._commits,
+            checkpoints=self.checkpoints,
+            life=life,
+            wakeup=self._maintenance_wakeup,
+        )
+        self._torn_bytes = recovery.torn_bytes
+        self._refused_indexes = len(recovery.refused)
+        self._run_scope = trio.CancelScope()
+        #: Set when the tasks have ended; None: the tasks were never started.
+        self._tasks_ended: trio.Event | None = None
+
+    # -- what the parts report -----------------------------------------------------------------------------------
+
+    def _full_changed(self) -> None:
+        if self._life.taking:
+            self.log.set_full(self._allocator.full)
+            self._maintenance_wakeup.wake()
+            self.log.resume_waiting()
+            if self._link.owner is not None:
+                self._link.owner.full_changed()
+
+    def _segment_damaged(self, error: DamagedError) -> None:
+        _log.error("%s; the next start will refuse this store", error, extra={"event": "store_damaged"})
+        if self._link.owner is not None:
+            self._link.owner.damaged(error)
+
+    # -- the tasks -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Enter the state in which the tasks run; ``run`` follows."""
+        self._life.on("run")
+        self._tasks_ended = trio.Event()
+
+    async def run(self, task_status: TaskStatus[None]) -> None:
+        """Run the tasks until they are cancelled, or ``finish`` is called, or the disk fails.
+
+        Checkpoint: always.
+        Cancellation: the batch under way is finished.
+        Raises:
+            JournalBrokenError: the disk failed.
+        """
+        if self._life.closing:
+            self.halt()
+            self._set_ended()
+            task_status.started()
+            return
+        if self._link.checkpoint is not None:
+            self._allocator.request_spare()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._run_task, "commit")
+                nursery.start_soon(self._run_task, "allocator")
+                nursery.start_soon(self._run_task, "maintenance")
+                nursery.start_soon(self._run_task, "index")
+                task_status.started()
+                try:
+                    with self._run_scope:
+                        await trio.sleep_forever()
+                finally:
+                    self.halt()
+        except BaseExceptionGroup as group:
+            raise (only := only_error(group)) from only.__cause__
+        finally:
+            self._set_ended()
+        if self._life.failure is not None:
+            raise self._life.broken()
+
+    async def _run_task(self, name: str) -> None:
+        """Run one of the tasks; an error of the disk ends all of them, and leaves ``run`` as one error."""
+        with trio.CancelScope(shield=True):
+            try:
+                if name == "commit":
+                    await self._commits.run()
+                elif name == "allocator":
+                    await self._allocator.run(self.state.truncate_sealed)
+                elif name == "maintenance":
+                    await self._maintenance.run()
+                else:
+                    await self.indexer.run()
+            except DISK_ERRORS as error:
+                self.fail(error)
+            except BaseException as error:
+                self.fail(error)
+                raise
+
+    def _set_ended(self) -> None:
+        if self._tasks_ended is not None:
+            self._tasks_ended.set()
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """Stop for good: nothing is written, synced or acknowledged after this."""
+        if not self._life.fail(error):
+            return
+        self.log.fail()
+        self.halt()
+        if self._link.owner is not None and self._life.failure is not None:
+            self._link.owner.failed(self._life.failure)
+        self._run_scope.cancel()
+
+    def halt(self) -> None:
+        """Tell the tasks to end."""
+        if self._life.state in ("running", "draining"):
+            self._life.on("halt")
+        self.log.wake()
+        self._maintenance_wakeup.wake()
+        self._allocator.stop()
+        self.indexer.stop()
+        self.log.resume_waiting()
+
+    async def finish(self) -> None:
+        """Write the placed records, end the tasks, seal the segment and remove the preallocated segments.
+
+        Checkpoint: not always.
+        Cancellation: the caller shields it.
+        """
+        self.log.refuse_all()
+        if self._tasks_ended is not None and not self._tasks_ended.is_set():
+            self._run_scope.cancel()
+            await self._tasks_ended.wait()
+        try:
+            if self._life.flushing:
+                await self._commits.run()
+                # On a full disk the last segment stays open, as after a crash.
+                with contextlib.suppress(DiskFullError):
+                    await self.segment.seal(self.log.durable)
+                    await self.indexer.finish()
+                await self.state.run_in_background(self._allocator.remove_unused)
+        except DISK_ERRORS as error:
+            self.fail(error)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._allocator.close()
+        self.log.close()
+        self.segment.close()
+
+    # -- statistics ----------------------------------------------------------------------------------------------
+
+    def statistics(self) -> JournalStatistics:
+        """Return a snapshot of counts, sizes and the disk's speed."""
+        log, segments, entries = self.log, self.state.usage.segments.values(), self.segment.entries()
+        return JournalStatistics(
+            state=self._life.shown,
+            full=self._allocator.full,
+            segments=len(entries),
+            bytes=sum(entry.length for entry in entries.values()),
+            live_bytes=sum(segment.live_bytes for segment in segments),
+            live_records=sum(segment.live_records for segment in segments),
+            last=log.last,
+            durable=log.durable,
+            lag_records=log.last - log.durable,
+            batches=self._commits.batch_count,
+            syncs=self.segment.sync_count,
+            inline_syncs=self.segment.inline_count,
+            sync_p50_s=self.segment.sync_percentile(0.5),
+            sync_p99_s=self.segment.sync_percentile(0.99),
+            compactions=self.compactor.count,
+            torn_bytes=self._torn_bytes,
+            indexed=self.indexer.indexed,
+            refused_indexes=self._refused_indexes,
+            unproven_segments=self.indexer.unproven_segments,
+            damaged_segments=self.indexer.damaged_segments,
+        )
+
+
+def only_error(errors: BaseException) -> BaseException:
+    """Return the error of a group that matters: a cancellation only if there is nothing else."""
+    while isinstance(errors, BaseExceptionGroup):
+        real = [error for error in errors.exceptions if not isinstance(error, trio.Cancelled)]
+        errors = (real or list(errors.exceptions))[0]
+    return errors

@@ -1,0 +1,89 @@
+"""The ballast: a file that is removed on a full disk, so that a manifest has space."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from meshq.abc import Disk, Env
+from meshq.limits import KIB
+from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full, write_new
+
+#: Segments are prepared, copied and removed here, so that commits never wait for that.
+POOL: Final = "background"
+#: A manifest of a thousand segments; on a very full disk, of a hundred.
+BALLAST_BYTES: Final = 64 * KIB
+BALLAST_BYTES_MIN: Final = 8 * KIB
+
+
+class Ballast:
+    """The ballast of one journal: made, or removed for a manifest that is not written yet, or missing."""
+
+    __slots__ = ("_env", "_path", "_removed", "_size")
+
+    def __init__(self, env: Env, path: str) -> None:
+        self._env = env
+        self._path = path
+        #: The size of the ballast; 0 without one.
+        self._size = 0
+        #: The ballast was removed for a manifest that is not written yet.
+        self._removed = False
+
+    @property
+    def missing(self) -> bool:
+        """Whether the ballast is to be made."""
+        return not (self._size or self._removed)
+
+    async def make(self, size: int = BALLAST_BYTES) -> None:
+        """Make the ballast, a smaller one if need be.  Raises: DiskFullError, OSError."""
+        while not self._size:
+            try:
+                await self._env.threads.run(_make, self._env.disk, self._path, size, pool=POOL)
+                self._size = size
+            except DiskFullError:
+                if size == BALLAST_BYTES_MIN:
+                    raise
+                size = BALLAST_BYTES_MIN
+
+    async def shrink(self) -> bool:
+        """Give up most of the ballast; False if there is no more to give up.  Raises: DiskFullError, OSError."""
+        if self._size <= BALLAST_BYTES_MIN:
+            return False
+        await self._remove()
+        await self.make(BALLAST_BYTES_MIN)
+        return True
+
+    async def remove_for_space(self) -> bool:
+        """Remove the ballast until the next manifest is written; False if there is none.  Raises: OSError."""
+        if not self._size:
+            return False
+        self._removed = True
+        await self._remove()
+        return True
+
+    def manifest_written(self) -> bool:
+        """Note that a manifest was written; True if the ballast is to be made again."""
+        removed, self._removed = self._removed, False
+        return removed
+
+    def remove_now(self) -> None:
+        """Remove the ballast.  Blocks.  Raises: OSError."""
+        if self._size:
+            self._env.disk.remove(self._path)
+        self._size = 0
+
+    async def _remove(self) -> None:
+        # Set before the removal: two tasks may want to remove the ballast.
+        self._size = 0
+        await self._env.threads.run(self._env.disk.remove, self._path, pool=POOL)
+
+
+def _make(disk: Disk, path: str, size: int) -> None:
+    try:
+        write_new(disk, path, bytes(size))
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            disk.remove(path)
+        raise DiskFullError(error.errno, error.strerror, path) from error
