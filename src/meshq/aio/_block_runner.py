@@ -14,10 +14,6 @@ from meshq.errors import ClosedError
 T = TypeVar("T")
 
 
-async def _at_once() -> None:
-    """The default of ``before_leaving``: do nothing."""
-
-
 class TaskBlockRunner(portal.BlockRunner):
     """One block of a task.  When the thing behind it fails, the task is cancelled, and the block raises why."""
 
@@ -31,11 +27,9 @@ class TaskBlockRunner(portal.BlockRunner):
         name: str,
         *,
         owner: bool = False,
-        before_leaving: Callable[[], Awaitable[None]] = _at_once,
+        before_leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(
-            loop, manager, name, owner=owner, before_leaving=before_leaving, on_failed=self._tell_of_failure
-        )
+        super().__init__(loop, manager, name, owner=owner, before_leaving=before_leaving)
         self._here: asyncio.AbstractEventLoop
         self._task: asyncio.Task[Any]
         # The requests to cancel the task that were pending when the block was entered.
@@ -145,7 +139,7 @@ class TaskBlockRunner(portal.BlockRunner):
 
     # -- in the trio loop
 
-    def _tell_of_failure(self) -> None:
+    def _failed(self) -> None:
         # A loop that is closed has no body that runs.
         with suppress(RuntimeError):
             self._here.call_soon_threadsafe(self._cut_body)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from meshq import portal
@@ -15,6 +17,22 @@ class ThreadBlockRunner(portal.BlockRunner):
     """One block of a thread."""
 
     _loop: ThreadLoop
+
+    def __init__(
+        self,
+        loop: ThreadLoop,
+        manager: AbstractAsyncContextManager[Any, bool | None],
+        name: str,
+        *,
+        owner: bool = False,
+        before_leaving: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(loop, manager, name, owner=owner, before_leaving=before_leaving)
+        #: Set when the body has nothing more to wait for: the thing behind the block has failed, or was told to end.
+        self.over: threading.Event = threading.Event()
+
+    def _failed(self) -> None:
+        self.over.set()
 
     def enter(self) -> None:
         """Enter the block.

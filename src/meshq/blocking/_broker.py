@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, Unpack
@@ -36,10 +35,8 @@ class Broker(BrokerFace):
     _loop: ThreadLoop
 
     def _build(self, name: str, clock: trio.abc.Clock | None) -> None:
-        # It was told to stop, or has failed.
-        self._over = threading.Event()
         self._loop = ThreadLoop(name, clock)
-        self._block = ThreadBlockRunner(self._loop, self._inner, name, owner=True, on_failed=self._over.set)
+        self._block = ThreadBlockRunner(self._loop, self._inner, name, owner=True)
 
     def cluster(self, name: str) -> ClusterConnection:
         """Return the cluster connection of this name.
@@ -85,7 +82,7 @@ class Broker(BrokerFace):
         try:
             return self._block.leave(error)
         finally:
-            self._over.set()
+            self._block.over.set()
 
     def stop(self, failover: bool = False) -> None:
         """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
@@ -104,7 +101,7 @@ class Broker(BrokerFace):
             with suppress(ClosedError):
                 self._loop.call(self._inner.stop, failover)
         finally:
-            self._over.set()
+            self._block.over.set()
 
     def run(self) -> None:
         """Run the node; returns after ``stop`` by another thread.  Interrupted: it stops in peace.
@@ -116,4 +113,4 @@ class Broker(BrokerFace):
             ConnectionBrokenError: an acceptor can't be bound.
         """
         with self:
-            self._over.wait()
+            self._block.over.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, ClassVar
@@ -14,16 +15,10 @@ from meshq.portal._completion import PortalCompletion
 from meshq.portal._loop_thread import LoopThread
 
 
-async def _at_once() -> None:
-    """The default of ``before_leaving``: do nothing."""
-
-
-class BlockRunner:
+class BlockRunner(ABC):
     """A block outside the loop; derived classes say how its callers wait.
 
     ``before_leaving`` runs in the loop when the body has ended, before the async block is left.
-
-    ``on_failed`` is called in the loop when the thing behind the block has failed while the body runs.
     """
 
     #: Errors by which a body is interrupted, and not ended.
@@ -36,15 +31,13 @@ class BlockRunner:
         name: str,
         *,
         owner: bool = False,
-        before_leaving: Callable[[], Awaitable[None]] = _at_once,
-        on_failed: Callable[[], None] = lambda: None,
+        before_leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._loop = loop
         self._manager = manager
         self._name = name
         self._owner = owner
         self._before_leaving = before_leaving
-        self._on_failed = on_failed
         self._used = False
         # Whether the block was closed before it was entered.
         self._shut = False
@@ -150,10 +143,13 @@ class BlockRunner:
         try:
             await self._leave.wait()
         except trio.Cancelled:
-            # The thing behind the block has failed; how its body learns that is not for the loop to say.
-            self._on_failed()
+            self._failed()
         with trio.CancelScope(shield=True):
             await self._leave.wait()
+
+    @abstractmethod
+    def _failed(self) -> None:
+        """Say outside that the thing behind the block has failed while the body runs."""
 
     async def _end(self) -> bool:
         error = self._error
@@ -161,7 +157,8 @@ class BlockRunner:
             # A body that is interrupted is left like one that is cancelled: without waiting for anybody.
             self._scope.cancel()
         try:
-            await self._before_leaving()
+            if self._before_leaving is not None:
+                await self._before_leaving()
         finally:
             kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
             absorbed = await self._manager.__aexit__(kind, error, trace)
