@@ -2,7 +2,8 @@
 
 Signatures and documentation of the calls that a face only hands on to the trio object are those of the trio class, and
 stand there alone.  A face has them as plain code in ``_generated_*.py``, so that editors and type checkers see them.
-What differs by nature (how one waits, blocks, iteration, the buffers of producer and consumer) is written by hand.
+What differs by nature (how one waits, blocks, iteration, the buffers of producer and consumer) is written by hand,
+and its methods get the documentation of the trio class.
 
 A new coroutine of a trio class is drawn without any change here.
 """
@@ -10,23 +11,19 @@ A new coroutine of a trio class is drawn without any change here.
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import attrs
+from tools.face_words import ADAPTED, FACES, OTHERWISE, WIDTH, Face, Method, method_of, said
 
-from meshq import client
+from meshq import client, cluster
 
 SOURCE: Final = Path(__file__).parents[1] / "src" / "meshq"
-WIDTH: Final = 120
-Face = Literal["aio", "blocking"]
-FACES: Final = get_args(Face)
 
 
 @attrs.frozen
@@ -100,8 +97,6 @@ PARTS: Final = (
 
 #: Calls that go another way than to the trio object.
 THROUGH: Final = {"Client.flush": "self._flush", "Transaction.ack": "self._ack"}
-#: Parameters that are looked at in the caller's thread.
-ADAPTED: Final = {"messages": "in_full(messages)"}
 #: How a face makes its object around a trio object.
 MADE: Final = {"Consumer": "Consumer(self, {})", "Producer": "Producer(self._loop, self._producers, {})"} | {
     "Transaction": "Transaction(self._call, self._loop, {})"
@@ -114,181 +109,31 @@ MODULES: Final = {
     "Producer": "_producer",
     "Transaction": "_transaction",
 }
+#: Classes written by hand, whose methods have the documentation of the trio class; and those whose calls hop.
+BY_HAND: Final[Mapping[str, type[Any]]] = {
+    "BodyStream": client.BodyStream,
+    "Client": client.Client,
+    "ClientFactory": client.ClientFactory,
+    "ClusterConnection": cluster.ClusterConnection,
+    "Consumer": client.Consumer,
+    "Delivery": client.Delivery,
+    "EventStream": client.EventStream,
+    "Producer": client.Producer,
+    "Transaction": client.Transaction,
+}
+HOPPING: Final = (client.BodyStream, client.Client, cluster.ClusterConnection, client.Transaction)
+DUNDERS: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__"}
 LOOPS: Final = {"aio": "TaskLoop", "blocking": "ThreadLoop"}
 CALLS: Final = {"aio": "TaskCall", "blocking": "ThreadCall"}
 
-#: What is said otherwise, because the call hops to another thread or because the face is no trio.
-WORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "aio": (),
-    "blocking": (
-        (r"``async with``", "``with``"),
-        (r"\ban async iterator\b", "an iterator"),
-        (r"\btask(s?)\b", r"thread\1"),
-        (r"\bthe cancellation goes on\b", "the interrupt goes on"),
-    ),
-}
-_TAKEN: Final = ("Cancellation: the message was not taken.", "Cancellation: it was taken or not: roll back.")
-OTHERWISE: Final[Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]]] = {
-    "aio": {
-        "Transaction.send": (_TAKEN,),
-        "Client.serve": (
-            (
-                "A handler that is not async ends the worker.",
-                "A handler that is not async ends the worker.  A ``CancelledError`` of a handler's own is an "
-                "exception, too, and told as a ``RuntimeError``.",
-            ),
-            (
-                "before the cancellation goes on.",
-                "before the cancellation goes on.  A second one cancels the handlers.",
-            ),
-        ),
-    },
-    "blocking": {
-        "Transaction.send": (_TAKEN,),
-        "Client.serve": (
-            ("A handler that is not async ends the worker.", "Neither function may be async."),
-            (
-                "could not be opened or has failed.",
-                "could not be opened or has failed.\n\nHandlers run in threads of the worker, which end with it.",
-            ),
-            ("before the cancellation goes on.", "before the interrupt goes on.  A second one does not wait for them."),
-        ),
-    },
-}
-
-
-@attrs.frozen
-class Method:
-    """A public method or property of a trio class, as its source says it."""
-
-    owner: str
-    name: str
-    text: str
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-    #: Where its module has its names from: name -> import line.
-    imports: Mapping[str, str]
-
-    @property
-    def key(self) -> str:
-        """The name with its class."""
-        return f"{self.owner}.{self.name}"
-
-    @property
-    def is_property(self) -> bool:
-        """Whether it is looked up and not called."""
-        return any(ast.unparse(one) == "property" for one in self.node.decorator_list)
-
-    @property
-    def is_async(self) -> bool:
-        """Whether it is awaited."""
-        return isinstance(self.node, ast.AsyncFunctionDef)
-
-    @property
-    def result(self) -> str:
-        """The annotation of what it returns."""
-        return self.words(self.node.returns)
-
-    def words(self, node: ast.expr | None) -> str:
-        """An expression as it is written."""
-        found = None if node is None else ast.get_source_segment(self.text, node)
-        assert found is not None, f"{self.key} is not typed"
-        return " ".join(found.split())
-
-    def parameters(self) -> Iterator[tuple[str, str]]:
-        """Each parameter after ``self`` as it is declared, and as it is handed on."""
-        given = self.node.args
-        plain = [*given.posonlyargs, *given.args]
-        defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
-        for one, default in list(zip(plain, defaults, strict=True))[1:]:
-            yield self._declared(one, default), ADAPTED.get(one.arg, one.arg)
-        if given.vararg is not None:
-            yield f"*{self._declared(given.vararg, None)}", f"*{given.vararg.arg}"
-        elif given.kwonlyargs:
-            yield "*", ""
-        for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-            yield self._declared(one, default), f"{one.arg}={one.arg}"
-
-    def _declared(self, one: ast.arg, default: ast.expr | None) -> str:
-        typed = f"{one.arg}: {self.words(one.annotation)}"
-        return typed if default is None else f"{typed} = {self.words(default)}"
-
-    def names(self) -> set[str]:
-        """The names in its signature, for which imports are needed."""
-        found = [self.node.returns, *self.node.args.defaults, *self.node.args.kw_defaults]
-        found += [one.annotation for one in ast.walk(self.node.args) if isinstance(one, ast.arg)]
-        names = {one.id for node in found if node is not None for one in ast.walk(node) if isinstance(one, ast.Name)}
-        return {name for name in names if not hasattr(builtins, name) and name != "Self"}
-
 
 def methods_of(part: Part) -> Iterator[Method]:
-    """The methods of a part by name, wherever the trio class has them from."""
-    for name, value in inspect.getmembers_static(part.owner):
-        function = value.fget if isinstance(value, property) else value
+    """The methods of a part by name."""
+    for name, _ in inspect.getmembers_static(part.owner):
         drawn = name in part.only if part.only else name not in part.beside
-        if name.startswith("_") or not drawn or not inspect.isfunction(function):
-            continue
-        function = inspect.unwrap(function)
-        text = textwrap.dedent(inspect.getsource(function))
-        node = ast.parse(text).body[0]
-        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        yield Method(part.owner.__name__, name, text, node, imports_of(sys.modules[function.__module__]))
-
-
-def imports_of(module: Any) -> dict[str, str]:
-    """Where a module has its names from; its own come from the package that passes them on."""
-    found: dict[str, str] = {}
-    tree = ast.parse(inspect.getsource(module))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found.update({one.name: f"import {one.name}" for one in node.names if one.asname is None})
-        elif isinstance(node, ast.ImportFrom):
-            assert node.module is not None
-            # What is private to the client has its public name in the package.
-            place = "meshq.client" if node.module.startswith("meshq.client.") else node.module
-            found.update({one.asname or one.name: f"from {place} import {one.name}" for one in node.names})
-    own = [name for name in vars(module) if name in client.__all__]
-    return {**{name: f"from meshq.client import {name}" for name in own}, **found}
-
-
-# -- what is said
-
-
-def said(method: Method, face: Face) -> str:
-    """The documentation of a method, in the words of a face."""
-    text = ast.get_docstring(method.node) or ""
-    for old, new in OTHERWISE[face].get(method.key, ()):
-        words = re.compile(r"\s+".join(map(re.escape, old.split())))
-        assert words.search(text), f"{method.key} does not say: {old}"
-        text = words.sub(lambda _, new=new: new, text, count=1)
-    if face == "aio":
-        # A call that hops to another thread always waits.
-        text = re.sub(r"(?<=Checkpoint: ).*?(?=\s*(Cancellation:|Raises:|\Z))", "always.", text, flags=re.DOTALL)
-    else:
-        text = re.sub(r"Checkpoint: .*?(?=\s*(Cancellation:|Raises:|\Z))\s*", "", text, flags=re.DOTALL)
-        text = text.replace("Cancellation:", "Interrupted:").rstrip()
-    for old, new in WORDS[face]:
-        text = re.sub(old, new, text)
-    return "\n".join(_filled(text))
-
-
-def _filled(text: str) -> Iterator[str]:
-    """The lines of a docstring; paragraphs with a line that is too long, or far too short, are filled anew."""
-    for paragraph in re.split(r"\n(?=\n|Interrupted:|Cancellation:|Checkpoint:|Raises:|    \S)", text):
-        lines = paragraph.lstrip("\n").split("\n")
-        blank = [""] if paragraph.startswith("\n") else []
-        indents = [re.match(r" *", line).group() for line in lines[:2]]  # type: ignore[union-attr]
-        joined = " ".join(line.strip() for line in lines)
-        joined = re.sub(r"(?<=[.:]) (?=[A-Z`])", "  ", joined) if max(map(len, lines)) > WIDTH - 8 else ""
-        if joined:
-            lines = textwrap.wrap(
-                joined.replace(":  ", ": "),
-                WIDTH - 8,
-                initial_indent=indents[0],
-                subsequent_indent=indents[-1],
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
-        yield from [*blank, *lines]
+        method = method_of(part.owner, name) if drawn and not name.startswith("_") else None
+        if method is not None:
+            yield method
 
 
 # -- code
@@ -322,9 +167,13 @@ def code_of(method: Method, face: Face) -> str:
             4,
         )
     )
-    lines.append(textwrap.indent(f'"""{said(method, face)}', "        "))
-    lines[-1] += '\n        """' if "\n" in lines[-1] else '"""'
-    return "\n".join([*lines, _body(method, face)])
+    return "\n".join([*lines, quoted(said(method, face)), _body(method, face)])
+
+
+def quoted(text: str) -> str:
+    """The docstring of a method."""
+    lines = textwrap.indent(f'"""{text}', "        ")
+    return f'{lines}\n        """' if "\n" in lines or len(lines) + 3 > WIDTH else f'{lines}"""'
 
 
 def _forwarded(method: Method) -> str | None:
@@ -446,13 +295,35 @@ def _about(part: Part) -> str:
     )
 
 
+# -- what is written by hand
+
+
+def said_anew(text: str, face: Face) -> str:
+    """A file written by hand, with the documentation of the trio class at each method that the trio class has, too."""
+    lines = text.split("\n")
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name in BY_HAND]
+    for made in classes[::-1]:
+        owner = BY_HAND[made.name]
+        for node in made.body[::-1]:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or ast.get_docstring(node) is None:
+                continue
+            name = DUNDERS.get(node.name, node.name)
+            method = method_of(owner, name) if not node.name.startswith("_") or name in DUNDERS.values() else None
+            if method is not None and ast.get_docstring(method.node):
+                doc = node.body[0]
+                lines[doc.lineno - 1 : doc.end_lineno] = quoted(said(method, face, hops=owner in HOPPING)).split("\n")
+    return "\n".join(lines)
+
+
 def files() -> dict[Path, str]:
-    """Every generated file as it should be."""
-    return {
-        SOURCE / face / f"_generated_{part.file}.py": drawn(part, face)  # type: ignore[arg-type]
-        for face in FACES
-        for part in PARTS
-    }
+    """Every file of the faces that is drawn, whole or in part, as it should be."""
+    found: dict[Path, str] = {}
+    for face in FACES:
+        found |= {SOURCE / face / f"_generated_{part.file}.py": drawn(part, face) for part in PARTS}
+        for path in sorted((SOURCE / face).glob("_*.py")):
+            if path not in found and not path.name.startswith("_generated_"):
+                found[path] = said_anew(path.read_text(encoding="utf-8"), face)
+    return found
 
 
 if __name__ == "__main__":

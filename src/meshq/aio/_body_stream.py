@@ -24,7 +24,8 @@ class BodyStream:
 
     async def __aenter__(self) -> Self:
         """Begin to read.  Checkpoint: always.  Cancellation: nothing changed.
-        Raises: ClosedError: it was used before."""
+        Raises: ClosedError: it was used before.
+        """
         await self._loop.call(self._inner.__aenter__)
         return self
 
@@ -40,8 +41,7 @@ class BodyStream:
     async def __anext__(self) -> bytes:
         """The next chunk.
 
-        Checkpoint: always.
-        Cancellation: the chunk comes with the next call.
+        Checkpoint: always.  Cancellation: the chunk comes with the next call.
         Raises:
             StopAsyncIteration: that was all.
             BusyError: another task is reading.

@@ -51,7 +51,7 @@ class Producer(BufferedProducer):
 
         Checkpoint: always.  Cancellation: it is closed again.
         Raises:
-            UsageError: it was used before.
+            UsageError: it was used before; or the address remembers fewer duplicate ids than its window has messages.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
         await self._block.enter()
@@ -116,7 +116,8 @@ class Producer(BufferedProducer):
 
         Waits while ``window`` messages are unconfirmed.
 
-        Checkpoint: at least every 64th call.  Cancellation: the message was not taken.
+        Checkpoint: at least every 64th call.
+        Cancellation: the message was not taken.
         Raises:
             SettingsError: a part of the message is not allowed; it was not taken.
             MeshqError: earlier messages failed (see ``results``); this one was not taken.
@@ -189,7 +190,8 @@ class Producer(BufferedProducer):
     async def flush(self) -> None:
         """Send the gathered messages, and return when every message taken so far is confirmed.
 
-        Checkpoint: always.  Cancellation: what was taken goes on its way.
+        Checkpoint: always.
+        Cancellation: what was taken goes on its way.
         Raises:
             MeshqError: messages failed; ``results`` says which.
         """

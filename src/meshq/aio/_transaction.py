@@ -51,7 +51,8 @@ class Transaction(TransactionCalls):
     ) -> None:
         """Commit, or roll back if the body has raised; nothing if that was done before, or if it is prepared.
 
-        Checkpoint: always.  Cancellation: as ``commit``.
+        Checkpoint: always.
+        Cancellation: as ``commit``.
         Raises:
             MeshqError: as ``commit``.
         """

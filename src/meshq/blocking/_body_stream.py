@@ -24,7 +24,8 @@ class BodyStream:
 
     def __enter__(self) -> Self:
         """Begin to read.  Interrupted: nothing changed.
-        Raises: ClosedError: it was used before."""
+        Raises: ClosedError: it was used before.
+        """
         self._loop.call(self._inner.__aenter__)
         return self
 

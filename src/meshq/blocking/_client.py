@@ -46,8 +46,9 @@ class Client(AdministrationCalls, ClientCalls):
     # -- life
 
     def __enter__(self) -> Self:
-        """Connect.  Interrupted: nothing is left.
+        """Connect.
 
+        Interrupted: nothing is left.
         Raises:
             UsageError: it was used before; or a trio task is calling.
             ConnectionBrokenError: no connection could be made with the attempts that the settings allow; or the broker
@@ -66,7 +67,10 @@ class Client(AdministrationCalls, ClientCalls):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Close; see ``close``.  Interrupted: it is closed all the same."""
+        """Close; see ``close``.
+
+        Interrupted: it is closed all the same.
+        """
         return self._block.leave(error)
 
     def close(self) -> None:

@@ -41,8 +41,9 @@ class Consumer(BufferedConsumer):
     # -- life
 
     def __enter__(self) -> Self:
-        """Open it at the broker.  Interrupted: it is closed again.
+        """Open it at the broker.
 
+        Interrupted: it is closed again.
         Raises:
             UsageError: it was used before, or the address of the queue is of the other routing type.
             NotFoundError: there is no such queue, and none is made.
@@ -61,7 +62,10 @@ class Consumer(BufferedConsumer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Close it; see ``close``.  Interrupted: it is closed all the same."""
+        """Close it; see ``close``.
+
+        Interrupted: it is closed all the same.
+        """
         try:
             return self._block.leave(error)
         finally:
@@ -79,8 +83,9 @@ class Consumer(BufferedConsumer):
     # -- receiving
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
-        """Receive the next message; None at the timeout, or at the end of a browse.  Interrupted: no message is lost.
+        """Receive the next message; None at the timeout, or at the end of a browse.
 
+        Interrupted: no message is lost.
         Raises:
             BusyError: another thread is receiving.
             ClosedError, NotFoundError, ConnectionBrokenError: the consumer is gone, and why.
@@ -145,7 +150,6 @@ class Consumer(BufferedConsumer):
         """The next message; the iteration ends when the consumer is closed, or a browse at its end.
 
         Interrupted: no message is lost.
-
         Raises:
             StopIteration: the consumer was closed, or has shown everything.
         """
@@ -195,7 +199,6 @@ class Consumer(BufferedConsumer):
         """Reject messages for good: the broker moves them to the dead-letter address, or drops them if none is set.
 
         Interrupted: it is in line or not touched.
-
         Raises:
             UsageError, StaleDeliveryError: as ``ack``.
         """

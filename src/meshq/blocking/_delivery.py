@@ -71,11 +71,17 @@ class Delivery(ReceivedMessage):
         self._consumer.ack(self, confirm=confirm)
 
     def nack(self, delay: float | None = None) -> None:
-        """Give the message back: the queue delivers it again, to this or another consumer; as ``consumer.nack``."""
+        """Give the message back: the queue delivers it again, to this or another consumer; as ``consumer.nack``.
+
+        Interrupted: it is in line or not touched.
+        """
         self._consumer.nack(self, delay=delay)
 
     def reject(self) -> None:
-        """Reject the message for good; as ``consumer.reject``."""
+        """Reject the message for good; as ``consumer.reject``.
+
+        Interrupted: it is in line or not touched.
+        """
         self._consumer.reject(self)
 
     def open(self) -> BodyStream:

@@ -28,8 +28,9 @@ class EventStream(EventBuffer[E]):
         return self
 
     def __next__(self) -> E:
-        """The next event.  An interrupt loses none.
+        """The next event.
 
+        Interrupted: no event is lost.
         Raises:
             StopIteration: the client is closed, or the broker has ended.
         """

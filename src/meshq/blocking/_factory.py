@@ -36,7 +36,7 @@ class ClientFactory:
         return repr(self._inner)
 
     def connect(self) -> Client:
-        """A client, to be used as ``with``; it connects when its block is entered."""
+        """Create a client, to be used as ``with``; the client connects when its block is entered."""
         return Client(self._inner.connect())
 
 

@@ -43,10 +43,11 @@ class Producer(BufferedProducer):
     # -- life
 
     def __enter__(self) -> Self:
-        """Open it at the broker.  Interrupted: it is closed again.
+        """Open it at the broker.
 
+        Interrupted: it is closed again.
         Raises:
-            UsageError: it was used before.
+            UsageError: it was used before; or the address remembers fewer duplicate ids than its window has messages.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
         self._block.enter()
@@ -60,7 +61,7 @@ class Producer(BufferedProducer):
     ) -> bool:
         """Close it; see ``close``.  The body's own error goes before one about messages.
 
-        Interrupted: it is closed all the same; what the loop has taken goes on its way, the rest is not sent.
+        Interrupted: it is closed all the same; what the trio loop has taken goes on its way, the rest is not sent.
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
@@ -73,7 +74,7 @@ class Producer(BufferedProducer):
     def close(self) -> None:
         """Send the gathered messages, wait until all of them are confirmed, and close the producer.  Twice is silent.
 
-        Interrupted: it is closed all the same; what the loop has taken goes on its way, the rest is not sent.
+        Interrupted: it is closed all the same; what the trio loop has taken goes on its way, the rest is not sent.
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """

@@ -36,8 +36,9 @@ class Transaction(TransactionCalls):
     # -- life
 
     def __enter__(self) -> Self:
-        """Begin it; the broker hears of it with the first work.  Interrupted: it is not begun.
+        """Begin it; the broker hears of it with the first work.
 
+        Interrupted: it is not begun.
         Raises:
             UsageError: it was used before, or the client is not open.
             ClosedError, ConnectionBrokenError: the client is of no further use.
