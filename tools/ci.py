@@ -35,7 +35,7 @@ ONE_CORE = {
     "exhaustive": "tests",
     "processes": "tests",
     "matrix": "tests/matrix",
-    "seeded_bugs": "tests/testing",
+    "seeded_bugs": "tests/qa",
     "rules": "tests",
     "examples": "tests",
 }

@@ -6,7 +6,7 @@ import pytest
 
 from qa.checkers.end import HistoryError, check_history, violations_of
 from qa.checkers.history import body_of
-from tests.testing.test_checkers import Recorded, good
+from tests.qa.test_checkers import Recorded, good
 
 
 def hand_out(history: Recorded, uid: int, sequence: int, stream: str = "c1#1", **options: object) -> int:

@@ -259,7 +259,7 @@ def traces() -> list[int]:
 def test_a_run_with_network_and_faults_has_one_trace_per_seed_in_every_process() -> None:
     here = traces()
     assert len(set(here)) == 5
-    code = "from tests.testing.test_simulated_broker import traces; print(traces())"
+    code = "from tests.qa.test_simulated_broker import traces; print(traces())"
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         there = subprocess.run(
