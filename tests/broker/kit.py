@@ -410,8 +410,8 @@ def widen(house: House, memory_bytes: int) -> None:
     """From here on there is so much memory, for what waits and for what consumers hold."""
     core = house.core
     core.memory.limit_bytes = memory_bytes
-    core.unacked_memory.free_bytes += memory_bytes - core.unacked_memory.bound_bytes
-    core.unacked_memory.bound_bytes = memory_bytes
+    core.memory.unacked.free_bytes += memory_bytes - core.memory.unacked.bound_bytes
+    core.memory.unacked.bound_bytes = memory_bytes
 
 
 def read_deliver(frame: Frame) -> list[Got]:

@@ -135,7 +135,7 @@ def test_what_is_rejected_goes_though_its_content_has_gone_to_the_disk(steps: St
     view.run.forget()
     for _ in range(20):
         steps.one(house)
-    assert not house.queue("all").added and not house.core.fair_scheduler
+    assert not house.queue("all").added and not house.core.pending.fair_scheduler
     assert house.core.pager.next_reads() == [view.run]
     house.core.pager.arrived({view.run: content})
     steps.all(house)

@@ -36,7 +36,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def in_steps(steps: Steps, house: House, asked: list[int]) -> int:
     """Go on to the end; returns how many filters were asked in all, and a few in each step."""
     total = asked[0]
-    while house.core.fair_scheduler or house.core.operations:
+    while house.core.pending.fair_scheduler or house.core.operations:
         asked[0] = 0
         steps.one(house)
         assert asked[0] <= limits.SCAN_MESSAGES_MAX + 1
@@ -98,7 +98,7 @@ def test_a_subscription_keeps_no_more_notifications_than_it_may_though_these_wai
         client.call("create_queue", name=f"n{number}")
     assert house.core.internal_producer._waiting_bytes and not house.queue("told").added
     steps.all(house)
-    assert told(house) == [f"n{number}" for number in range(13, 20)] and house.core.publisher.dropped == 13
+    assert told(house) == [f"n{number}" for number in range(13, 20)] and house.core.settings.event_bus.dropped == 13
 
 
 def test_a_notification_that_costs_little_overtakes_none_that_waits(
@@ -135,7 +135,7 @@ def test_what_waits_too_much_or_has_no_place_when_it_is_its_turn_is_counted(
     monkeypatch.setattr(limits, "OWN_MESSAGES_WAITING_BYTES_MAX", 2 * size)
     client.call("create_queue", name="n1")
     client.call("create_queue", name="n2")
-    assert house.core.publisher.dropped == 1 and house.core.internal_producer._waiting_bytes == 2 * size
+    assert house.core.settings.event_bus.dropped == 1 and house.core.internal_producer._waiting_bytes == 2 * size
 
     def full(*about: object, **more: object) -> None:
         raise AddressFullError("no room")
@@ -145,7 +145,7 @@ def test_what_waits_too_much_or_has_no_place_when_it_is_its_turn_is_counted(
         steps.one(house)
         steps.one(house)
     steps.all(house)
-    assert house.core.publisher.dropped + len(told(house)) == 3 and house.core.publisher.dropped > 1
+    assert house.core.settings.event_bus.dropped + len(told(house)) == 3 and house.core.settings.event_bus.dropped > 1
 
 
 # -- explanations
@@ -194,7 +194,7 @@ def test_explanations_take_turns_and_are_right(steps: Steps, monkeypatch: pytest
         calls.append(client.calls)
     answered = sum(client.answer(call) is not None for call in calls)
     assert not answered
-    while house.core.fair_scheduler:
+    while house.core.pending.fair_scheduler:
         before = sum(client.answer(call) is not None for call in calls)
         steps.one(house)
         asked["at once"] = max(asked["at once"], sum(client.answer(call) is not None for call in calls) - before)

@@ -236,7 +236,7 @@ def test_what_comes_behind_was_granted_or_is_a_violation(steps: Steps) -> None:
     client.put(channel, bytes(client.granted))
     assert client.server._held_granted_bytes > client.granted and not client.closed
     client.put(channel, b"one too many")
-    assert client.closed and not house.core.fair_scheduler and client.server._deferred == []
+    assert client.closed and not house.core.pending.fair_scheduler and client.server._deferred == []
     assert house.queue("some").added == 0
 
 
@@ -247,9 +247,9 @@ def test_a_link_that_goes_leaves_nothing_and_what_it_said_comes_again(steps: Ste
     channel = fill(client, "in")
     steps.one(house)
     session = client.server.session
-    assert session is not None and session.producers._judged is not None and len(house.core.fair_scheduler) == 1
+    assert session is not None and session.producers._judged is not None and len(house.core.pending.fair_scheduler) == 1
     client.drop()
-    assert not house.core.fair_scheduler and session.producers._judged is None
+    assert not house.core.pending.fair_scheduler and session.producers._judged is None
     client.resume()
     steps.all(house)
     assert client.confirmed == [(channel, ROWS)] and read(house, "some") == WANTED
@@ -263,7 +263,7 @@ def test_who_says_good_bye_behind_a_run_that_waits_and_goes_has_no_session_any_m
     client.close()
     assert len(house.core.sessions) == 1
     client.drop()
-    assert not house.core.sessions and not house.core.fair_scheduler
+    assert not house.core.sessions and not house.core.pending.fair_scheduler
 
 
 def test_what_is_refused_whatever_is_in_it_is_put_to_nothing(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_what_is_refused_whatever_is_in_it_is_put_to_nothing(steps: Steps, monke
     steps.all(house)
     steps.looks = 0
     boss.put(channel, *numbered(), envelopes=with_k(), first=1, flags=FLAG_RESENT)
-    assert steps.looks == 0 and not house.core.fair_scheduler and isinstance(house.core.access, Access)
+    assert steps.looks == 0 and not house.core.pending.fair_scheduler and isinstance(house.core.access, Access)
 
 
 def test_room_is_asked_for_behind_the_filters_and_new_filters_behind_that(

@@ -44,7 +44,7 @@ def test_a_commit_puts_all_that_was_sent_to_filters_in_steps_and_then_places_it_
     else:
         assert decide(client, "commit") == -1
     assert steps.looks == 0
-    while house.core.fair_scheduler:
+    while house.core.pending.fair_scheduler:
         assert house.queue("all").added == 0 == house.queue("some").added, "nothing of it is placed before"
         steps.one(house)
     assert steps.looks == 3 * ROWS, "each message is put to the filter once"
@@ -94,7 +94,7 @@ def test_a_commit_that_nobody_waits_for_any_more_stops_at_once(steps: Steps, how
         client.server.session.resumable = False
         client.drop()
     steps.one(house)
-    assert steps.looks == before and not house.core.fair_scheduler
+    assert steps.looks == before and not house.core.pending.fair_scheduler
     assert house.queue("some").added == 0 and house.core.transactions.size_bytes == 0
     assert house.core.memory.used_bytes == 0
 
@@ -164,7 +164,7 @@ def test_a_commit_that_has_its_turns_is_not_idle_however_long_one_run_takes(step
     tx.send("in", *numbered(), envelopes=with_k())
     assert tx.commit() is None
     turns = 0
-    while house.core.fair_scheduler:
+    while house.core.pending.fair_scheduler:
         for _ in range(200):
             house.core.transactions.tick()
         steps.one(house)
@@ -249,7 +249,7 @@ def test_what_is_prepared_as_no_id_is_put_to_no_filter_and_can_be_prepared_as_an
     tx = Tx(client)
     tx.send("in", *numbered(), envelopes=with_k())
     assert prepare(tx, b"") == BY_NAME["usage"].number
-    assert steps.looks == 0 and not house.core.fair_scheduler and not house.core.transactions._expected_bytes
+    assert steps.looks == 0 and not house.core.pending.fair_scheduler and not house.core.transactions._expected_bytes
     assert prepare(tx) == -1
     steps.all(house)
     answer = client.answer(client.calls)

@@ -47,7 +47,7 @@ def test_a_purge_does_not_wait_for_what_is_rejected_after_it(steps: Steps) -> No
     client.settle(channel, (ROWS + 1, 2 * ROWS - 1), flags=2)
     while client.answer(call) is None:
         steps.one(house)
-    assert house.core.fair_scheduler and read(house, "all") == numbered()
+    assert house.core.pending.fair_scheduler and read(house, "all") == numbered()
     steps.all(house)
 
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from meshq import limits
 from meshq.broker import EventBus
 from meshq.broker.ingress._memory import GRANT_BYTES_MIN, MEMORY_PER_FRAME, MemoryBound
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import RUN_OVERHEAD_BYTES
 from meshq.wire import BY_NAME, HEAD_BYTES, RUN_ROW_BYTES
 from tests.broker.hosts import FakePageRequests
@@ -54,7 +55,9 @@ def send(bound: MemoryBound, sender: Sender, size: int, *, kept: bool = True) ->
 
 
 def bound_of(limit_bytes: int) -> MemoryBound:
-    return MemoryBound(limit_bytes, event_bus=EventBus(), press=FakePageRequests().wake)
+    return MemoryBound(
+        limit_bytes, event_bus=EventBus(), press=FakePageRequests().wake, schedule_dispatch=list[Queue]().append
+    )
 
 
 def opened(bound: MemoryBound, count: int) -> list[Sender]:

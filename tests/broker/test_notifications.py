@@ -47,7 +47,7 @@ from tests.broker.test_access import client_of, house_with
 def listening(core: Core) -> list[Notification]:
     """Everything that happens from now on."""
     heard: list[Notification] = []
-    core.event_bus.listen(heard.append)
+    core.settings.event_bus.listen(heard.append)
     return heard
 
 
@@ -170,8 +170,8 @@ def test_a_subscription_that_nobody_reads_keeps_the_newest_and_holds_nobody_up(
         client.produce(f"q{number}", number.to_bytes(16, "big"))
     slow, quick = house.core.router.addresses[NOTIFICATIONS].queues
     assert len(told(client, other)) == 25
-    assert (slow.ready, slow.unacked, slow.removed["purged"]) == (10, 1, house.core.publisher.dropped)
-    assert house.core.publisher.dropped == 1 + 25 - 11
+    assert (slow.ready, slow.unacked, slow.removed["purged"]) == (10, 1, house.core.settings.event_bus.dropped)
+    assert house.core.settings.event_bus.dropped == 1 + 25 - 11
     client.call("purge_queue", name="q0")
     slow.check()
     quick.check()
@@ -187,7 +187,7 @@ def test_a_turn_in_which_too_much_happens_forgets_the_oldest(monkeypatch: pytest
     assert kinds(client, channel) == []
     house.core.pending.run()
     assert [one["queue"] for one in told(client, channel)] == [f"q{number}" for number in range(700, 1_000)]
-    assert house.core.publisher.dropped == 700
+    assert house.core.settings.event_bus.dropped == 700
 
 
 def test_nobody_else_sends_to_the_address_and_it_is_multicast_for_ever() -> None:
@@ -246,7 +246,7 @@ def test_what_becomes_of_the_broker_itself_is_for_its_own_process() -> None:
     house = make_house(FakeLog())
     heard = listening(house.core)
     client, channel = subscribed(house)
-    house.core.event_bus.emit(BrokerStateChanged, state="stopping")
+    house.core.settings.event_bus.emit(BrokerStateChanged, state="stopping")
     house.core.pending.run()
     assert kinds(client, channel) == [] and type(heard[-1]) is BrokerStateChanged
 

@@ -190,7 +190,7 @@ def test_what_may_have_been_delivered_is_marked_after_a_crash_and_nothing_else_a
     # In peace: exactly what was delivered.
     house.core.closing = "the node is stopping"
     queue = house.queue()
-    house.core.watermarks.settle(queue, queue.delivered_up_to)
+    house.core.definitions.watermarks.settle(queue, queue.delivered_up_to)
     client.settle(consumer, (1, 1))
     assert [message.body for message in client.got(consumer)] == [b"1", b"2"]
     stopped = again(house)
@@ -209,7 +209,7 @@ def test_a_stop_in_which_nobody_consumed_forgets_no_mark_of_an_earlier_life() ->
     client.put(client.produce(), b"1", b"2")
     client.consume()
     second = again(house)
-    second.core.watermarks.settle(second.queue(), second.queue().delivered_up_to)
+    second.core.definitions.watermarks.settle(second.queue(), second.queue().delivered_up_to)
     client = again(second).client()
     assert [message.delivery_count for message in client.got(client.consume())] == [2, 2]
 

@@ -227,7 +227,7 @@ def test_a_temporary_queue_outlives_its_session_until_the_decision(what: str) ->
 def test_who_listens_hears_of_prepared_transactions_and_of_their_decisions() -> None:
     house, client, _, _ = prepared_house()
     heard: list[Notification] = []
-    house.core.event_bus.listen(heard.append)
+    house.core.settings.event_bus.listen(heard.append)
     assert decide(client, "commit") == 0
     # Said once, however often it is asked.
     assert decide(client, "commit") == 0

@@ -40,7 +40,7 @@ def wide(client: RawClient, **options: object) -> int:
 
 def test_one_consumer_gets_half_of_what_may_be_held_and_the_next_ones_what_is_left() -> None:
     house, client = filled()
-    unacked_memory = house.core.unacked_memory
+    unacked_memory = house.core.memory.unacked
     first = wide(client)
     assert unacked_memory.bound_bytes == MEMORY // 2
     assert abs(unacked_memory.used_bytes - MEMORY // 4) < 2 * SIZE
@@ -67,7 +67,7 @@ def test_one_message_of_a_run_keeps_the_whole_run_and_counts_as_that() -> None:
     held = len(got(client, channel))
     # Of ten runs of a megabyte not more than a quarter of memory, and one.
     assert 4 <= held <= 6
-    assert house.core.unacked_memory.used_bytes > 10 * (held - 1) * SIZE
+    assert house.core.memory.unacked.used_bytes > 10 * (held - 1) * SIZE
     for tag in range(1, 11):
         client.settle(channel, (tag, tag))
     assert got(client, channel) == list(range(3, 100, 10))
@@ -76,7 +76,7 @@ def test_one_message_of_a_run_keeps_the_whole_run_and_counts_as_that() -> None:
 def test_one_that_holds_nothing_gets_something_however_much_the_others_hold() -> None:
     house, client = filled()
     holders = [wide(client) for _ in range(12)]
-    assert house.core.unacked_memory.free_bytes < SIZE
+    assert house.core.memory.unacked.free_bytes < SIZE
     late = wide(client)
     assert len(got(client, late)) == 1
     client.settle(late, (1, 1))
@@ -94,16 +94,16 @@ def test_what_a_consumer_holds_is_let_go_however_it_ends() -> None:
         reader = house.client()
         channel = wide(reader)
         reader.settle(channel, (3, 4), (7, 7))
-        assert house.core.unacked_memory.used_bytes > 5 * SIZE
+        assert house.core.memory.unacked.used_bytes > 5 * SIZE
         if ending == "leave":
             reader.leave(channel)
         else:
             reader.drop()
             if ending == "drop":
-                assert house.core.unacked_memory.used_bytes > 5 * SIZE, "it may come back for them"
+                assert house.core.memory.unacked.used_bytes > 5 * SIZE, "it may come back for them"
             assert reader.attached is not None
             house.sessions.end(house.core.sessions[reader.attached.session])
-        assert house.core.unacked_memory.used_bytes == 0
+        assert house.core.memory.unacked.used_bytes == 0
         house.check()
 
 
@@ -122,7 +122,7 @@ def test_several_consumers_of_a_run_count_it_once() -> None:
     for _ in range(5):
         client.consume(window=2)
     assert house.queue().unacked == 10
-    assert SIZE * 10 <= house.core.unacked_memory.used_bytes < SIZE * 10 + 10_000
+    assert SIZE * 10 <= house.core.memory.unacked.used_bytes < SIZE * 10 + 10_000
 
 
 def test_a_consumer_counts_a_run_once_however_many_parts_of_it_it_holds() -> None:
@@ -137,14 +137,14 @@ def test_a_consumer_counts_a_run_once_however_many_parts_of_it_it_holds() -> Non
         for share in shares:
             assert 0 < share.unacked <= 3
             assert SIZE * 10 <= share.pinned_bytes < SIZE * 10 + 10_000, "each has the run, and has it once"
-        assert house.core.unacked_memory.used_bytes == shares[0].pinned_bytes
+        assert house.core.memory.unacked.used_bytes == shares[0].pinned_bytes
     for channel, share in zip((first, second), shares, strict=True):
         left = range(share.next_tag - share.unacked, share.next_tag)
         client.settle(channel, (left[0], left[-1]))
     house.check()
     client.leave(first)
     client.leave(second)
-    assert house.core.unacked_memory.used_bytes == 0
+    assert house.core.memory.unacked.used_bytes == 0
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_parts_of_runs_in_any_order_leave_nothing_counted() -> None:
                     tag = tags.pop(draw.randrange(len(tags)))
                     client.settle(channel, (tag, tag))
             house.check()
-        assert house.core.unacked_memory.used_bytes == 0
+        assert house.core.memory.unacked.used_bytes == 0
         assert not any(one.pinned_bytes for one in house.queue().consumers)
 
 
@@ -218,4 +218,4 @@ def test_a_share_is_never_so_small_that_the_client_stays_silent(window: int) -> 
 def test_an_address_setting_does_not_matter() -> None:
     house, client = filled(40, settings={"q": AddressSettings(full_policy="block")})
     wide(client)
-    assert house.core.unacked_memory.used_bytes < MEMORY // 4 + 2 * SIZE
+    assert house.core.memory.unacked.used_bytes < MEMORY // 4 + 2 * SIZE

@@ -52,7 +52,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         """Begin to give."""
         self.detach()
         self._take = take
-        self._core.expiry.answered(self.queue, stored)
+        self._core.times.expiry.answered(self.queue, stored)
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)

@@ -218,7 +218,7 @@ class Node:
             routes=LocalRemoteBindings(core),
             on_demand_changed=core.router.demand.watchers.append,
             on_peer=core.router.demand.on_peer.append,
-            say=core.event_bus.emit,
+            say=core.settings.event_bus.emit,
             open_link=partial(self.inproc.connect_local, "a service"),
         )
         for service in self._settings.services:
@@ -290,7 +290,7 @@ class Node:
     def _damaged(self, error: DamagedError) -> None:
         """Report damage in a part of the store that was not read before."""
         about = {"file": error.file, "offset": error.offset, "expected": error.expected, "found": error.found}
-        self.core.event_bus.emit(StoreDamaged, **about)
+        self.core.settings.event_bus.emit(StoreDamaged, **about)
         self.core.pending.run()
 
     def _journal_failed(self, error: MeshqError) -> None:
@@ -391,7 +391,7 @@ class Node:
             if session.link is None:
                 self.sessions.end(session)
         for queue in core.router.queues.values():
-            core.watermarks.settle(queue, queue.delivered_up_to)
+            core.definitions.watermarks.settle(queue, queue.delivered_up_to)
         await journal.wait_durable(journal.last)
 
     async def _tell(self, refusal: str) -> None:
@@ -459,7 +459,7 @@ class Node:
             page_reads=core.pager.read_bytes,
             memory_used=core.memory.used_bytes,
             memory_limit=core.memory.limit_bytes,
-            held_bytes=core.unacked_memory.used_bytes,
+            held_bytes=core.memory.unacked.used_bytes,
             outgoing_bytes=sum(session.outgoing_bound.used_bytes for session in core.sessions.values()),
             blocked_sessions=core.memory.waiting,
             sessions_resumed=self.sessions.resumed,
@@ -469,7 +469,7 @@ class Node:
             connections_denied=self.counts.denied,
             connections_turned_away=self.counts.turned_away,
             requests_forbidden=core.access.refused,
-            notifications_dropped=core.publisher.dropped,
+            notifications_dropped=core.settings.event_bus.dropped,
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )

@@ -56,7 +56,8 @@ class Definitions:
         self._event_bus = event_bus
         self.router = self._router = router
         self._release_queue = release_queue
-        self._watermarks = watermarks
+        #: The watermarks of the queues, which begin and end with these.
+        self.watermarks: HighWatermarks = watermarks
         self._check_settings = check_settings
         self.numbers: QueueNumbers = QueueNumbers(release_queue)
         #: The queues of other nodes, as far as known.
@@ -160,7 +161,7 @@ class Definitions:
             self.numbers.reserve(number)
         queue = self._router.add_queue(made, address)
         self._router.positions[number] = self.numbers.given(number, position)
-        self._watermarks.open(queue)
+        self.watermarks.open(queue)
         self._event_bus.emit(
             QueueCreated,
             address=address.name,
@@ -201,7 +202,7 @@ class Definitions:
         """Delete an empty queue, and its address if that ends with it.  The queue's number is never used again."""
         position = self._router.positions.pop(queue.number)
         self._router.remove_queue(queue)
-        dead = [*self._watermarks.close(queue), position]
+        dead = [*self.watermarks.close(queue), position]
         address = self._router.addresses.get(queue.address)
         if address is not None and self._router.may_go(address):
             self._router.remove_address(address)

@@ -36,15 +36,12 @@ from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import TimerService
-from meshq.broker.queue._unacked_memory import UNACKED_SHARE, UnackedMemory
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.settlement._acknowledger import Acknowledger
-from meshq.broker.settlement._delayed_delivery import DelayedDelivery
-from meshq.broker.settlement._expiry import Expiry
 from meshq.broker.settlement._message_mover import MessageMover
+from meshq.broker.settlement._message_times import MessageTimes
 from meshq.broker.settlement._redelivery import Redelivery
 from meshq.broker.transactions import TransactionManager
-from meshq.broker.work._fair_scheduler import FairScheduler
 from meshq.settings import AddressSettings, Security
 
 
@@ -84,38 +81,33 @@ class Core:
 
     def __init__(self, settings: CoreSettings, log: Log | None, bodies: Bodies | None = None) -> None:
         self.settings = settings
-        self.event_bus: EventBus = settings.event_bus
-        host, wake_pager = settings.host, settings.page_requests.wake
-        #: The work of the pass.
-        self.pending: PendingWork = PendingWork(self._dispatch, host)
-        schedule_dispatch = self.pending.schedule_dispatch
-        #: Costly work that waits for its turn.
-        self.fair_scheduler: FairScheduler = FairScheduler(self._wake, settings.failpoint)
+        host, event_bus, wake_pager = settings.host, settings.event_bus, settings.page_requests.wake
+        #: The work of the pass, and of the rounds after it.
+        self.pending: PendingWork = PendingWork(self._dispatch, host, settings.failpoint)
         self.router: Router = Router(
-            settings.address_settings, event_bus=self.event_bus, press=wake_pager, pages=log is not None
+            settings.address_settings, event_bus=event_bus, press=wake_pager, pages=log is not None
         )
         self.release_queue: ReleaseQueue = ReleaseQueue(log, self._release)
-        #: The memory that unacked messages keep.
-        self.unacked_memory: UnackedMemory = UnackedMemory(
-            settings.memory_limit_bytes // UNACKED_SHARE, schedule_dispatch
-        )
-        self.watermarks: HighWatermarks = HighWatermarks(self.release_queue, settings.failpoint)
         self.definitions: Definitions = Definitions(
             self.router,
             self.release_queue,
-            self.watermarks,
-            self.event_bus,
+            HighWatermarks(self.release_queue, settings.failpoint),
+            event_bus,
             check_settings=self.check_windows,
             warn=host.warn,
         )
-        self.access: Access = Access(settings.security, self.definitions, self.event_bus, host.warn)
-        self.memory: MemoryBound = MemoryBound(settings.memory_limit_bytes, event_bus=self.event_bus, press=wake_pager)
+        self.access: Access = Access(settings.security, self.definitions, event_bus, host.warn)
+        self.memory: MemoryBound = MemoryBound(
+            settings.memory_limit_bytes,
+            event_bus=event_bus,
+            press=wake_pager,
+            schedule_dispatch=self.pending.schedule_dispatch,
+        )
         #: The timers of queues.  The node calls ``clock_moved`` when the next one is due.
         self.timers: TimerService = TimerService(settings.now_ms, settings.elapsed_ms)
         self.ingress: Ingress = Ingress(
             self.release_queue,
             self.definitions,
-            self.watermarks,
             ProducerSequences(),
             self.memory,
             timers=self.timers,
@@ -137,27 +129,34 @@ class Core:
         )
         #: Decides which runs are in memory, and which on the disk only.
         self.pager: Pager = Pager(self.router, self.memory, schedule_dispatch, settings.page_requests)
-        self.delayed_delivery: DelayedDelivery = DelayedDelivery(self.release_queue, self.watermarks, self.timers)
+        watermarks, event_bus = self.definitions.watermarks, settings.event_bus
         self.acknowledger: Acknowledger = Acknowledger(
-            self.release_queue, self.router, self.watermarks, self.memory, bodies=self.bodies, paging=self.pager
+            self.release_queue, self.router, watermarks, self.memory, bodies=self.bodies, paging=self.pager
         )
         self.mover: MessageMover = MessageMover(
             self.ingress,
             self.acknowledger,
             self.release_queue,
             self.router,
-            self.fair_scheduler,
+            self.pending.fair_scheduler,
             loader=self.pager,
-            event_bus=self.event_bus,
+            event_bus=event_bus,
             schedule_dispatch=schedule_dispatch,
         )
-        self.expiry: Expiry = Expiry(
-            self.mover, self.timers, self.router, loader=self.pager, schedule_dispatch=schedule_dispatch
+        #: Sets the timers of messages.
+        self.times: MessageTimes = MessageTimes(
+            self.mover,
+            self.timers,
+            self.router,
+            self.release_queue,
+            watermarks,
+            loader=self.pager,
+            schedule_dispatch=schedule_dispatch,
         )
         self.redelivery: Redelivery = Redelivery(
             self.release_queue,
             self.mover,
-            self.expiry,
+            self.times.expiry,
             self.timers,
             memory=self.memory,
             schedule_dispatch=schedule_dispatch,
@@ -165,24 +164,24 @@ class Core:
 
     def _make_work(self) -> None:
         """Make the parts that do work over many steps, or send messages of the node itself."""
-        settings, host = self.settings, self.settings.host
+        settings, host, fair_scheduler = self.settings, self.settings.host, self.pending.fair_scheduler
         self.transactions: TransactionManager = TransactionManager(
             self.ingress,
             self.definitions,
             self.acknowledger,
             self.redelivery,
-            self.fair_scheduler,
+            fair_scheduler,
             release_queue=self.release_queue,
             memory=self.memory,
             timers=self.timers,
-            event_bus=self.event_bus,
+            event_bus=settings.event_bus,
             schedule_dispatch=self.pending.schedule_dispatch,
             timeout_s=settings.transaction_timeout_s,
         )
         #: Long operations that are under way.
         self.operations: Operations = Operations(
             self.release_queue,
-            self.fair_scheduler,
+            fair_scheduler,
             self.mover.pending_moves,
             self.pager,
             host=host,
@@ -191,9 +190,9 @@ class Core:
         )
         #: Sends messages of the node's own.
         self.internal_producer: InternalProducer = InternalProducer(
-            self.ingress, self.router, self.fair_scheduler, settings.instance, self._why_closing
+            self.ingress, self.router, fair_scheduler, settings.instance, self._why_closing
         )
-        self.publisher: NotificationPublisher = NotificationPublisher(
+        publisher = NotificationPublisher(
             self.router,
             self.internal_producer,
             self.acknowledger,
@@ -201,7 +200,7 @@ class Core:
             warn=host.warn,
             closing=self._why_closing,
         )
-        self.event_bus.open(self.publisher, settings.now_ms)
+        settings.event_bus.open(publisher, settings.now_ms)
 
     @property
     def durable(self) -> bool:
@@ -255,10 +254,10 @@ class Core:
                 if view.first:
                     queue.append(view)
                     if view.run.options is not None:
-                        self.expiry.watch(queue, view)
+                        self.times.watch(queue, view)
                     self.pending.schedule_dispatch(queue)
                 else:
-                    self.delayed_delivery.schedule(queue, view)
+                    self.times.hold_back(queue, view)
             else:
                 # Deleted while the run waited for its sync.
                 self.acknowledger.discard(queue, view)
@@ -268,14 +267,8 @@ class Core:
         self.pending.next_round()
         if self.operations:
             self.operations.next_round()
-        self.fair_scheduler.step(ending=self.closing is not None)
+        self.pending.fair_scheduler.step(ending=self.closing is not None)
         self.pending.run()
-
-    def _wake(self) -> bool:
-        host = self.settings.host
-        if host.resumes:
-            host.resume_soon()
-        return host.resumes
 
     def _dispatch(self, queue: Queue) -> None:
         if self.closing is not None or queue.number not in self.router.by_number:
@@ -298,8 +291,11 @@ class Core:
             # It is more than a step may take.
             self.pending.dispatch_later(queue)
             return
-        suspended = queue in self.mover.pending_moves.suspended
-        while queue.ready and not suspended and ((dispatches := queue.dispatch()) or queue.unfinished):
+        while (
+            queue.ready
+            and queue not in self.mover.pending_moves.suspended
+            and ((dispatches := queue.dispatch()) or queue.unfinished)
+        ):
             for consumer, dispatch in dispatches:
                 session: ServedSession = consumer.owner  # type: ignore[assignment]
                 session.deliver(consumer, dispatch)
@@ -383,7 +379,7 @@ class Core:
 
     def _wait_for_watermark(self, queue: Queue, priority_list: PriorityList) -> None:
         before = priority_list.high_watermark
-        self.watermarks.cover_delivered(queue, priority_list, priority_list.wanted_watermark)
+        self.definitions.watermarks.cover_delivered(queue, priority_list, priority_list.wanted_watermark)
         if priority_list.high_watermark > before:
             self.pending.schedule_dispatch(queue)
             return

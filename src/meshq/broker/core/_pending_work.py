@@ -7,6 +7,7 @@ from typing import Protocol
 
 from meshq.broker.core._host_node import HostNode
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.work._fair_scheduler import FairScheduler
 
 
 class FlushSink(Protocol):
@@ -22,12 +23,15 @@ class PendingWork:
     A queue whose dispatch is not finished waits for the next round, which is after the other queues.
     """
 
-    __slots__ = ("_dirty", "_dispatch", "_host", "_running", "_to_deliver", "_to_flush", "_unfinished")
+    __slots__ = ("_dirty", "_dispatch", "_host", "_running", "_to_deliver", "_to_flush", "fair_scheduler", "unfinished")
 
-    def __init__(self, dispatch: Callable[[Queue], None], host: HostNode) -> None:
+    def __init__(self, dispatch: Callable[[Queue], None], host: HostNode, failpoint: Callable[[str], bool]) -> None:
         self._dispatch = dispatch
         self._host = host
-        self._unfinished: dict[Queue, None] = {}
+        #: Costly work that waits for its turn in the rounds.
+        self.fair_scheduler: FairScheduler = FairScheduler(self._wake, failpoint)
+        #: Queues that wait for the next round.
+        self.unfinished: dict[Queue, None] = {}
         self._dirty: dict[Queue, None] = {}
         self._to_flush: dict[FlushSink, None] = {}
         # Sessions with a delivery are flushed first: what another process does with its confirm delays a waiting
@@ -60,14 +64,14 @@ class PendingWork:
         if self._running:
             return
         self._running = True
-        dirty, to_deliver, to_flush = self._dirty, self._to_deliver, self._to_flush
+        dirty = self._dirty
         try:
             while True:
                 while dirty:
                     queue = next(iter(dirty))
                     del dirty[queue]
                     self._dispatch(queue)
-                pending = to_deliver or to_flush
+                pending = self._to_deliver or self._to_flush
                 if not pending:
                     break
                 session = next(iter(pending))
@@ -78,24 +82,24 @@ class PendingWork:
 
     # -- queues that are not finished in one step
 
-    @property
-    def unfinished(self) -> dict[Queue, None]:
-        """Queues that wait for the next round."""
-        return self._unfinished
+    def _wake(self) -> bool:
+        if self._host.resumes:
+            self._host.resume_soon()
+        return self._host.resumes
 
     def dispatch_later(self, queue: Queue) -> None:
         """Dispatch a queue in the next round; in this pass if there are no rounds."""
         if not self._host.resumes:
             self._dirty[queue] = None
         else:
-            self._unfinished[queue] = None
+            self.unfinished[queue] = None
             self._host.resume_soon()
 
     def next_round(self) -> None:
         """Take up the queue that has waited longest: each takes as much time as a step may."""
-        if self._unfinished:
-            queue = next(iter(self._unfinished))
-            del self._unfinished[queue]
+        if self.unfinished:
+            queue = next(iter(self.unfinished))
+            del self.unfinished[queue]
             self._dirty[queue] = None
-            if self._unfinished and self._host.resumes:
+            if self.unfinished and self._host.resumes:
                 self._host.resume_soon()

@@ -374,7 +374,7 @@ class Recovery:
         for queue in core.router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
-            core.watermarks.open(queue, given, delivered, position)
+            core.definitions.watermarks.open(queue, given, delivered, position)
         self._two_phase.restore_unacked(self._views_of)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
@@ -405,7 +405,7 @@ class Recovery:
                 queue.append(view)
             if view in self._counts:
                 core.redelivery.restore(queue, view, self._counts[view])
-            core.expiry.watch(queue, view)
+            core.times.watch(queue, view)
         self._two_phase.finish()
         core.release_queue.doom(self._useless)
         core.release_queue.doom(self._restore_ids(dict.fromkeys(ended)))
@@ -454,7 +454,7 @@ class Recovery:
         whole.share_views += view.run is not whole
         self.messages += view.live
         if not view.first:
-            self._core.delayed_delivery.schedule(queue, view)
+            self._core.times.hold_back(queue, view)
             return
         delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.list_for(view.run).priority, 0)
         view.maybe = min(max(0, delivered - view.first + 1), len(view.states))

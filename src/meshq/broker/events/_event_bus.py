@@ -29,6 +29,9 @@ class Watcher(Protocol):
 class Publisher(Protocol):
     """Puts notifications into the queues of subscriptions."""
 
+    #: Notifications that a subscription did not get, because it had too many.
+    dropped: int
+
     @property
     def wanted(self) -> bool:
         """Whether there is a subscription."""
@@ -49,6 +52,11 @@ class EventBus:
         # Weak: a watcher lives as long as its program refers to it, and may come and go in another thread.
         self._watchers: list[weakref.ref[Watcher]] = []
         self._publisher: Publisher | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Notifications that subscriptions of the present life of the node did not get."""
+        return self._publisher.dropped if self._publisher is not None else 0
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with each notification from now on."""

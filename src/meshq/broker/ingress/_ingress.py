@@ -19,7 +19,6 @@ from meshq.broker.ingress._producers import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
 from meshq.broker.log._duplicates import IdChunk
-from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue, Views
 from meshq.broker.queue._delivery_options import SPECIAL, DeliveryOptions, RowOptions, asked_of_moved, read_options
 from meshq.broker.queue._queue_machine import Queue
@@ -48,7 +47,6 @@ class Ingress:
         self,
         release_queue: ReleaseQueue,
         definitions: Definitions,
-        watermarks: HighWatermarks,
         producers: ProducerSequences,
         memory: MemoryBound,
         *,
@@ -60,7 +58,7 @@ class Ingress:
         self._release_queue = release_queue
         self._definitions = definitions
         self._diverts = definitions.router.diverts
-        self._entering = RecordWriter(release_queue, watermarks)
+        self._entering = RecordWriter(release_queue, definitions.watermarks)
         #: How far the producers' messages are stored.
         self.producers: ProducerSequences = producers
         self._memory = memory

@@ -16,7 +16,9 @@ from typing import Final, Protocol
 
 from meshq import limits
 from meshq.broker.events._event_bus import EventBus
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import RUN_OVERHEAD_BYTES
+from meshq.broker.queue._unacked_memory import UNACKED_SHARE, UnackedMemory
 from meshq.notifications import MemoryFull
 from meshq.wire import HEAD_BYTES, RUN_ROW_BYTES
 
@@ -47,14 +49,24 @@ class MemoryBound:
     """Used memory, granted credit, and the sessions that wait for credit."""
 
     __slots__ = (
-        "_event_bus", "_press", "_reserved", "_told", "_waiting", "blocked", "limit_bytes", "page_at", "used_bytes",
+        "_event_bus", "_press", "_reserved", "_told", "_waiting", "blocked", "limit_bytes", "page_at", "unacked",
+        "used_bytes",
     )  # fmt: skip
 
-    def __init__(self, limit_bytes: int, *, event_bus: EventBus, press: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limit_bytes: int,
+        *,
+        event_bus: EventBus,
+        press: Callable[[], None],
+        schedule_dispatch: Callable[[Queue], None],
+    ) -> None:
         """``press`` has something paged soon."""
         self._event_bus = event_bus
         self._press = press
         self.limit_bytes: int = limit_bytes
+        #: The part that unacked messages may keep in memory.
+        self.unacked: UnackedMemory = UnackedMemory(limit_bytes // UNACKED_SHARE, schedule_dispatch)
         #: Bytes of runs held.
         self.used_bytes: int = 0
         #: When more is used, something is paged.

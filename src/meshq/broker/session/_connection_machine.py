@@ -184,7 +184,7 @@ class ServerConnection:
         elif self._sieves and frame.type is FrameType.FORWARD and session.peering is not None:
             costly = session.peering.costly(frame)
         if costly is not None:
-            self._asking = self._core.fair_scheduler.begin(session.owner, self, costly, self._judged)
+            self._asking = self._core.pending.fair_scheduler.begin(session.owner, self, costly, self._judged)
             return True
         if frame is self._answered or (frame.size_bytes <= self._large_bytes and not self._queued):
             return False
@@ -362,7 +362,7 @@ class ServerConnection:
             self._core.settings.host.warn(
                 "login_refused", f"a {self.role} at {self._link.peer} could not show who it is"
             )
-            self._core.event_bus.emit(LoginRefused, role=self.role, peer=self._link.peer)
+            self._core.settings.event_bus.emit(LoginRefused, role=self.role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
             self._sessions.end(session)
@@ -418,7 +418,7 @@ class ServerConnection:
     def _release_session(self) -> None:
         session, self.session = self.session, None
         if self._asking is not None:
-            self._core.fair_scheduler.cancel(self._asking)
+            self._core.pending.fair_scheduler.cancel(self._asking)
             self._asking = None
         # What was not taken in comes again, if anybody does.
         deferred = self._release()

@@ -298,7 +298,7 @@ def _explained(
     wait_for_turn = partial(FairTurnWait, owner, asker or core, alive=lambda: asker is None or not asker.ended)
     while (
         message is not None
-        and (asked := costly(core.fair_scheduler, owner, message, _filters_on(core, target))) is not None
+        and (asked := costly(core.pending.fair_scheduler, owner, message, _filters_on(core, target))) is not None
     ):
         yield wait_for_turn(asked)
         if asker is not None and asker.ended:
@@ -312,7 +312,7 @@ def _explained(
             # No page gets there.
             break
         work = _ROW_WORK * count
-        if not core.fair_scheduler.afford(owner, work):
+        if not core.pending.fair_scheduler.afford(owner, work):
             yield wait_for_turn(CostlyScan(iter(()), work))
             if asker is not None and asker.ended:
                 yield {}

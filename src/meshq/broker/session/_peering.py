@@ -221,7 +221,7 @@ class Peering:
         if stored >= frame.count or not filters:
             return None
         return costly(
-            core.fair_scheduler, session.owner, self._come(frame, header), filters, range(stored, frame.count)
+            core.pending.fair_scheduler, session.owner, self._come(frame, header), filters, range(stored, frame.count)
         )
 
     def see(self, frame: Frame) -> None:

@@ -227,7 +227,7 @@ class ServerSession:
                 queue.check_filter(filter, priority)
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
             consumer.willing = self._willing
-            consumer.unacked_memory = self.core.unacked_memory
+            consumer.unacked_memory = self.core.memory.unacked
             if header.browse:
                 consumer.browser = Browser(consumer, filter)
             else:
@@ -488,7 +488,7 @@ class ServerSession:
 
     def _tell(self, kind: type[Notification], consumer: ConsumerState, **more: Any) -> None:
         queue = consumer.queue
-        self.core.event_bus.emit(
+        self.core.settings.event_bus.emit(
             kind,
             address=queue.address,
             queue=queue.name,

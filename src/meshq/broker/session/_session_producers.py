@@ -262,7 +262,7 @@ class SessionProducers:
             self._judged = self._coming(frame, producer)
         if self._judged is None:
             return None
-        return costly(core.fair_scheduler, self._session.owner, self._judged.run, filters)
+        return costly(core.pending.fair_scheduler, self._session.owner, self._judged.run, filters)
 
     def forget(self) -> None:
         """Forget the run that is being put to filters: it will not be placed."""

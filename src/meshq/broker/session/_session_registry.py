@@ -82,7 +82,7 @@ class SessionRegistry:
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
-        core.event_bus.emit(SessionCreated, server_name=link.server_name, **about)
+        core.settings.event_bus.emit(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
 
     def _admit(self, link: Link, label: str, owner: tuple[str, str], *, resumes: bool) -> None:
@@ -138,7 +138,7 @@ class SessionRegistry:
             role, user = session.owner
             self._one_less(role, user)
             about = {"session": session.number, "role": role, "user": user, "label": session.label}
-            self._core.event_bus.emit(SessionClosed, **about)
+            self._core.settings.event_bus.emit(SessionClosed, **about)
 
     def expire(self) -> float | None:
         """End the sessions whose time is up; returns the next deadline."""
