@@ -30,9 +30,9 @@ INNER: Final = {
     "Client": {"over"},
     "ClientFactory": {"link"},
     "ClusterConnection": SERVICE_MEMBERS,
-    "Consumer": {"opened", "failed"},
+    "Consumer": {"opened", "failed", "changed", "settles_itself"},
     "Transaction": {"flush_now", "flush_idle", "ready", "renewed", "settle"},
-    "Producer": {"flush_now", "flush_idle", "run_settled", "run_sent"},
+    "Producer": {"flush_now", "flush_idle", "run_settled", "run_sent", "producer_opened", "producer_failed"},
 }
 #: Inner for programs of every face.
 SERVICE: Final = {"Bridge": SERVICE_MEMBERS}

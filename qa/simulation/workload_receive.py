@@ -25,6 +25,8 @@ class Receiver(Actor):
     kinds = (20, 3, 1, 1)
     #: Which messages it takes; None: all.
     filter: str | None = None
+    #: The client of the consumers that are open.
+    client: Client
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, queues: Sequence[str]) -> None:
         super().__init__(scene, name, rng, dial)
@@ -68,6 +70,7 @@ class Receiver(Actor):
 
     async def use(self, client: Client) -> None:
         """Consume for a while.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
+        self.client = client
         self._session_began = trio.current_time()
         until = self._session_began + 3.0 + self.rng.expovariate(0.1)
         async with trio.open_nursery() as watch:

@@ -24,7 +24,7 @@ class TransactingReceiver(Receiver):
         name = f"{self.name}/t{self._transactions}"
         ops: list[int] = []
         try:
-            async with consumer.client.transaction() as transaction:
+            async with self.client.transaction() as transaction:
                 more = self.rng.randrange(4)
                 # What is sent when all is over, nobody would be there to take.
                 for _ in range(0 if self.scene.closing else more):

@@ -123,7 +123,7 @@ class PreparingReceiver(TransactingReceiver):
         xid = name.encode()
         entry = Entry([], max(self.history.settlements))
         self._ledger.entries[xid] = entry
-        transaction = await consumer.client.transaction(xid).__aenter__()
+        transaction = await self.client.transaction(xid).__aenter__()
         try:
             for _ in range(self.rng.randrange(4)):
                 await self._send(transaction, name, entry.ops)
@@ -140,7 +140,7 @@ class PreparingReceiver(TransactingReceiver):
         if self.rng.random() < 0.5:
             await trio.sleep(self.rng.expovariate(2.0))
             try:
-                await decide(consumer.client, self._ledger, xid, entry.verdict)
+                await decide(self.client, self._ledger, xid, entry.verdict)
             except MeshqError as error:
                 # The manager goes on with it.
                 self.history.note(f"{name}: {error!r}")

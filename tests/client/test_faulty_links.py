@@ -162,7 +162,7 @@ async def test_cancelled_sends_and_calls_leave_nothing_behind(node: FakeNode, se
         await client.flush()
         statistics = client.statistics()
         assert (statistics.unconfirmed, statistics.waiting_runs, statistics.consumers) == (0, 0, 0)
-        assert client._session.timed == {}
+        assert client._session.deadlines.timed == {}
         assert len(node.session.consumers) == 0
     assert len(node.bodies) == len(set(node.bodies))
     assert set(done) <= set(node.bodies)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
-from meshq.client.session._deadlines import end_overdue
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
 from meshq.errors import ClosedError
 from meshq.wire import Frame, FrameType, encode_one
-from tests.client.test_runs_in_process import Line
+from tests.client.test_runs_in_process import Line, Unheard
 
 
 def two() -> tuple[ClientSession, Line, Outbox, Outbox]:
     """A session with two producers."""
     session, line = ClientSession(ClientSettings.build({}), lambda: 1.0), Line()
-    session.link = line
+    session.stream.link = line
     session.send_queue.credit(1 << 20)
     found = []
     for name in ("full", "open"):
-        outbox = Outbox(name, bytes(16), lambda error: None)
-        outbox.ready, outbox.channel = True, session.new_channel(outbox)
+        outbox = Outbox(name, bytes(16), Unheard())
+        outbox.ready, outbox.channel = True, session.channels.new(outbox)
         session.send_queue.outboxes[outbox] = None
         found.append(outbox)
     return session, line, *found
@@ -29,7 +28,7 @@ def two() -> tuple[ClientSession, Line, Outbox, Outbox]:
 
 def submit(session: ClientSession, outbox: Outbox, body: bytes = b"x") -> OutgoingRun:
     run = OutgoingRun(encode_one(body), False, 0, plain=True)
-    session.submit(outbox, run)
+    session.send_queue.submit(outbox, run)
     session.pump()
     return run
 
@@ -63,7 +62,7 @@ def test_who_waits_stands_aside_at_once_and_not_when_the_line_moves_next() -> No
     allow(session, full, 1)
     runs = [OutgoingRun(encode_one(body), False, 0, plain=True) for body in (b"1", b"2", b"3", b"free")]
     for run, outbox in zip(runs, (full, full, full, other), strict=True):
-        session.submit(outbox, run)
+        session.send_queue.submit(outbox, run)
     assert bodies(line) == [b"1", b"free"] and full.queued == 2
     allow(session, full, 9)
     assert bodies(line) == [b"1", b"free", b"2", b"3"] and full.queued == 0
@@ -87,8 +86,8 @@ def test_what_waits_is_not_given_up_while_there_is_a_link() -> None:
     session, _, full, _ = two()
     allow(session, full, 0)
     run = submit(session, full)
-    session.timed[run] = None
-    assert end_overdue(session, 1e9) == float("inf") and not run.done
+    session.deadlines.timed[run] = None
+    assert session.end_overdue(1e9) == float("inf") and not run.done
 
 
 def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:
@@ -121,10 +120,10 @@ def test_numbers_that_a_new_session_knows_nothing_of_take_no_room() -> None:
 
 def test_what_another_node_grants_is_not_used_up_by_numbers_that_it_never_gets() -> None:
     session, line, full, _ = two()
-    session.node_id = full.node_id = b"one"
+    session.facts.node_id = full.node_id = b"one"
     allow(session, full, 9)
     runs = [submit(session, full, body) for body in (b"1", b"2", b"3")]
-    session.node_id = b"two"
+    session.facts.node_id = b"two"
     session.send_queue.renew()
     session.send_queue.credit(1 << 20)
     session.send_queue._produced(full, 0, 1)

@@ -7,7 +7,7 @@ import pytest
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
-from meshq.errors import AddressFullError, ClosedError
+from meshq.errors import AddressFullError, ClosedError, MeshqError
 from meshq.wire import BY_NAME, Frame, FrameType, Link, Refuse, StreamLink, encode_one
 from tests.client._stream import MemoryStream
 
@@ -35,17 +35,27 @@ class Line(Link):
         """Nobody is there."""
 
 
+class Unheard:
+    """The owner of a producer of which nobody wants to hear."""
+
+    def producer_opened(self) -> None:
+        """Nobody is there."""
+
+    def producer_failed(self, error: MeshqError) -> None:
+        """Nobody is there."""
+
+
 def sent_over(link: Link, count: int) -> tuple[ClientSession, Outbox, list[OutgoingRun]]:
     """Runs of one message, sent over a link."""
     session = ClientSession(ClientSettings.build({}), lambda: 1.0)
-    session.link = link
+    session.stream.link = link
     session.send_queue.credit(1 << 20)
-    outbox = Outbox("a", bytes(16), lambda error: None)
-    outbox.ready, outbox.channel = True, session.new_channel(outbox)
+    outbox = Outbox("a", bytes(16), Unheard())
+    outbox.ready, outbox.channel = True, session.channels.new(outbox)
     session.send_queue.outboxes[outbox] = None
     runs = [OutgoingRun(encode_one(b"x"), False, 0, plain=True) for _ in range(count)]
     for run in runs:
-        session.submit(outbox, run)
+        session.send_queue.submit(outbox, run)
     return session, outbox, runs
 
 
@@ -86,13 +96,11 @@ def test_a_run_that_is_told_of_twice_or_too_late_is_settled_once() -> None:
 def test_a_producer_that_was_closed_leaves_when_its_last_run_is_stored() -> None:
     line = Line()
     session, outbox, _ = sent_over(line, 1)
-    woken = []
-    session.wake = lambda: woken.append(True)
     session.send_queue.close(outbox)
     assert [frame.type for frame in line.sent] == [FrameType.SEND]
     stored(line.sent[0])
     assert [frame.type for frame in line.sent] == [FrameType.SEND, FrameType.LEAVE]
-    assert woken == [True]
+    assert session.wakeup.woken
 
 
 def test_nothing_of_this_goes_over_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,8 @@ async def prepared(client: Client) -> object:
 async def rolled_back_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
     tx._end("prepare")
-    tx._node_id = client.statistics().node_id
+    assert tx._prepared is not None
+    tx._prepared._node_id = client.statistics().node_id
     await tx.rollback()
 
 
@@ -48,7 +49,8 @@ async def committed_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
     statistics = client.statistics()
     tx._end("prepare")
-    tx._epoch, tx._node_id = statistics.epoch, statistics.node_id
+    assert tx._prepared is not None
+    tx._prepared._epoch, tx._prepared._node_id = statistics.epoch, statistics.node_id
     await tx.commit()
 
 

@@ -29,7 +29,7 @@ class Runs:
 
 
 class FakeSession:
-    """As much of a session as a line needs."""
+    """As much of a session as a line needs: its stream, its channels and its facts."""
 
     node_id = b"n" * 16
 
@@ -38,7 +38,7 @@ class FakeSession:
         self.channels = 0
         self.said: list[Frame] = []
 
-    def new_channel(self, owner: object) -> int:
+    def new(self, owner: object) -> int:
         self.channels += 1
         return self.channels
 
@@ -81,7 +81,14 @@ class Owner:
 
 def line() -> tuple[LinkChannel, FakeSession, Owner]:
     session, owner = FakeSession(), Owner()
-    made = LinkChannel(session, owner)  # type: ignore[arg-type]
+    made = LinkChannel(
+        session,  # type: ignore[arg-type]
+        session.pending_calls,  # type: ignore[arg-type]
+        session,  # type: ignore[arg-type]
+        session,  # type: ignore[arg-type]
+        credit=session.send_queue,
+        events=owner,
+    )
     made.renew()
     return made, session, owner
 

@@ -386,7 +386,7 @@ async def test_what_is_on_its_way_to_a_mute_node_is_bounded_by_the_confirmation_
         async with nodes.brokers["a"].client() as client:
             for _ in range(100):
                 await client.send_many("q", [bytes(1_000)] * 4)
-            assert kept_min <= link._session.outgoing.kept_bytes <= kept_max
+            assert kept_min <= link._session.stream.outgoing.kept_bytes <= kept_max
             nodes.network.resume_host("b")
             await until(lambda: nodes.known("a").peers()[0].waiting == 0)
             assert (await client.queue("q")).ready == 200

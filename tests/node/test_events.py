@@ -73,8 +73,8 @@ async def test_an_iterator_that_nobody_holds_is_forgotten_and_one_that_is_closed
         await client.create_queue("c")
         assert broker.events._event_bus._watchers == []
         broker.events._event_bus.emit(QueueCreated)
-        client._happened(Connected(at=0.0, peer="", node_id=b"", node_name=""))
-        assert client._watchers._sinks == []
+        client._watchers.happened(Connected(at=0.0, peer="", node_id=b"", node_name=""))
+        assert client._watchers._sinks._sinks == []
 
 
 async def test_messages_tell_of_it_to_clients_anywhere() -> None:

@@ -204,16 +204,16 @@ async def test_without_resend_a_send_that_was_cut_off_says_so() -> None:
 
 async def test_a_body_and_a_producer_that_wait_for_the_link_are_opened_in_the_order_of_their_channels() -> None:
     async with House({}, durable=True, tcp=True).life() as stage, stage.another() as client:
-        session, link = client._session, client._session.link
-        session.link = None
+        session, link = client._session, client._session.stream.link
+        session.stream.link = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.send, "q", bytes(300_000))
             await turns()
             nursery.start_soon(client.send, "other", b"small")
             await turns()
-            session.link = link
+            session.stream.link = link
             session.send_queue.resume()
             session.pump()
-            session.flush()
+            session.stream.flush()
         assert client.statistics().resumed == client.statistics().renewed == 0
         assert [(await stage.client.queue(name)).ready for name in ("q", "other")] == [1, 1]

@@ -118,7 +118,7 @@ async def test_a_broker_does_not_explain_what_nobody_can_send() -> None:
             with pytest.raises(SettingsError, match="wildcards"):
                 node.broker.explain_route(name)
         with pytest.raises(UsageError, match="wildcards"):
-            await client._ask("explain_route", address="a.*")
+            await client._context.ask("explain_route", address="a.*")
 
 
 async def test_a_queue_of_an_earlier_version_can_be_emptied(monkeypatch: pytest.MonkeyPatch) -> None:

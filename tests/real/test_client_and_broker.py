@@ -95,15 +95,15 @@ async def test_an_ack_that_crosses_the_end_of_its_consumer_is_no_violation(tmp_p
         with pytest.raises(NotFoundError):
             async with far.consumer("q") as consumer:
                 kept += await consumer.receive_many(1, timeout=10)
-                link = far._session.link
+                link = far._session.stream.link
                 assert link is not None
                 unread: list[Frame] = []
                 link.on_frames = unread.extend
                 await near.delete_queue("q")
                 # The news is on its way, and was not read.
                 await kept[0].ack()
-                far._session.send_settles()
-                far._session.flush()
+                far._session.stream.send_settles()
+                far._session.stream.flush()
                 link.on_frames = far._session.handle
                 await near.queues()
                 far._session.handle(unread)

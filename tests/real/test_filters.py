@@ -139,7 +139,7 @@ async def test_a_filter_that_is_none_is_refused_before_anything_is_sent(tmp_path
 
 async def test_a_broker_refuses_what_a_client_has_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with clients(tmp_path) as both:
-        monkeypatch.setattr("meshq.client._client.check_consumer", lambda *_, filter, **__: filter)
+        monkeypatch.setattr("meshq.client.receive._receiving_calls.check_consumer", lambda *_, filter, **__: filter)
         for client in both:
             with pytest.raises(FilterError, match="at column 10 ") as caught:
                 async with client.consumer("q", filter="region = = 'emea'"):

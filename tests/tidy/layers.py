@@ -74,6 +74,22 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "matrix": frozenset({"qa", "seeded"}),
         "qa": frozenset({"checkers", "simulation", "mesh"}),
     },
+    "client": {
+        "settings": frozenset(),
+        "calls": frozenset({"settings"}),
+        "outgoing": frozenset({"settings", "calls"}),
+        "incoming": frozenset({"calls"}),
+        "session": frozenset({"settings", "calls", "outgoing", "incoming"}),
+        "link": frozenset({"settings", "calls", "session"}),
+        "send": frozenset({"calls", "outgoing", "session"}),
+        "receive": frozenset({"calls", "incoming", "session"}),
+        "admin": frozenset({"session"}),
+        "transactions": frozenset({"calls", "incoming", "session", "send", "receive", "admin"}),
+        "client": frozenset(
+            {"settings", "calls", "outgoing", "incoming", "session"}
+            | {"link", "send", "receive", "admin", "transactions"}
+        ),
+    },
     "store": {
         "formats": frozenset(),
         "directory": frozenset({"formats"}),

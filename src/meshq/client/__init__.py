@@ -7,6 +7,7 @@ from meshq.client._bridge_calls import (
     put_back,
     send_bridged,
     stream_bridged,
+    watch,
     window_at,
 )
 from meshq.client._client import Client
@@ -15,7 +16,8 @@ from meshq.client.admin._message_routes import MessageLocation, MessageRoute, Me
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client.calls._block import Block
 from meshq.client.calls._completion import first_error
-from meshq.client.incoming._inbox import DeliverySpan
+from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
+from meshq.client.incoming._spans import DeliverySpan
 from meshq.client.link._events import (
     EVENTS_MAX,
     Connected,
@@ -30,11 +32,11 @@ from meshq.client.link._peer_link import PeerLink
 from meshq.client.receive._body_stream import BodyStream
 from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
 from meshq.client.receive._consumer_tap import ConsumerTap
-from meshq.client.receive._delivery import DeliveredRun, Delivery, ReceivedMessage
+from meshq.client.receive._delivery import Delivery
 from meshq.client.receive._handlers import HandlerErrors, check_serving, place_of
 from meshq.client.send._body_sources import BodySource
 from meshq.client.send._producer import Producer, ProducerStatistics
-from meshq.client.send._producer_feed import ProducerFeed, watch
+from meshq.client.send._producer_feed import ProducerFeed
 from meshq.client.send._send_batches import BridgedMessage
 from meshq.client.session._link_channel import ForwardedRun, PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 from meshq.client.incoming._inbox import returning
 from meshq.client.send._body_sources import source_of
-from meshq.client.send._large_sends import send_large
 from meshq.client.send._send_batches import BridgedMessage
 from meshq.errors import UsageError, invariant
 from meshq.wire import FLAG_UNCOUNTED
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
+    from meshq.client.link._events import ConnectionEvent, EventSink
     from meshq.client.receive._consumer import Consumer
     from meshq.client.receive._delivery import Delivery
     from meshq.errors import MeshqError
@@ -26,7 +26,7 @@ WINDOWS_MAX: Final = 1_024
 
 def on_failed_attempts(client: Client, hear: Callable[[MeshqError], None]) -> None:
     """Call ``hear`` with the error of each attempt to connect that fails; to be set before the client connects."""
-    client._connection.on_parted = lambda _, error: hear(error)
+    client._watchers.watch_attempts(hear)
 
 
 async def window_at(client: Client, address: str, window: int) -> int:
@@ -81,28 +81,33 @@ async def stream_bridged(client: Client, address: str, message: BridgedMessage, 
     """
     about, durable = message.row(client._encoder), message.message.durable
     source = source_of(body, client._env.threads)
-    large_from = client._settings.min_large_message_size + 1
-    run = await send_large(client, address, source, about, durable=durable, large_from=large_from)
+    run = await client._large.send(address, source, about, durable=durable)
     if run is not None:
-        client._session.submit(client._implicit.to(address), run)
-        client._session.flush()
-        await client._wait_run(run)
+        session = client._session
+        session.send_queue.submit(client._implicit.to(address), run)
+        session.stream.flush()
+        await session.send_queue.wait(run)
         run.result()
 
 
 def put_back(consumer: Consumer, deliveries: Sequence[Delivery], delay: float | None = None) -> None:
     """Give messages back with which nothing was done: they count as never delivered, and come again in their old place,
     at once or after ``delay`` seconds.  The link is one within the process."""
-    session = consumer._session
-    invariant(session.link is None or session.link.lossless, "what does not count is given back within a process")
+    stream = consumer._session.stream
+    invariant(stream.link is None or stream.link.lossless, "what does not count is given back within a process")
     if deliveries:
         # What is stale has gone back already, with its session.
         consumer._inbox.settle(deliveries, returning(delay) | FLAG_UNCOUNTED)
-        session.gathered(consumer._inbox)
+        stream.gathered(consumer._inbox)
 
 
 def acknowledge(consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
     """Acknowledge, and wait for nothing."""
     if deliveries:
         consumer._inbox.settle(deliveries, 0)
-        consumer._session.gathered(consumer._inbox)
+        consumer._session.stream.gathered(consumer._inbox)
+
+
+def watch(client: Client, sink: EventSink[ConnectionEvent]) -> None:
+    """Pass the events of a client's connection to ``sink`` from now on."""
+    client._watch(sink)

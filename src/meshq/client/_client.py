@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import attrs
 import trio
 
 from meshq import limits
 from meshq.abc import Env
 from meshq.address import parse_place
-from meshq.client._messaging_patterns import MessagingPatterns
+from meshq.client.admin._admin import Administration
 from meshq.client.admin._statistics import ClientStatistics
 from meshq.client.calls._block import Block
-from meshq.client.calls._calls import Call, OpenCompletion
 from meshq.client.calls._completion import Completion, copied_error, first_error
+from meshq.client.incoming._delivered_run import ReceivedMessage
 from meshq.client.link._connection import Connection
 from meshq.client.link._connector import ClientTargets, LocalTarget
-from meshq.client.link._events import ConnectionEvent, EventSink, EventSinks, EventStream
+from meshq.client.link._events import ConnectionBus, ConnectionEvent, EventSink, EventStream
 from meshq.client.link._login import Login
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.outgoing._outbox import OutgoingRun
-from meshq.client.receive._consumer import AckMode, Consumer, check_consumer
+from meshq.client.receive._receiving_calls import ReceivingCalls
 from meshq.client.receive._reply_queue import ReplyQueue
+from meshq.client.receive._worker import RunningWorkers
 from meshq.client.send._body_sources import BodySource, source_of
 from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder
 from meshq.client.send._implicit_producers import ImplicitProducers
-from meshq.client.send._large_sends import send_large
+from meshq.client.send._large_sends import LargeSends
 from meshq.client.send._producer import Producer
 from meshq.client.send._send_batches import SendBatch, cut_into_runs
+from meshq.client.session._client_context import ClientContext
 from meshq.client.session._flusher import Flusher
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientOptions, ClientSettings
-from meshq.client.transactions._transaction import Transaction
+from meshq.client.transactions._two_phase import TransactionCalls
 from meshq.endpoint import Endpoint
-from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
-from meshq.ids import IDENTITY_BYTES
+from meshq.errors import CallTimeoutError, ClosedError, MeshqError, SettingsError
 from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_durable, keywords_of
 from meshq.wire import Link, encode_one
 
 
-class Client(MessagingPatterns):
+class Client(ReceivingCalls, TransactionCalls, Administration):
     """A client: one session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
@@ -53,21 +56,22 @@ class Client(MessagingPatterns):
         self._targets = targets
         self._settings = settings
         self._env = env
-        self._session = ClientSession(settings, trio.current_time)
-        self._flusher = Flusher(self._session)
-        login = Login(env.entropy.token, settings.user, settings.password)
-        self._connection = Connection(self._session, targets, settings, settings.client_id or "", login)
-        self._connection.on_event = self._happened
-        self._encoder = EnvelopeEncoder()
-        self._replies = ReplyQueue(self._session, self._wait_call)
-        self._workers, self._stopped_serving = {}, False
         self._block = Block("the client")
-        self._implicit = ImplicitProducers(self._session, self._check, self._token)
-        self._watchers: EventSinks[ConnectionEvent] = EventSinks()
+        self._session = ClientSession(settings, trio.current_time)
+        self._stream, self._send_queue = self._session.stream, self._session.send_queue
+        self._context = ClientContext(self._session, Flusher(self._session), env, self._block, sender=self)
+        self._watchers = ConnectionBus()
+        login = Login(env.entropy.token, settings.user, settings.password)
+        self._connection = Connection(
+            self._session, targets, settings, settings.client_id or "", login, watcher=self._watchers
+        )
+        self._encoder = EnvelopeEncoder()
+        self._implicit = ImplicitProducers(self._context)
+        self._large = LargeSends(self._context, self._implicit)
+        self._replies = ReplyQueue(self._session)
+        self._workers = RunningWorkers()
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
-        # Under which transactions send; made for the first of them.
-        self._transaction_producer = b""
         self._closed = False
         self._ended = Completion()
         # Sends since the last one that passed through the scheduler.
@@ -89,36 +93,39 @@ class Client(MessagingPatterns):
 
     def __repr__(self) -> str:
         session = self._session
-        return f"<Client {self._state} peer={self._connection.peer!r} session={session.number} epoch={session.epoch}>"
+        facts = session.facts
+        return f"<Client {self._state} peer={self._connection.peer!r} session={facts.number} epoch={facts.epoch}>"
 
     @property
     def _state(self) -> str:
-        if self._session.failure is not None:
-            return "closed" if isinstance(self._session.failure, ClosedError) else "failed"
+        failure = self._session.facts.failure
+        if failure is not None:
+            return "closed" if isinstance(failure, ClosedError) else "failed"
         if not self._block.open:
             return "new"
-        return "connected" if self._session.link is not None else "reconnecting"
+        return "connected" if self._session.stream.link is not None else "reconnecting"
 
     def statistics(self) -> ClientStatistics:
         """Return the state and counters of the client."""
         session, connection = self._session, self._connection
+        facts = session.facts
         return ClientStatistics(
             state=self._state,
             peer=connection.peer,
-            node_id=session.node_id,
+            node_id=facts.node_id,
             node_name=connection.node_name,
-            session=session.number,
-            epoch=session.epoch,
+            session=facts.number,
+            epoch=facts.epoch,
             connected=connection.connected,
             resumed=connection.resumed,
             renewed=connection.renewed,
             producers=len(session.send_queue.outboxes),
-            consumers=len(session.inboxes),
+            consumers=len(session.consumers),
             unconfirmed=sum(outbox.unsettled for outbox in session.send_queue.outboxes),
             waiting_runs=len(session.send_queue.backlog),
             requests=self._replies.waiting,
             late_answers=self._replies.late,
-            kept_bytes=session.outgoing.kept_bytes,
+            kept_bytes=session.stream.outgoing.kept_bytes,
         )
 
     # -- life
@@ -166,7 +173,7 @@ class Client(MessagingPatterns):
         try:
             with self._life:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._flusher.run)
+                    nursery.start_soon(self._context.flusher.run)
                     nursery.start_soon(self._connection.keep_time)
                     error = await self._connection.run()
                     if error is not None:
@@ -182,19 +189,19 @@ class Client(MessagingPatterns):
         self._session.fail(error)
         self._connection.first.fail(copied_error(error))
         self._block.fail(error)
-        self._end_events()
+        self._watchers.close()
 
     def _crashed(self, error: BaseException) -> None:
         self._session.fail(ClosedError(f"the client has failed: {error!r}", outcome="unknown"))
         self._connection.first.fail(error)
         self._block.fail(error)
-        self._end_events()
+        self._watchers.close()
 
     async def _end(self) -> None:
         """End the tasks and the nursery around them."""
         self._life.cancel()
         self._session.fail(ClosedError("the client is closed"))
-        self._end_events()
+        self._watchers.close()
         manager, self._nursery = self._nursery, None
         if manager is not None:
             await manager.__aexit__(None, None, None)
@@ -219,7 +226,7 @@ class Client(MessagingPatterns):
             # A task may still be waiting for the connection.
             self._connection.first.fail(ClosedError("the client was closed before it was connected"))
             self._life.cancel()
-            self._end_events()
+            self._watchers.close()
 
     def session(self) -> Client:
         """Create another session, on a connection of its own, with the same settings."""
@@ -231,17 +238,11 @@ class Client(MessagingPatterns):
         self._watch(stream)
         return stream
 
-    def _watch(self, stream: EventSink[ConnectionEvent]) -> None:
-        if self._session.failure is not None:
-            stream.close()
+    def _watch(self, sink: EventSink[ConnectionEvent]) -> None:
+        if self._session.facts.failure is not None:
+            sink.close()
         else:
-            self._watchers.add(stream)
-
-    def _happened(self, event: ConnectionEvent) -> None:
-        self._watchers.put(event)
-
-    def _end_events(self) -> None:
-        self._watchers.close()
+            self._watchers.watch(sink)
 
     # -- sending
 
@@ -305,17 +306,16 @@ class Client(MessagingPatterns):
                 properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
             )
         if source is not None:
-            large_from = self._settings.min_large_message_size + 1
-            run = await send_large(self, address, source, envelope, durable=durable, large_from=large_from)
+            run = await self._large.send(address, source, envelope, durable=durable)
             if run is None:
                 return
         else:
             assert type(body) is bytes
             run = OutgoingRun(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
-        self._session.submit(self._implicit.to(address), run)
-        self._session.flush()
+        self._send_queue.submit(self._implicit.to(address), run)
+        self._stream.flush()
         if not run.done:
-            await self._wait_run(run)
+            await self._send_queue.wait(run)
         else:
             self._calls += 1
             if self._calls >= limits.CHECKPOINT_MESSAGES:
@@ -344,11 +344,11 @@ class Client(MessagingPatterns):
             await trio.lowlevel.checkpoint()
             return
         batch.expect(runs)
-        outbox = self._implicit.to(address)
+        outbox, send_queue = self._implicit.to(address), self._send_queue
         for run in runs:
-            self._session.submit(outbox, run)
-        self._session.flush()
-        self._start_timeout(runs)
+            send_queue.submit(outbox, run)
+        self._stream.flush()
+        send_queue.start_timeout(runs)
         try:
             await batch.wait()
         except BaseException:
@@ -356,7 +356,7 @@ class Client(MessagingPatterns):
                 run.given_up = not run.sent
             raise
         finally:
-            self._stop_timeout(runs)
+            send_queue.stop_timeout(runs)
 
     def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
         """Create a pipelined producer to an address, with at most ``window`` unconfirmed messages.
@@ -367,130 +367,85 @@ class Client(MessagingPatterns):
         parse_place(address)
         if type(window) is not int or not 1 <= window < 2**31:
             raise SettingsError("window", window, "a whole number from 1 to 2147483647")
-        return Producer(self, address, window=window)
+        return Producer(self._context, self._encoder, address, window=window)
 
-    def transaction(self, xid: bytes | None = None) -> Transaction:
-        """Create a transaction, to be used as ``async with``: sends and acknowledgements are applied together or not at
-        all.
-
-        ``xid``: 1 to 128 bytes by which it is known once it is prepared.
-
-        Raises:
-            SettingsError: the xid is none.
-        """
-        return Transaction(self, xid)
-
-    # -- receiving
-
-    def consumer(
+    async def request(
         self,
-        queue: str,
+        address: str,
+        body: bytes | Message,
         *,
-        filter: str | None = None,
-        window: int = 1000,
-        window_bytes: int = 16 * limits.MIB,
-        ack: AckMode = "explicit",
-        browse: bool = False,
-        priority: int = 0,
-        exclusive: bool = False,
-    ) -> Consumer:
-        """Create a consumer of a queue, an async iterator of ``Delivery``, to be used as ``async with``.
+        timeout: float,  # noqa: ASYNC109
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> ReceivedMessage:
+        """Send one message and return the answer that its receiver sends with ``delivery.reply``.
 
-        ``filter``: a condition on properties and headers; messages of which it is not true stay for others.
-        ``priority``: from -128 to 127; who has a higher one is served first, until its window is full.
-        ``exclusive``: while this consumer is there, the queue's others get nothing; of several exclusive ones the
-        first of the highest priority is served, and the next when that one is gone.
-        ``browse``: look only.  All that is in the queue now, handed out or not, comes in the order of delivery, and
-        then the iteration ends; nothing is taken, counted or to be settled.
+        Answers come over one temporary queue of this client, made with the first request; any number of tasks may ask
+        at a time.  An answer that comes when nobody waits for it any more is dropped, and counted in
+        ``statistics().late_answers``.
 
+        ``body``: bytes; or a ``Message`` without ``correlation_id`` and ``reply_to``, which are the request's own.
+
+        Checkpoint: always.
+        Cancellation: the message may have been sent or not; its answer is dropped.
         Raises:
-            SettingsError: a setting is not allowed.
-            FilterError: the filter is no condition; says where.
+            SettingsError: a part of the message is not allowed; nothing was sent.
+            CallTimeoutError: no answer came in time; whether the message was received is unknown.
+            UnblockedError: the session was lost, and with it the answer; unknown, or not done if nothing was sent.
+            AddressFullError, NotFoundError, UsageError: the broker refused the message.
+            ConnectionBrokenError, ClosedError: the client is of no further use; see ``outcome``.
         """
-        text = check_consumer(
-            queue,
-            window,
-            window_bytes,
-            ack,
-            filter=filter,
-            priority=priority,
-            exclusive=exclusive,
-            browse=browse,
-        )
-        return Consumer(
-            self,
-            queue,
-            window=window,
-            window_bytes=window_bytes,
-            auto=ack == "auto",
-            filter=text,
-            priority=priority,
-            exclusive=exclusive,
-            browse=browse,
-        )
+        if type(timeout) not in (int, float) or not timeout > 0 or math.isnan(timeout):
+            raise SettingsError("timeout", timeout, "seconds above 0")
+        if isinstance(body, Message):
+            check_request(body)
+        self._context.check()
+        replies, session = self._replies, self._context.session
+        sent = False
+        with trio.move_on_after(timeout):
+            reply_to = await replies.address()
+            correlation_id, answer = replies.expect()
+            sent = True
+            # What a message says, nothing beside it may say, so that a copy of it says these two.
+            routing: dict[str, Any] = {"correlation_id": correlation_id, "reply_to": reply_to}
+            if isinstance(body, Message):
+                body, routing = attrs.evolve(body, **routing), {}
+            try:
+                await self.send(
+                    address,
+                    body,
+                    properties=properties,
+                    durable=durable,
+                    priority=priority,
+                    ttl=ttl,
+                    delay=delay,
+                    duplicate_id=duplicate_id,
+                    group=group,
+                    content_type=content_type,
+                    **routing,
+                )
+                received: ReceivedMessage = await answer.wait()
+                return received
+            finally:
+                replies.forget(correlation_id)
+        raise CallTimeoutError(
+            f"the request to {address!r} was not answered in {timeout} s", outcome="unknown" if sent else "not_done"
+        ) from session.link_failures.late(timeout, attached=session.stream.link is not None)
 
-    # -- what the parts of a client use of each other
 
-    def _check(self) -> None:
-        self._session.check()
-        if not self._block.open:
-            check_in_trio("connect")
-            raise UsageError("the client is not open: use it in 'async with'")
+def check_request(message: Message) -> None:
+    """Check that a message leaves its reply address and correlation id to the request.
 
-    def _token(self) -> bytes:
-        return self._env.entropy.token(IDENTITY_BYTES)
-
-    def _now_ms(self) -> int:
-        return self._env.wall.now_ms()
-
-    def _transacting_as(self) -> bytes:
-        self._transaction_producer = self._transaction_producer or self._token()
-        return self._transaction_producer
-
-    async def _send_gathered(self) -> None:
-        session = self._session
-        self._flusher.flush_now()
-        barriers = [
-            session.send_queue.add_barrier(outbox) for outbox in list(session.send_queue.outboxes) if outbox.queued
-        ]
-        for mark in barriers:
-            await self._wait_run(mark)
-            mark.result()
-
-    def _start_timeout(self, runs: Sequence[OutgoingRun]) -> None:
-        """Start the timeout of the runs that a task waits for."""
-        waiting = [run for run in runs if not run.done]
-        if not waiting:
-            return
-        now = self._session.now()
-        for run in waiting:
-            # A queued run has begun to wait before.
-            run.since = run.since or now
-        self._session.timed.update(dict.fromkeys(waiting))
-        self._connection.look_at_timeout(waiting[0].since)
-
-    def _stop_timeout(self, runs: Sequence[OutgoingRun]) -> None:
-        self._session.send_queue.forget(runs)
-
-    async def _wait_run(self, run: OutgoingRun) -> None:
-        self._start_timeout((run,))
-        try:
-            await run.wait_done()
-        except BaseException:
-            run.given_up = not run.sent
-            raise
-        finally:
-            self._stop_timeout((run,))
-
-    async def _wait_call(self, call: Call | OpenCompletion) -> dict[str, Any]:
-        timed = self._session.timed
-        timed[call] = None
-        self._connection.look_at_timeout(call.since)
-        try:
-            values: dict[str, Any] = await call.wait()
-            return values
-        except trio.Cancelled:
-            call.abandon()
-            raise
-        finally:
-            del timed[call]
+    Raises:
+        SettingsError: it says where answers go, or which answer is its own.
+    """
+    for name in ("correlation_id", "reply_to"):
+        value = getattr(message, name)
+        if value is not None:
+            raise SettingsError(name, value, "left out of the Message of a request, which sets it itself")

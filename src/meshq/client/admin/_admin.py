@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,45 +12,24 @@ from meshq.address import Routing, check_name, check_place, check_routing, parse
 from meshq.client.admin import _message_routes as routes
 from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageTrace, query
 from meshq.client.admin._statistics import Divert, QueueStatistics
-from meshq.client.calls._calls import Call
-from meshq.client.link._connection import Connection
-from meshq.client.session._session import ClientSession
+from meshq.client.session._client_context import ClientContext
 from meshq.errors import SettingsError
 from meshq.ids import IDENTITY_BYTES, MessageId, NodeId
 from meshq.message import PropertyValue
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings, check_address_settings, check_pattern, check_user, kept_address_settings_of
 from meshq.statistics import BridgeStatistics, BrokerStatistics
-from meshq.wire import COUNTER_MAX, Frame, FrameType, violation
-from meshq.wire import Call as WireCall
+from meshq.wire import COUNTER_MAX, violation
 
 
-class Administration(ABC):
+class Administration:
     """The calls of a client that create, delete and look at things.
 
     Each is sent once.  ``CallTimeoutError``, ``UnblockedError`` and ``ConnectionBrokenError`` say in ``outcome``
     whether it may have been carried out; repeating it does no harm.
     """
 
-    _session: ClientSession
-    _connection: Connection
-
-    @abstractmethod
-    def _check(self) -> None:
-        """Raise unless the client is open."""
-
-    @abstractmethod
-    async def _wait_call(self, call: Call) -> dict[str, Any]:
-        """Wait for an answer."""
-
-    async def _ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        self._check()
-        flat = tuple(item for pair in arguments.items() for item in pair)
-        header = WireCall(operation=operation, arguments=flat).encode()
-        call = Call(operation, lambda number: Frame(FrameType.CALL, first=number, header=header))
-        self._session.pending_calls.add(call)
-        self._session.flush()
-        return await self._wait_call(call)
+    _context: ClientContext
 
     async def create_address(self, name: str, routing: Routing = "anycast") -> None:
         """Create an address, or do nothing if the address exists.
@@ -61,7 +39,9 @@ class Administration(ABC):
             UsageError: it exists with the other routing type.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("create_address", name=check_place("name", name), routing=check_routing("routing", routing))
+        await self._context.ask(
+            "create_address", name=check_place("name", name), routing=check_routing("routing", routing)
+        )
 
     async def create_queue(
         self,
@@ -92,7 +72,7 @@ class Administration(ABC):
         text = None if filter is None else parse_filter(filter).text
         routing = check_routing("routing", routing)
         more = {} if text is None else {"filter": text}
-        await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable, **more)
+        await self._context.ask("create_queue", name=name, address=address, routing=routing, durable=durable, **more)
 
     async def create_temporary_queue(self) -> str:
         """Create a queue that ends with this session, on an address of the same name; return that name.
@@ -104,7 +84,7 @@ class Administration(ABC):
             UsageError: the session has too many of them.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        return str((await self._ask("create_temporary_queue"))["name"])
+        return str((await self._context.ask("create_temporary_queue"))["name"])
 
     async def unsubscribe(self, address: str, name: str) -> int:
         """Delete a named subscription with the messages in its queue; return their number.
@@ -117,7 +97,7 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         names = {"address": check_name("address", address), "name": check_name("name", name)}
-        return int((await self._ask("unsubscribe", **names)).get("removed", 0))
+        return int((await self._context.ask("unsubscribe", **names)).get("removed", 0))
 
     async def delete_queue(self, name: str) -> None:
         """Delete a queue with everything in it; its consumers end with ``NotFoundError``.
@@ -128,7 +108,7 @@ class Administration(ABC):
             BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("delete_queue", name=_check_queue(name))
+        await self._context.ask("delete_queue", name=_check_queue(name))
 
     async def purge_queue(self, name: str) -> int:
         """Remove every waiting message of a queue; return their number.
@@ -138,7 +118,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        values = await self._ask("purge_queue", name=_check_queue(name))
+        values = await self._context.ask("purge_queue", name=_check_queue(name))
         return int(values.get("removed", 0))
 
     async def set_address_settings(self, pattern: str, settings: AddressSettings) -> None:
@@ -156,7 +136,7 @@ class Administration(ABC):
         """
         checked = check_address_settings({check_pattern(pattern): settings})[pattern]
         fields = {name: getattr(checked, name) for name in checked.given}
-        await self._ask("set_address_settings", pattern=pattern, **fields)
+        await self._context.ask("set_address_settings", pattern=pattern, **fields)
 
     async def remove_address_settings(self, pattern: str) -> None:
         """Remove the settings of a pattern that were set at run time; the settings given at the start apply again.
@@ -167,7 +147,7 @@ class Administration(ABC):
             UsageError: a producer that is open has a larger window than duplicate ids would be remembered.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("remove_address_settings", pattern=check_pattern(pattern))
+        await self._context.ask("remove_address_settings", pattern=check_pattern(pattern))
 
     async def address_settings(self, address: str) -> AddressSettings:
         """Return the settings in force for an address, merged from all patterns.
@@ -176,7 +156,7 @@ class Administration(ABC):
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        values = await self._ask("address_settings", address=check_name("address", address))
+        values = await self._context.ask("address_settings", address=check_name("address", address))
         known = {field.name for field in attrs.fields(AddressSettings)}
         return kept_address_settings_of({name: value for name, value in values.items() if name in known})
 
@@ -200,7 +180,7 @@ class Administration(ABC):
         """
         check_place("address", address)
         arguments = {"name": _check_queue(name), "address": address, **_some(filter, limit)}
-        return int((await self._ask("move_messages", **arguments)).get("moved", 0))
+        return int((await self._context.ask("move_messages", **arguments)).get("moved", 0))
 
     async def redrive(self, name: str, *, filter: str | None = None, limit: int | None = None) -> int:
         """Send dead letters or expired messages back to the queues from which they were moved here, or to their
@@ -218,7 +198,7 @@ class Administration(ABC):
                 ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        values = await self._ask("redrive", name=_check_queue(name), **_some(filter, limit))
+        values = await self._context.ask("redrive", name=_check_queue(name), **_some(filter, limit))
         return int(values.get("moved", 0))
 
     async def give_back(self, node_id: str | NodeId, force: bool = False) -> int:
@@ -242,7 +222,7 @@ class Administration(ABC):
             raise SettingsError("node_id", node_id, "32 hexadecimal digits, in lower case")
         if type(force) is not bool:
             raise SettingsError("force", force, "True or False")
-        return int((await self._ask("give_back", node_id=text, force=force)).get("moved", 0))
+        return int((await self._context.ask("give_back", node_id=text, force=force)).get("moved", 0))
 
     async def pause_queue(self, name: str) -> None:
         """Pause a queue: it stores messages and delivers none until ``resume_queue``; a durable queue also after a
@@ -255,7 +235,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("pause_queue", name=_check_queue(name))
+        await self._context.ask("pause_queue", name=_check_queue(name))
 
     async def resume_queue(self, name: str) -> None:
         """Resume a paused queue: it delivers again from where it stopped.  Nothing happens if the queue is not paused.
@@ -265,7 +245,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("resume_queue", name=_check_queue(name))
+        await self._context.ask("resume_queue", name=_check_queue(name))
 
     async def queue(self, name: str) -> QueueStatistics:
         """Return the message counts and state of a queue.
@@ -275,7 +255,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        values = await self._ask("queue", name=_check_queue(name))
+        values = await self._context.ask("queue", name=_check_queue(name))
         return QueueStatistics.of({"name": name, **values})
 
     async def queues(self) -> list[str]:
@@ -288,7 +268,7 @@ class Administration(ABC):
         names: list[str] = []
         more = True
         while more:
-            values = await self._ask("queues", after=names[-1] if names else "")
+            values = await self._context.ask("queues", after=names[-1] if names else "")
             found = [name for key, name in values.items() if key.startswith("queue")]
             names += found
             more = bool(values.get("more")) and bool(found)
@@ -324,7 +304,7 @@ class Administration(ABC):
         if type(exclusive) is not bool:
             raise SettingsError("exclusive", exclusive, "True or False")
         text = None if filter is None else parse_filter(filter).text
-        await self._ask("create_divert", **names, filter=text, exclusive=exclusive)
+        await self._context.ask("create_divert", **names, filter=text, exclusive=exclusive)
 
     async def delete_divert(self, name: str) -> None:
         """Delete a divert; the messages that were diverted stay where they are.
@@ -335,7 +315,7 @@ class Administration(ABC):
             BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("delete_divert", name=check_name("name", name))
+        await self._context.ask("delete_divert", name=check_name("name", name))
 
     async def diverts(self) -> list[Divert]:
         """List all diverts, by name in alphabetical order.
@@ -347,7 +327,7 @@ class Administration(ABC):
         found: list[Divert] = []
         more = True
         while more:
-            values = await self._ask("diverts", after=found[-1].name if found else "")
+            values = await self._context.ask("diverts", after=found[-1].name if found else "")
             part = [Divert.of(values, index) for index in range(len(values)) if f"name{index}" in values]
             found += part
             more = bool(values.get("more")) and bool(part)
@@ -364,7 +344,7 @@ class Administration(ABC):
         found: list[BridgeStatistics] = []
         more = True
         while more:
-            values = await self._ask("bridges", after=len(found))
+            values = await self._context.ask("bridges", after=len(found))
             part = [BridgeStatistics.of(values, index) for index in range(len(values)) if f"name{index}" in values]
             found += part
             more = bool(values.get("more")) and bool(part)
@@ -380,7 +360,7 @@ class Administration(ABC):
             NotFoundError: the broker has no such bridge.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("pause_bridge", name=check_name("name", name))
+        await self._context.ask("pause_bridge", name=check_name("name", name))
 
     async def resume_bridge(self, name: str) -> None:
         """Resume a paused bridge.
@@ -390,7 +370,7 @@ class Administration(ABC):
             NotFoundError: the broker has no such bridge.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("resume_bridge", name=check_name("name", name))
+        await self._context.ask("resume_bridge", name=check_name("name", name))
 
     async def broker(self) -> BrokerStatistics:
         """Return the state and counters of the broker; as ``Broker.statistics()`` in process.
@@ -399,7 +379,7 @@ class Administration(ABC):
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        values = await self._ask("broker")
+        values = await self._context.ask("broker")
         try:
             return BrokerStatistics.of(values)
         except KeyError as error:
@@ -432,7 +412,7 @@ class Administration(ABC):
             check_user("user", user)
         texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}
         about = {"address": address, "user": user, **query(properties, texts, durable=durable, priority=priority)}
-        values, steps = await self._pages("explain_route", routes.STEP_KEYS, **about)
+        values, steps = await self._context.pages("explain_route", routes.STEP_KEYS, **about)
         return MessageRoute.of(values, steps)
 
     async def trace(self, message_id: MessageId) -> MessageTrace:
@@ -447,23 +427,9 @@ class Administration(ABC):
         """
         if type(message_id) is not MessageId:
             raise SettingsError("message_id", message_id, "a MessageId, such as delivery.message_id")
-        values, rows = await self._pages("trace", routes.LOCATION_KEYS, message_id=str(message_id))
+        values, rows = await self._context.pages("trace", routes.LOCATION_KEYS, message_id=str(message_id))
         found = tuple(map(MessageLocation.of, rows))
         return MessageTrace(message_id=message_id, accepted=bool(values.get("accepted")), locations=found)
-
-    async def _pages(
-        self, operation: str, names: tuple[str, ...], **about: Any
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Ask for all pages of an answer; return the values beside the rows, and the rows as dicts."""
-        rows: list[dict[str, Any]] = []
-        while True:
-            values = await self._ask(operation, **about, after=len(rows))
-            before = len(rows)
-            while f"{names[0]}{len(rows) - before}" in values:
-                index = len(rows) - before
-                rows.append({name: values[f"{name}{index}"] for name in names})
-            if not values.get("more") or len(rows) == before:
-                return values, rows
 
     async def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.
@@ -474,13 +440,11 @@ class Administration(ABC):
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: unknown.
         """
-        self._check()
-        await self._send_gathered()
-        await self._ask("flush")
-
-    @abstractmethod
-    async def _send_gathered(self) -> None:
-        """Return when every run is settled."""
+        context = self._context
+        context.check()
+        context.flusher.flush_now()
+        await context.session.send_queue.drain()
+        await context.ask("flush")
 
 
 def _check_queue(name: str) -> str:

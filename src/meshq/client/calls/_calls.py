@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from meshq.client.calls._completion import Completion
 from meshq.client.calls._link_failures import LinkFailures
@@ -18,11 +18,27 @@ class Call(Completion):
 
     It ends with the session it was sent in: ``UnblockedError``.  While it is not sent it waits for a connection;
     ``epoch`` says that it makes sense in one session only.
+
+    ``on_answer`` is called when the answer is there, ``on_failed`` with the error when the call fails.
+    ``unfit`` is asked in each new session why the call can't be sent there, with whether it was sent before; None: it
+    can.
     """
 
-    __slots__ = ("_make", "epoch", "number", "sent", "what")
+    __slots__ = ("_make", "_on_answer", "_on_failed", "_unfit", "epoch", "number", "sent", "what")
 
-    def __init__(self, what: str, make: Callable[[int], Frame], epoch: int | None = None) -> None:
+    queued: ClassVar[bool] = False
+    waits_for_disk: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        what: str,
+        make: Callable[[int], Frame],
+        epoch: int | None = None,
+        *,
+        on_answer: Callable[[], None] | None = None,
+        on_failed: Callable[[BaseException], None] | None = None,
+        unfit: Callable[[bool], MeshqError | None] | None = None,
+    ) -> None:
         super().__init__()
         #: How errors name it.
         self.what = what
@@ -32,6 +48,9 @@ class Call(Completion):
         #: Its number in the session, once sent.
         self.number = 0
         self.sent = False
+        self._on_answer = on_answer
+        self._on_failed = on_failed
+        self._unfit = unfit
 
     def frame(self, number: int) -> Frame:
         """Make the frame, which is sent now."""
@@ -41,14 +60,25 @@ class Call(Completion):
 
     def answered(self, values: Values, error: MeshqError | None) -> None:
         """Take the answer."""
+        if self._on_answer is not None:
+            self._on_answer()
         if error is not None:
             self.fail(error)
         else:
             self.succeed(values)
 
+    def fail(self, error: BaseException) -> None:
+        """Fail the call with ``error``; later results are ignored."""
+        super().fail(error)
+        if self._on_failed is not None:
+            self._on_failed(error)
+
     def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
-        """Handle a new session; return whether the call is to be sent in it."""
-        if self.sent:
+        """Handle a new session, perhaps at another node; return whether the call is to be sent in it."""
+        error = self._unfit(self.sent) if self._unfit is not None else None
+        if error is not None:
+            self.fail(error)
+        elif self.sent:
             self.fail(link_failures.cut_off(f"{self.what} was cut off: its session was lost"))
         elif self.epoch is not None and self.epoch != epoch:
             self.fail(StaleDeliveryError(f"{self.what} came too late: the session was lost, the messages come again"))
@@ -68,35 +98,17 @@ class Call(Completion):
             self.fail(ClosedError(f"{self.what} was given up"))
 
 
-class NodeCall(Call):
-    """A call that only one node can answer, such as the decision of a prepared transaction.
-
-    ``elsewhere`` gives the error for where the session is now; None: it is at the right node.
-    """
-
-    __slots__ = ("_elsewhere",)
-
-    def __init__(self, what: str, make: Callable[[int], Frame], elsewhere: Callable[[], MeshqError | None]) -> None:
-        super().__init__(what, make)
-        self._elsewhere = elsewhere
-
-    def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
-        """Handle a new session, perhaps at another node."""
-        if not self.sent and (error := self._elsewhere()) is not None:
-            self.fail(error)
-        return super().renewed(epoch, link_failures) and not self.done
-
-
 class OpenCompletion(Completion):
     """The wait for a producer or consumer to be open, which may outlive sessions."""
 
-    __slots__ = ("sent", "what")
+    __slots__ = ("what",)
+
+    queued: ClassVar[bool] = False
+    waits_for_disk: ClassVar[bool] = False
 
     def __init__(self, what: str) -> None:
         super().__init__()
         self.what = what
-        #: Whether an answer is awaited: whenever there is a connection.
-        self.sent = True
 
     def expired(self, why: BaseException) -> None:
         """Fail the wait with a timeout."""
@@ -104,21 +116,6 @@ class OpenCompletion(Completion):
 
     def abandon(self) -> None:
         """End the wait, because the waiting task was cancelled."""
-
-
-class LeaveCall(Call):
-    """A LEAVE call: closes a channel, on which frames may still arrive until the answer."""
-
-    __slots__ = ("_left",)
-
-    def __init__(self, channel: int, header: bytes, epoch: int, left: Callable[[], None]) -> None:
-        super().__init__("leaving", opening(FrameType.LEAVE, channel, header), epoch)
-        self._left = left
-
-    def answered(self, values: Values, error: MeshqError | None) -> None:
-        """Take the answer: the broker has closed the channel."""
-        self._left()
-        super().answered(values, error)
 
 
 class InnerCall:

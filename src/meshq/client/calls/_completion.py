@@ -128,6 +128,11 @@ class Wakeup:
         """Whether a task is waiting."""
         return self._task is not None
 
+    @property
+    def woken(self) -> bool:
+        """Whether the next wait returns at once."""
+        return self._woken
+
     async def wait(self) -> None:
         """Wait until ``wake`` is called, or return at once if it was called since the last wait.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshq.client.calls._completion import copied_error
 from meshq.errors import MeshqError, UnblockedError, caused
+from meshq.wire import decline
 
 
 class LinkFailures:
@@ -38,3 +39,17 @@ class LinkFailures:
             return self.absent
         whom = "an answer" if attached else "a connection"
         return TimeoutError(f"waited {waited_s:g} s for {whom}")
+
+
+def body_lost(link_failures: LinkFailures) -> MeshqError:
+    """Make the error of a message whose body was lost with its session before the message was sent."""
+    error = decline("body_missing", "it was sent in a session that is gone")
+    error.outcome = "not_done"
+    return caused(error, link_failures.lost)
+
+
+def outcome_of(error: MeshqError, outcome: str) -> MeshqError:
+    """Copy an error with the outcome of one operation."""
+    copied = copied_error(error)
+    copied.outcome = outcome  # type: ignore[assignment]
+    return copied

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast, get_args
+from collections.abc import Callable, Mapping
+from typing import Final, cast, get_args
 
 from meshq import limits
 from meshq.client.calls._calls import AnyCall, Call
-from meshq.client.calls._link_failures import LinkFailures
-from meshq.client.outgoing._outbox import outcome_of
+from meshq.client.calls._frame_stream import FrameStream
+from meshq.client.calls._link_failures import LinkFailures, outcome_of
 from meshq.errors import MeshqError, Outcome
 from meshq.wire import Answer, Frame, error_of, header_of, violation
-
-if TYPE_CHECKING:
-    from meshq.client.session._session import ClientSession
 
 OUTCOMES: Final = get_args(Outcome)
 
 
 class PendingCalls:
-    """The pending calls of one session, by number."""
+    """The pending calls of one session, by number.  ``now`` is the monotonic clock."""
 
-    __slots__ = ("_last", "_pending", "_session", "unsent")
+    __slots__ = ("_last", "_now", "_pending", "_stream", "unsent")
 
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
+    def __init__(self, stream: FrameStream, now: Callable[[], float]) -> None:
+        self._stream = stream
+        self._now = now
         self._last = 0
         self._pending: dict[int, AnyCall] = {}
         #: Calls that could not be sent yet, in order.
@@ -34,23 +32,23 @@ class PendingCalls:
     def add(self, call: AnyCall) -> None:
         """Send a call, now or when there is a connection."""
         if isinstance(call, Call):
-            call.since = self._session.now()
+            call.since = self._now()
         self.unsent.append(call)
         self.pump()
 
     def pump(self) -> None:
         """Send the waiting calls as far as possible."""
-        unsent, session = self.unsent, self._session
-        while unsent and session.link is not None and len(self._pending) < limits.CALLS_MAX:
+        unsent, stream = self.unsent, self._stream
+        while unsent and stream.link is not None and len(self._pending) < limits.CALLS_MAX:
             call = unsent.popleft()
             if call.done:
                 continue
             self._last += 1
             frame = call.frame(self._last)
             if isinstance(call, Call):
-                call.since = session.now()
+                call.since = self._now()
             self._pending[self._last] = call
-            session.out(frame)
+            stream.out(frame)
 
     def answer(self, frame: Frame) -> None:
         """Pass an ANSWER frame to its call.

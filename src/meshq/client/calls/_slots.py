@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from meshq.client.calls._calls import OpenCompletion
-from meshq.client.outgoing._outbox import outcome_of
+from typing import ClassVar
+
+from meshq.client.calls._completion import Completion
+from meshq.client.calls._link_failures import outcome_of
 from meshq.errors import CallTimeoutError, ClosedError, MeshqError, caused
 
 
-class SlotWait(OpenCompletion):
+class SlotWait(Completion):
     """The wait of one task for a slot.
 
     While there is a connection the wait has no timeout, as a queued run has none.
     """
 
-    __slots__ = ("acquired", "queued")
+    __slots__ = ("acquired", "queued", "what")
+
+    waits_for_disk: ClassVar[bool] = False
 
     def __init__(self, what: str, since: float) -> None:
-        super().__init__(what)
+        super().__init__()
+        self.what = what
         self.since = since
         #: Whether the slot is or was acquired.
         self.acquired = False

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from meshq import limits
+from meshq.client.incoming._body_reads import BodyReads, Reader
+from meshq.client.incoming._delivered_run import DeliveredRun
 from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import RunView, with_body
 
-if TYPE_CHECKING:
-    from meshq.client.incoming._body_reads import BodyReads
-    from meshq.client.incoming._inbox import Inbox
-    from meshq.client.receive._delivery import DeliveredRun
+
+class PrefetchOwner(Reader, Protocol):
+    """The inbox whose runs wait for their bodies."""
+
+    @property
+    def browse(self) -> bool:
+        """Whether its consumer only looks."""
+
+    def arrived(self, run: DeliveredRun) -> None:
+        """Add a run that can be received."""
+
+    def skip(self, run: DeliveredRun) -> None:
+        """Settle a run of one message that is no longer in the queue, without handing it over."""
 
 
 class _Fetch:
@@ -42,10 +53,10 @@ class _Fetch:
 class BodyPrefetch:
     """The runs of one consumer that wait for large bodies; made with the first large body."""
 
-    __slots__ = ("_inbox", "_line", "_out", "_reads")
+    __slots__ = ("_line", "_out", "_owner", "_reads")
 
-    def __init__(self, inbox: Inbox, reads: BodyReads) -> None:
-        self._inbox = inbox
+    def __init__(self, owner: PrefetchOwner, reads: BodyReads) -> None:
+        self._owner = owner
         self._reads = reads
         self._line: deque[_Fetch] = deque()
         # Blocks that were asked for and have not come.
@@ -72,13 +83,13 @@ class BodyPrefetch:
                 body = b"".join(fetch.blocks[number] for number in range(fetch.count))
                 fetch.run.view = RunView(with_body(fetch.run.view.run, body))
                 fetch.run.large.fetched = True
-            self._inbox.arrived(fetch.run)
+            self._owner.arrived(fetch.run)
         for fetch in line:
             while fetch.asked < fetch.count and self._out < limits.LARGE_WINDOW_BLOCKS:
                 self._out += 1
                 fetch.asked += 1
                 got = partial(self._got, fetch, fetch.asked - 1)
-                self._reads.ask(self._inbox, fetch.run.first, fetch.asked - 1, got)
+                self._reads.ask(self._owner, fetch.run.first, fetch.asked - 1, got)
             if self._out == limits.LARGE_WINDOW_BLOCKS:
                 return
 
@@ -88,12 +99,11 @@ class BodyPrefetch:
             # The consumer or its session is gone, or was made anew: the message comes again.
             return
         if isinstance(found, StaleDeliveryError):
-            if self._inbox.browse:
+            if self._owner.browse:
                 # Another consumer has taken the message that this browse shows.
                 self._line.remove(fetch)
                 self._out -= fetch.asked - len(fetch.blocks)
-                self._inbox.skip(fetch.run)
-                self._reads.gathered(self._inbox)
+                self._owner.skip(fetch.run)
                 self._pump()
             return
         if isinstance(found, MeshqError):

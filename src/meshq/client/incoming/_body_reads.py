@@ -7,36 +7,41 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from meshq import limits
 from meshq.client.calls._calls import InnerCall, Values
-from meshq.client.outgoing._outbox import outcome_of
+from meshq.client.calls._link_failures import outcome_of
+from meshq.client.calls._pending_calls import PendingCalls
 from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import Frame, FrameType, Read
-
-if TYPE_CHECKING:
-    from meshq.client.incoming._inbox import Inbox
-    from meshq.client.session._session import ClientSession
 
 #: Told the bytes of a block, or why they don't come.
 Got = Callable[[bytes | MeshqError], None]
 
 
+class Reader(Protocol):
+    """A consumer whose deliveries are read."""
+
+    #: The session's channel and epoch; another epoch says that the deliveries are stale.
+    channel: int
+    epoch: int
+
+
 class BodyReads:
     """The reads of one session."""
 
-    __slots__ = ("_asked", "_session", "_waiting")
+    __slots__ = ("_asked", "_calls", "_waiting")
 
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
+    def __init__(self, calls: PendingCalls) -> None:
+        self._calls = calls
         # Those that wait for their answer; a dict as an ordered set.
         self._asked: dict[_BlockRead, None] = {}
         self._waiting: deque[_BlockRead] = deque()
 
-    def ask(self, inbox: Inbox, tag: int, block: int, then: Got) -> None:
+    def ask(self, reader: Reader, tag: int, block: int, then: Got) -> None:
         """Ask for a block of the body of a delivery, now or when earlier reads are answered."""
-        self._waiting.append(_BlockRead(inbox, tag, block, then))
+        self._waiting.append(_BlockRead(reader, tag, block, then))
         self._pump()
 
     def _pump(self) -> None:
@@ -47,17 +52,13 @@ class BodyReads:
                 read.then(StaleDeliveryError("the consumer of the delivery is closed; the message comes again"))
                 continue
             asked[read] = None
-            self._session.pending_calls.add(InnerCall(read.frame, read.answered(self)))
+            self._calls.add(InnerCall(read.frame, read.answered(self)))
 
     def answered(self, read: _BlockRead, found: bytes | MeshqError) -> None:
         """Take the answer to a read."""
         if self._asked.pop(read, False) is None:
             read.then(found)
             self._pump()
-
-    def gathered(self, inbox: Inbox) -> None:
-        """Have a skipped delivery settled."""
-        self._session.gathered(inbox)
 
     def renew(self) -> None:
         """Handle a new session: fail all reads, because their deliveries are stale."""
@@ -75,12 +76,12 @@ class BodyReads:
 class _BlockRead:
     """One block that was asked for."""
 
-    __slots__ = ("_block", "_channel", "_epoch", "_inbox", "_tag", "then")
+    __slots__ = ("_block", "_channel", "_epoch", "_reader", "_tag", "then")
 
-    def __init__(self, inbox: Inbox, tag: int, block: int, then: Got) -> None:
-        self._inbox = inbox
-        self._channel = inbox.channel
-        self._epoch = inbox.epoch
+    def __init__(self, reader: Reader, tag: int, block: int, then: Got) -> None:
+        self._reader = reader
+        self._channel = reader.channel
+        self._epoch = reader.epoch
         self._tag = tag
         self._block = block
         self.then = then
@@ -88,7 +89,7 @@ class _BlockRead:
     @property
     def current(self) -> bool:
         """Whether its consumer is still open; to one that was closed nothing may be said."""
-        return self._inbox.epoch == self._epoch
+        return self._reader.epoch == self._epoch
 
     def frame(self, number: int) -> Frame:
         """The frame of the read."""

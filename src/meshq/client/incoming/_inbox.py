@@ -6,19 +6,16 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
+from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.incoming._body_prefetch import BodyPrefetch
 from meshq.client.incoming._body_reads import BodyReads
-from meshq.client.receive._delivery import DeliveredRun, Delivery, ReceivedMessage
-from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant, with_kind
+from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage, RunOwner
+from meshq.client.incoming._spans import RUN, DeliverySpan, check_deliveries, spans_of
+from meshq.errors import MeshqError, StaleDeliveryError, UsageError
 from meshq.message import check_span
 from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
-
-_RUN: Final = attrgetter("_run")
-_INDEX: Final = attrgetter("_index")
-
 
 #: A fate is the flags of a SETTLE frame and, above them, its stamp.
 _FLAGS: Final = 0xFF
@@ -37,101 +34,38 @@ def returning(delay: float | None) -> int:
     return FLAG_RETURN | (wait_ms + 1 if delay else 1) << _WAIT_SHIFT
 
 
-class DeliverySpan(NamedTuple):
-    """Consecutive messages of one run, as given to ``ack``."""
-
-    run: DeliveredRun
-    start: int
-    rows: int
-
-    @property
-    def mask(self) -> int:
-        """Their bits in ``run.settled``."""
-        return ((1 << self.rows) - 1) << self.start
-
-    @property
-    def first(self) -> int:
-        """Tag of the first message."""
-        return self.run.first + self.start
-
-    @property
-    def last(self) -> int:
-        """Tag of the last message."""
-        return self.run.first + self.start + self.rows - 1
-
-
-def spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
-    """Turn deliveries into spans, in the order given, comparing ranges and not single messages.
-
-    Raises:
-        SettingsError: one of them is none.
-    """
-    try:
-        return _spans_of(deliveries)
-    except AttributeError:
-        check_deliveries(deliveries, _RUN)
-        raise
-
-
-def check_deliveries(deliveries: Sequence[object], part: Callable[[Any], object]) -> None:
-    """Check that all objects are deliveries: that they have the attribute of ``part``.
-
-    Raises:
-        SettingsError: one of them is none.
-    """
-    for one in deliveries:
-        try:
-            part(one)
-        except AttributeError:
-            allowed = "what a consumer of this client has received"
-            raise SettingsError("deliveries", one, allowed, shown=with_kind(one)) from None
-
-
-def _spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
-    spans: list[DeliverySpan] = []
-    start, end = 0, len(deliveries)
-    while start < end:
-        first = deliveries[start]
-        run, index = first._run, first._index
-        stop = min(end, start + run.rows - index)
-        if stop - start > 1:
-            part = deliveries[start:stop]
-            indexes = list(map(_INDEX, part))
-            if indexes != list(range(index, index + stop - start)) or list(map(_RUN, part)) != [run] * (stop - start):
-                stop = start + 1
-                while stop < end and deliveries[stop]._run is run and deliveries[stop]._index == index + stop - start:
-                    stop += 1
-        spans.append(DeliverySpan(run, index, stop - start))
-        start = stop
-    return spans
-
-
-class InboxOwner(Protocol):
+class InboxOwner(RunOwner, Protocol):
     """The owner of an inbox: a consumer."""
-
-    @property
-    def queue(self) -> str:
-        """The queue, as it was asked for."""
 
     def opened(self) -> None:
         """Note that the broker has opened the consumer."""
+
+    def changed(self) -> None:
+        """Note that messages have arrived, or that a browse has ended."""
 
     def failed(self, error: MeshqError) -> None:
         """Fail the consumer for good."""
 
 
-class Inbox:
-    """The deliveries of one consumer."""
+#: A message as the owner of an inbox hands it over.
+M = TypeVar("M", bound=ReceivedMessage)
+
+
+class Inbox(Generic[M]):
+    """The deliveries of one consumer.  ``make`` makes a message of a run and an index."""
 
     __slots__ = (
+        "_changed",
         "_current",
         "_last_tag",
+        "_make",
         "_pending",
         "_position",
+        "_reads",
         "_runs",
+        "_stream",
         "arriving",
         "auto",
-        "body_reads",
         "browse",
         "channel",
         "closing",
@@ -141,15 +75,29 @@ class Inbox:
         "failed",
         "handed",
         "header",
-        "on_change",
         "open",
         "ready",
         "temporary",
         "undone",
     )
 
-    def __init__(self, consumer: InboxOwner, header: bytes, *, auto: bool, temporary: bool = False) -> None:
+    def __init__(
+        self,
+        consumer: InboxOwner,
+        make: Callable[[DeliveredRun, int], M],
+        header: bytes,
+        stream: FrameStream,
+        reads: BodyReads,
+        *,
+        auto: bool,
+        temporary: bool = False,
+        browse: bool = False,
+    ) -> None:
         self.consumer = consumer
+        self._changed = consumer.changed
+        self._make = make
+        self._stream = stream
+        self._reads = reads
         #: The encoded header of its CONSUME frame.
         self.header = header
         #: Whether messages are acknowledged at hand-over.
@@ -157,7 +105,7 @@ class Inbox:
         #: Whether the queue ends with the session, so that no later session opens it again.
         self.temporary = temporary
         #: Whether the consumer browses; and whether the browse has ended.
-        self.browse = False
+        self.browse = browse
         self.ended = False
         #: The session's channel and epoch; 0 when there is none.
         self.channel = 0
@@ -171,8 +119,6 @@ class Inbox:
         self.handed = 1
         #: The lowest tag that was handed back, because the application could not use it.
         self.undone: int | None = None
-        #: Called when something has arrived or failed.
-        self.on_change: Callable[[], None] = _nothing
         # Runs that wait to be received, and the run that is being received with its next index.
         self._runs: deque[DeliveredRun] = deque()
         self._current: DeliveredRun | None = None
@@ -180,8 +126,6 @@ class Inbox:
         self._last_tag = 0
         #: Runs that wait for a large body, their own or an earlier one; None: no large body so far.
         self.arriving: BodyPrefetch | None = None
-        #: The session's reads, while it has a session.
-        self.body_reads: BodyReads | None = None
         #: Messages received and not settled.
         self.open = 0
         # Gathered and not sent: the fate that a SETTLE frame tells, and its ranges flat.
@@ -221,31 +165,30 @@ class Inbox:
         if frame.first != self._last_tag + 1 or not frame.count:
             raise violation("bad_tag", f"tag {frame.first} was delivered after {self._last_tag}")
         self._last_tag += frame.count
-        run = DeliveredRun(self.consumer, self.epoch, frame)  # type: ignore[arg-type]
+        run = DeliveredRun(self.consumer, self.epoch, frame)
         if run.view.run.base < 0:
             raise violation("bad_table", "the rows describe less than the body")
         if self.closing:
             return
         if run.large is not None and self.arriving is None:
-            invariant(self.body_reads is not None, "whoever is sent messages has a session")
-            assert self.body_reads is not None
-            self.arriving = BodyPrefetch(self, self.body_reads)
+            self.arriving = BodyPrefetch(self, self._reads)
         if self.arriving is not None and (run.large is not None or self.arriving):
             self.arriving.add(run)
         else:
             # As ``arrived``, without a call for each message.
             self._runs.append(run)
-            self.on_change()
+            self._changed()
 
     def arrived(self, run: DeliveredRun) -> None:
         """Add a run that can be received."""
         self._runs.append(run)
-        self.on_change()
+        self._changed()
 
     def skip(self, run: DeliveredRun) -> None:
         """Settle a run of one message that is no longer in the queue, without handing it over."""
         self.open += 1
         self._add(0, run.first, run.first)
+        self._stream.gathered(self)
 
     @property
     def waiting(self) -> int:
@@ -264,7 +207,7 @@ class Inbox:
         """Whether nothing waits to be handed over."""
         return self._current is None and not self._runs
 
-    def take(self) -> Delivery:
+    def take(self) -> M:
         """Hand over one message; there is one."""
         run = self._current
         if run is None:
@@ -279,11 +222,11 @@ class Inbox:
         if self.auto:
             run.settled |= 1 << index
             self._add(0, run.first + index, run.first + index)
-        return Delivery(run, index)
+        return self._make(run, index)
 
-    def take_many(self, most: int) -> list[Delivery]:
+    def take_many(self, most: int) -> list[M]:
         """Hand over up to ``most`` messages."""
-        taken: list[Delivery] = []
+        taken: list[M] = []
         runs, run, index = self._runs, self._current, self._position
         while most:
             if run is None:
@@ -294,7 +237,7 @@ class Inbox:
             if count > most:
                 count = most
             end = index + count
-            taken += map(Delivery, repeat(run), range(index, end))
+            taken += map(self._make, repeat(run), range(index, end))
             most -= count
             self.handed = run.first + end
             self.open += count
@@ -372,7 +315,7 @@ class Inbox:
             try:
                 run, index = delivery._run, delivery._index
             except AttributeError:
-                check_deliveries(deliveries, _RUN)
+                check_deliveries(deliveries, RUN)
                 raise
             if run.consumer is self.consumer and run.epoch == self.epoch and not run.settled >> index & 1:
                 run.settled |= 1 << index
@@ -398,7 +341,7 @@ class Inbox:
             if run.consumer is not self.consumer:
                 problem = f"a delivery of the consumer of {run.consumer.queue!r}, not of {self.consumer.queue!r}"
             elif run.settled & mask:
-                double = Delivery(run, ((run.settled & mask) & -(run.settled & mask)).bit_length() - 1)
+                double = self._make(run, ((run.settled & mask) & -(run.settled & mask)).bit_length() - 1)
                 problem = f"{double!r} was settled before"
             if problem is not None:
                 for one in done:
@@ -471,7 +414,7 @@ class Inbox:
         self.ended = True
         self.auto = self.ready = False
         self._pending.clear()
-        self.on_change()
+        self._changed()
 
     def fail(self, error: MeshqError) -> None:
         """Fail the consumer for good."""
@@ -485,7 +428,3 @@ class Inbox:
         self.epoch = 0
         self.ready = False
         self._forget()
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""

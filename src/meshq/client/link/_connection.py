@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -18,7 +17,6 @@ from meshq.client.link._events import Connected, ConnectionEvent, Disconnected, 
 from meshq.client.link._failover_machine import FailoverMachine
 from meshq.client.link._handshake import Handshake
 from meshq.client.link._login import Login
-from meshq.client.session._deadlines import end_overdue
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
 from meshq.endpoint import Endpoint
@@ -60,6 +58,16 @@ def _drop_unsent() -> None:
     """The writer of a link that has ended: drop the unsent bytes."""
 
 
+class ConnectionWatcher(Protocol):
+    """The watcher of a connection: hears its events, and of every node that is gone."""
+
+    def happened(self, event: ConnectionEvent) -> None:
+        """Take an event of the connection."""
+
+    def parted(self, how: str, error: MeshqError) -> None:
+        """Note that the node is gone, "left" or "away", and why; called again after each failed attempt to connect."""
+
+
 class Connection:
     """The connections of one client, one after the other."""
 
@@ -71,6 +79,7 @@ class Connection:
         label: str,
         login: Login,
         *,
+        watcher: ConnectionWatcher,
         log: ChangeLog | None = None,
     ) -> None:
         self._session = session
@@ -88,9 +97,7 @@ class Connection:
         )
         #: Decided when there has been a first connection, or none could be made.
         self.first = Completion()
-        self.on_event: Callable[[ConnectionEvent], None] = _ignore
-        #: Called when the node is gone, "left" or "away", and why; each failed attempt says so again.
-        self.on_parted: Callable[[str, MeshqError], None] = _ignore
+        self._watcher = watcher
         #: The node at the other end, or the last one.
         self.node_name = ""
         self.peer = ""
@@ -108,12 +115,7 @@ class Connection:
         self._node_id = b""
         self._dialing: trio.CancelScope | None = None
         self._pausing: trio.CancelScope | None = None
-        self._timer: trio.CancelScope | None = None
         self._closing = False
-        self._timeout = min(settings.call_timeout, settings.call_failover_timeout)
-        session.on_close = self._said_good_bye
-        session.on_violation = self._violated
-        session.look_at = self._look_at
 
     # -- connecting
 
@@ -148,7 +150,7 @@ class Connection:
                 self._lost(error, final=final)
             parted = ended.parted or ("" if attached else "away")
             if parted:
-                self.on_parted(parted, error)
+                self._watcher.parted(parted, error)
             if ended.fatal:
                 return error
         return None
@@ -189,10 +191,7 @@ class Connection:
         self._ended, self._gone = Completion(), Completion()
         self.peer = link.peer
         try:
-            handshake = Handshake(link, self._session, self._label, self._login)
-            handshake.on_attached = self._attached
-            handshake.on_close = self._said_good_bye
-            handshake.on_failed = self._violated
+            handshake = Handshake(link, self._session, self._label, self._login, self)
             link.on_closed = self._broke_off
             handshake.start()
             if isinstance(link, StreamLink):
@@ -246,7 +245,7 @@ class Connection:
                 if not data:
                     break
                 # A part of a large frame is a sign of life, too.
-                self._session.heard_at = trio.current_time()
+                self._session.stream.heard_at = trio.current_time()
                 link.feed(data)
                 if self._ended.done and not self._closing:
                     return
@@ -257,7 +256,7 @@ class Connection:
             # Under TLS the node may say only now that it does not believe us.
             self._end(_LinkEnd(error, fatal=True))
         except RemoteProtocolError as error:
-            self._violated(error)
+            self.peer_violated(error)
 
     # -- what happens on a link
 
@@ -268,7 +267,8 @@ class Connection:
         error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
         self._end(_LinkEnd(caused(error, EOFError("the stream has ended, without a word"))))
 
-    def _violated(self, error: MeshqError) -> None:
+    def peer_violated(self, error: MeshqError) -> None:
+        """End the client: the node violates the protocol, or is not believed."""
         link = self._link
         if link is not None:
             code = refusal_of(error).number
@@ -277,7 +277,8 @@ class Connection:
             link.close()
         self._end(_LinkEnd(error, fatal=True))
 
-    def _said_good_bye(self, close: Close) -> None:
+    def peer_closed(self, close: Close) -> None:
+        """End the link, which the node closes."""
         entry = BY_NUMBER.get(close.code)
         if close.code == 0:
             closed = ConnectionBrokenError(f"{self.peer} has closed the connection")
@@ -293,7 +294,8 @@ class Connection:
         self._session.detach()
         self._end(ended)
 
-    def _attached(self, welcome: Welcome, attached: Attached) -> None:
+    def attached(self, welcome: Welcome, attached: Attached) -> None:
+        """Note that the session is attached to the link."""
         now = trio.current_time()
         if self._dialing is not None:
             self._dialing.deadline = math.inf
@@ -302,7 +304,6 @@ class Connection:
         self.connected += 1
         same_node = welcome.node_id == self._node_id
         self._node_id, self.node_name = welcome.node_id, welcome.node_name
-        session = self._session
         made: type[Connected] | type[Reattached] | partial[FailedOver] = Connected
         if attached.resumed:
             self.resumed += 1
@@ -314,54 +315,48 @@ class Connection:
         kind = type(event).__name__
         text = f"{kind}: {self.peer}, node {welcome.node_name}"
         self._log.say(logging.INFO, f"client_{kind.lower()}", text, now)
-        self.first.succeed(session.epoch)
-        self.on_event(event)
+        self.first.succeed(self._session.facts.epoch)
+        self._watcher.happened(event)
 
     def _lost(self, error: MeshqError, *, final: bool) -> None:
         # A node that has reached itself by another name leaves it at that: nothing is wrong.
         level = logging.WARNING if final and error.refusal != "same_node" else logging.INFO
         whom = f"{self.peer}, node {self.node_name}" if self.node_name else self.peer
         self._log.say(level, "client_disconnected", f"Disconnected: {whom} ({error})", trio.current_time())
-        self.on_event(Disconnected(at=trio.current_time(), peer=self.peer, reason=copied_error(error), final=final))
+        self._watcher.happened(
+            Disconnected(at=trio.current_time(), peer=self.peer, reason=copied_error(error), final=final)
+        )
 
     # -- time
-
-    def _look_at(self, deadline: float) -> None:
-        timer = self._timer
-        if timer is not None and deadline < timer.deadline:
-            timer.deadline = deadline
-
-    def look_at_timeout(self, since: float) -> None:
-        """Something began to wait then; a connection may be there or not."""
-        self._look_at(since + self._timeout)
 
     async def keep_time(self) -> None:
         """Keep time: end overdue waits, send pings, and close a silent link.
 
         Checkpoint: always.  Cancellation: time is kept no longer.
         """
+        session = self._session
         while True:
             now = trio.current_time()
-            soonest = min(end_overdue(self._session, now), self._watch(now))
+            soonest = min(session.end_overdue(now), self._watch(now))
             if soonest < math.inf:
                 soonest = min(soonest, now + self._settings.check_period)
-            with trio.CancelScope(deadline=soonest) as self._timer:
-                await trio.sleep_forever()
+            passed = await session.deadlines.sleep(soonest)
             # While this process stood still no frame was read: frames of that time wait to be read.
             now = trio.current_time()
-            self._session.heard_at = min(self._session.heard_at + now - self._timer.deadline, now)
+            session.stream.heard_at = min(session.stream.heard_at + now - passed, now)
 
     def _watch(self, now: float) -> float:
         session, link = self._session, self._link
-        if link is None or session.link is not link or link.lossless or math.isinf(session.ttl):
+        stream = session.stream
+        if link is None or stream.link is not link or link.lossless or math.isinf(session.ttl):
             return math.inf
-        silent_at = session.heard_at + session.ttl
+        silent_at = stream.heard_at + session.ttl
         if silent_at <= now:
             silence = ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")
             waited = TimeoutError(f"waited {session.ttl:g} s for a sign of life")
             self._end(_LinkEnd(caused(silence, waited), parted="away"))
             return math.inf
-        ping_at = session.flushed_at + session.ttl / 3
+        ping_at = stream.flushed_at + session.ttl / 3
         if ping_at <= now:
             session.ping()
             ping_at = now + session.ttl / 3
@@ -375,10 +370,10 @@ class Connection:
         Checkpoint: always.  Cancellation: the link is closed at once.
         """
         self._closing = True
-        session, link = self._session, self._link
-        if link is not None and session.link is link:
-            session.send_settles()
-            link.send(Frame(FrameType.CLOSE, header=Close().encode(), received=session.incoming.last))
+        session, stream, link = self._session, self._session.stream, self._link
+        if link is not None and stream.link is link:
+            stream.send_settles()
+            link.send(Frame(FrameType.CLOSE, header=Close().encode(), received=stream.incoming.last))
             session.detach()
             link.flush()
             with trio.move_on_after(CLOSING_S):
@@ -389,7 +384,3 @@ class Connection:
 def _exhausted(error: MeshqError | None, outcome: Outcome) -> MeshqError:
     text = f"all attempts to connect are used up; the last one: {error}"
     return caused(ConnectionBrokenError(text, outcome=outcome), error)
-
-
-def _ignore(*_: object) -> None:
-    """The default of a callback: do nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar, Final, Generic, Protocol, Self, TypeVar
 
@@ -113,6 +114,37 @@ class EventSinks(Generic[E]):
         for one in sinks:
             if (sink := one()) is not None:
                 sink.close()
+
+
+class ConnectionBus:
+    """The events of one client's connection, for all who watch; each may go unheard."""
+
+    __slots__ = ("_attempts", "_sinks")
+
+    def __init__(self) -> None:
+        self._sinks: EventSinks[ConnectionEvent] = EventSinks()
+        self._attempts: list[Callable[[MeshqError], None]] = []
+
+    def watch(self, sink: EventSink[ConnectionEvent]) -> None:
+        """Pass all events from now on to ``sink``."""
+        self._sinks.add(sink)
+
+    def watch_attempts(self, hear: Callable[[MeshqError], None]) -> None:
+        """Call ``hear`` with the error of each attempt to connect that fails."""
+        self._attempts.append(hear)
+
+    def happened(self, event: ConnectionEvent) -> None:
+        """Take an event of the connection."""
+        self._sinks.put(event)
+
+    def parted(self, how: str, error: MeshqError) -> None:
+        """Note that the node has "left" or is "away"."""
+        for hear in self._attempts:
+            hear(error)
+
+    def close(self) -> None:
+        """End the streams of events."""
+        self._sinks.close()
 
 
 class EventStream(Generic[E]):

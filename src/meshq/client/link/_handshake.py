@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from meshq.client.link._login import Login
-from meshq.client.session._session import ClientSession
-from meshq.errors import MeshqError, RemoteProtocolError, SecurityError
+from meshq.client.session._session import ClientSession, LinkOwner
+from meshq.errors import RemoteProtocolError, SecurityError
 from meshq.wire import (
     FEATURES,
     MECHANISM_SCRAM,
@@ -32,15 +32,20 @@ from meshq.wire import (
 )
 
 
+class HandshakeOwner(LinkOwner, Protocol):
+    """The owner of a link, which is told how the handshake ends."""
+
+    def attached(self, welcome: Welcome, attached: Attached) -> None:
+        """Note that the session is attached, and the answers of the node."""
+
+
 class Handshake:
-    """One handshake on one link.  When it is done, the link's frames go to the session.
+    """One handshake on one link.  When it is done, the link's frames go to the session."""
 
-    ``on_attached`` is called with what the node says of itself and of the session, after the session took it.
-    """
-
-    def __init__(self, link: Link, session: ClientSession, label: str, login: Login) -> None:
+    def __init__(self, link: Link, session: ClientSession, label: str, login: Login, owner: HandshakeOwner) -> None:
         self._link = link
         self._session = session
+        self._owner = owner
         self._label = label
         self._login = login
         here = Sender.PEER if login.role == "peer" else Sender.CLIENT
@@ -49,9 +54,6 @@ class Handshake:
         self._welcome: Welcome | None = None
         # None: the node is taken at its word, as it takes us.
         self._exchange: ClientExchange | None = None
-        self.on_attached: Callable[[Welcome, Attached], None] = _ignore
-        self.on_close: Callable[[Close], None] = _ignore
-        self.on_failed: Callable[[MeshqError], None] = _ignore
 
     def start(self) -> None:
         """Say who we are."""
@@ -79,7 +81,7 @@ class Handshake:
                         self._session.handle(rest)
                     return
         except (RemoteProtocolError, SecurityError) as error:
-            self.on_failed(error)
+            self._owner.peer_violated(error)
             return
         self._link.flush()
 
@@ -103,11 +105,11 @@ class Handshake:
             assert self._welcome is not None
             attached = header_of(frame, Attached)
             self._link.on_frames = self._session.handle
-            self._session.attach(self._link, attached, self._welcome.node_id)
-            self.on_attached(self._welcome, attached)
+            self._session.attach(self._link, attached, self._welcome.node_id, self._owner)
+            self._owner.attached(self._welcome, attached)
             return True
         else:
-            self.on_close(header_of(frame, Close))
+            self._owner.peer_closed(header_of(frame, Close))
             return True
         return False
 
@@ -129,7 +131,3 @@ class Handshake:
         frame = Frame(header.frame_type, header=header.encode())
         self._link.send(frame)
         return frame
-
-
-def _ignore(*_: object) -> None:
-    """The default of a callback: do nothing."""

@@ -9,9 +9,10 @@ from meshq.client.calls._completion import first_error
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connection import Connection
 from meshq.client.link._connector import ClientTargets
+from meshq.client.link._events import ConnectionEvent
 from meshq.client.link._login import Login
 from meshq.client.session._flusher import Flusher
-from meshq.client.session._link_channel import ForwardedRun, LinkChannel, PeerEvents
+from meshq.client.session._link_channel import ForwardedRun, PeerEvents
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
 from meshq.errors import ClosedError, MeshqError
@@ -34,19 +35,18 @@ class PeerLink:
         instance: bytes,
         log: ChangeLog,
     ) -> None:
-        self._session = ClientSession(settings, trio.current_time)
-        self._line = LinkChannel(self._session, events)
-        self._session.link_channel = self._line
+        self._session = ClientSession(settings, trio.current_time, peer=events)
+        assert self._session.link_channel is not None
+        self._line = self._session.link_channel
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
         self._events = events
-        self._connection = Connection(self._session, targets, settings, label, login, log=log)
-        self._connection.on_parted = self._parted
+        self._connection = Connection(self._session, targets, settings, label, login, watcher=self, log=log)
 
     @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
-        return self._session.link is not None
+        return self._session.stream.link is not None
 
     @property
     def peer(self) -> str:
@@ -66,9 +66,13 @@ class PeerLink:
     def send(self, run: ForwardedRun) -> None:
         """Send a run, now or when the link is connected; its numbers are higher than all earlier ones."""
         self._line.submit(run)
-        self._session.wake()
+        self._session.stream.wake()
 
-    def _parted(self, how: str, error: MeshqError) -> None:
+    def happened(self, event: ConnectionEvent) -> None:
+        """Take an event of the connection, which the other node's channel tells in its own way."""
+
+    def parted(self, how: str, error: MeshqError) -> None:
+        """Note that the other node has "left" or is "away"."""
         # What was on its way is given anew, in another session; nothing is kept for this one.
         self._session.abandon()
         self._line.forget()

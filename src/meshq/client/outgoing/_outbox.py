@@ -8,13 +8,12 @@ is made anew, only these numbers and the node's high mark tell what has to be se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
-from meshq.client.calls._completion import Completion, copied_error
-from meshq.client.calls._link_failures import LinkFailures
+from meshq.client.calls._completion import Completion
+from meshq.client.calls._link_failures import LinkFailures, outcome_of
 from meshq.errors import CallTimeoutError, MeshqError, caused
-from meshq.wire import COUNTER_MAX, RunBytes, decline, duplicate_ids, pick
+from meshq.wire import COUNTER_MAX, RunBytes, duplicate_ids, pick
 
 _CUT_OFF: Final = "a send was cut off by the loss of its session"
 
@@ -30,7 +29,12 @@ class OutboxOwner(Protocol):
 
 
 class OutgoingRun(Completion):
-    """A run that is queued or sent; a task may wait for its confirm."""
+    """A run that is queued or sent; a task may wait for its confirm.
+
+    A run without messages is a barrier: it marks a place in the send queue, for tasks that wait until it is reached.
+    """
+
+    waits_for_disk: ClassVar[bool] = True
 
     __slots__ = (
         "again",
@@ -82,7 +86,9 @@ class OutgoingRun(Completion):
 
     def expired(self, why: BaseException) -> None:
         """Fail the run with a timeout."""
-        if self.sent:
+        if not self.count:
+            error = CallTimeoutError("flush was not answered in time")
+        elif self.sent:
             error = CallTimeoutError("a send was not confirmed in time")
         else:
             self.given_up = True
@@ -94,14 +100,14 @@ class OutgoingRun(Completion):
         self.fail(error)
 
 
-class SendBarrier(OutgoingRun):
-    """A run without messages that marks a place in the send queue, for tasks that wait until it is reached."""
+class ProducerEvents(Protocol):
+    """The owner of an outbox: hears of the opening and of the failure of its producer."""
 
-    __slots__ = ()
+    def producer_opened(self) -> None:
+        """Note that the broker has opened the producer's channel; called in each session."""
 
-    def expired(self, why: BaseException) -> None:
-        """Fail the run with a timeout."""
-        self.fail(caused(CallTimeoutError("flush was not answered in time"), why))
+    def producer_failed(self, error: MeshqError) -> None:
+        """Note that the broker does not take the producer, or that the session has failed."""
 
 
 class Outbox:
@@ -115,11 +121,10 @@ class Outbox:
         "closing",
         "credit_told",
         "credit_until",
+        "events",
         "failed",
         "next",
         "node_id",
-        "on_failed",
-        "on_ready",
         "producer",
         "queued",
         "ready",
@@ -130,17 +135,13 @@ class Outbox:
         "window",
     )
 
-    def __init__(
-        self, address: str, producer: bytes, on_failed: Callable[[MeshqError], None], *, window: int = 0
-    ) -> None:
+    def __init__(self, address: str, producer: bytes, events: ProducerEvents, *, window: int = 0) -> None:
         self.address = address
         self.producer = producer
         #: The window of unconfirmed messages that a bridge has set; 0: none.
         self.window = window
-        #: Called when the broker does not take this producer.
-        self.on_failed = on_failed
-        #: Called each time the broker has opened its channel.
-        self.on_ready: Callable[[], None] = _nothing
+        #: The owner, which is told what becomes of the producer.
+        self.events = events
         #: The session's channel; 0 between sessions.
         self.channel = 0
         #: The broker has opened the channel: runs may be sent.
@@ -298,21 +299,3 @@ class Outbox:
         self.queued = 0
         for run in runs:
             self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
-
-
-def body_lost(link_failures: LinkFailures) -> MeshqError:
-    """Make the error of a message whose body was lost with its session before the message was sent."""
-    error = decline("body_missing", "it was sent in a session that is gone")
-    error.outcome = "not_done"
-    return caused(error, link_failures.lost)
-
-
-def outcome_of(error: MeshqError, outcome: str) -> MeshqError:
-    """Copy an error with the outcome of one operation."""
-    copied = copied_error(error)
-    copied.outcome = outcome  # type: ignore[assignment]
-    return copied
-
-
-def _nothing() -> None:
-    """The default of a callback: do nothing."""

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from meshq.client.calls._calls import InnerCall, Values, opening
-from meshq.client.outgoing._outbox import Outbox, OutgoingRun, SendBarrier, body_lost, outcome_of
+from meshq.client.calls._channels import Channels
+from meshq.client.calls._deadlines import WaitDeadlines
+from meshq.client.calls._frame_stream import FrameStream
+from meshq.client.calls._link_failures import LinkFailures, body_lost, outcome_of
+from meshq.client.calls._pending_calls import PendingCalls
+from meshq.client.calls._session_facts import SessionFacts
+from meshq.client.outgoing._outbox import Outbox, OutgoingRun
+from meshq.client.settings._settings import ClientSettings
 from meshq.errors import MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
@@ -31,9 +38,6 @@ from meshq.wire import (
     violation,
 )
 
-if TYPE_CHECKING:
-    from meshq.client.session._session import ClientSession
-
 #: Cancelled runs may stay in the queue, but not many more than there are others.
 _VOID_SLACK: Final = 64
 #: Refusals of a node that is going away: what it refused so was fine, and goes to the next one.
@@ -41,10 +45,21 @@ _GOING = ("not_active", "stopping")
 
 
 class SendQueue:
-    """The outboxes of a session, and the queue of runs that wait for credit, window or link."""
+    """The outboxes of a session, and the queue of runs that wait for credit, window or link.
+
+    ``now`` is the monotonic clock.
+    """
 
     __slots__ = (
-        "_session",
+        "_calls",
+        "_channels",
+        "_confirmation_window",
+        "_deadlines",
+        "_facts",
+        "_link_failures",
+        "_now",
+        "_resend",
+        "_stream",
         "_void",
         "_void_max",
         "backlog",
@@ -54,8 +69,27 @@ class SendQueue:
         "sent_bytes",
     )
 
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
+    def __init__(
+        self,
+        stream: FrameStream,
+        calls: PendingCalls,
+        channels: Channels,
+        deadlines: WaitDeadlines,
+        facts: SessionFacts,
+        *,
+        link_failures: LinkFailures,
+        settings: ClientSettings,
+        now: Callable[[], float],
+    ) -> None:
+        self._stream = stream
+        self._calls = calls
+        self._channels = channels
+        self._deadlines = deadlines
+        self._facts = facts
+        self._link_failures = link_failures
+        self._now = now
+        self._confirmation_window = settings.confirmation_window
+        self._resend = settings.resend
         #: Bytes of SEND frames: sent, and granted, both in this session in all.
         self.sent_bytes = 0
         self.granted_bytes = 0
@@ -74,25 +108,25 @@ class SendQueue:
     @property
     def open(self) -> bool:
         """Whether a run may go out now."""
-        session = self._session
-        link = session.link
+        stream = self._stream
+        link = stream.link
         return (
             link is not None
             and self.sent_bytes < self.granted_bytes
-            and (link.lossless or session.outgoing.kept_bytes <= session.settings.confirmation_window)
+            and (link.lossless or stream.outgoing.kept_bytes <= self._confirmation_window)
         )
 
     def submit(self, outbox: Outbox, run: OutgoingRun) -> None:
         """Send a run, now or after the runs before it."""
         outbox.unsettled += run.count
-        failed = outbox.failed or self._session.failure
+        failed = outbox.failed or self._facts.failure
         if failed is not None:
             outbox.settle(run, outcome_of(failed, "not_done"))
         elif outbox.ready and not self.backlog and outbox.sent_on_channel < outbox.credit_until and self.open:
             self._send(outbox, run)
         else:
             outbox.queued += run.count
-            run.since = self._session.now()
+            run.since = self._now()
             self._enqueue(outbox, run)
 
     def _enqueue(self, outbox: Outbox, run: OutgoingRun) -> None:
@@ -112,8 +146,8 @@ class SendQueue:
 
     def add_barrier(self, outbox: Outbox) -> OutgoingRun:
         """Queue a run without messages, which is settled when all runs of the outbox before it are sent."""
-        run = SendBarrier(RunBytes(0, b"", 0, b""), False, 0)
-        run.since = self._session.now()
+        run = OutgoingRun(RunBytes(0, b"", 0, b""), False, 0)
+        run.since = self._now()
         self._enqueue(outbox, run)
         return run
 
@@ -134,14 +168,55 @@ class SendQueue:
                 outbox.unsettled -= run.count
                 self._leave_if_done(outbox)
             else:
-                run.since = self._session.now()
+                run.since = self._now()
                 self._send(outbox, run)
                 if run.owner is not None:
                     run.owner.run_sent()
 
-    def forget(self, runs: Iterable[OutgoingRun]) -> None:
+    # -- waits for runs
+
+    async def wait(self, run: OutgoingRun) -> None:
+        """Wait until a run is settled.
+
+        Checkpoint: always.  Cancellation: a run that was not sent is given up.
+        """
+        self.start_timeout((run,))
+        try:
+            await run.wait_done()
+        except BaseException:
+            run.given_up = not run.sent
+            raise
+        finally:
+            self.stop_timeout((run,))
+
+    async def drain(self) -> None:
+        """Wait until every run that is queued now is sent.
+
+        Checkpoint: when runs are queued.  Cancellation: they go on their way.
+        Raises:
+            CallTimeoutError: it took too long.
+            MeshqError: the session has failed.
+        """
+        barriers = [self.add_barrier(outbox) for outbox in list(self.outboxes) if outbox.queued]
+        for barrier in barriers:
+            await self.wait(barrier)
+            barrier.result()
+
+    def start_timeout(self, runs: Sequence[OutgoingRun]) -> None:
+        """Start the timeout of the runs that a task waits for."""
+        waiting = [run for run in runs if not run.done]
+        if not waiting:
+            return
+        now = self._now()
+        for run in waiting:
+            # A queued run has begun to wait before.
+            run.since = run.since or now
+        self._deadlines.timed.update(dict.fromkeys(waiting))
+        self._deadlines.look_at_timeout(waiting[0].since)
+
+    def stop_timeout(self, runs: Iterable[OutgoingRun]) -> None:
         """Forget the waits for these runs, and drop cancelled runs once there are too many of them."""
-        timed = self._session.timed
+        timed = self._deadlines.timed
         for run in runs:
             timed.pop(run, None)
             self._void += run.given_up
@@ -172,8 +247,8 @@ class SendQueue:
         flags = (FLAG_DURABLE if run.durable else 0) | (FLAG_RESENT if resent else 0)
         if run.upload is not None:
             channel, epoch = run.upload
-            if not resent and epoch != self._session.epoch:
-                outbox.settle(run, body_lost(self._session.link_failures))
+            if not resent and epoch != self._facts.epoch:
+                outbox.settle(run, body_lost(self._link_failures))
                 return
             # Sent again, it asks only whether it was stored.
             header = Send(upload=0 if resent else channel).encode()
@@ -198,18 +273,18 @@ class SendQueue:
         )
         self.sent_bytes += frame.size_bytes
         outbox.sent.append(run)
-        session = self._session
-        if session.link is not None and session.link.lossless:
+        stream = self._stream
+        if stream.link is not None and stream.link.lossless:
             frame.on_stored = partial(self._stored, outbox, run)
             frame.plain = content if run.plain else None
-        session.out(frame)
+        stream.out(frame)
 
     # -- producers
 
     def add(self, outbox: Outbox) -> None:
         """Open a producer."""
         self.outboxes[outbox] = None
-        if self._session.link is not None:
+        if self._stream.link is not None:
             self._produce(outbox)
 
     def close(self, outbox: Outbox) -> None:
@@ -222,13 +297,13 @@ class SendQueue:
             return
         if outbox.ready:
             del self.outboxes[outbox]
-            self._session.leave(outbox.channel, 0)
+            self._channels.leave(outbox.channel, 0)
         elif not outbox.channel:
             del self.outboxes[outbox]
         # Else it is being opened; the answer to that comes back here.
 
     def _produce(self, outbox: Outbox) -> None:
-        channel = outbox.channel = self._session.new_channel(outbox)
+        channel = outbox.channel = self._channels.new(outbox)
 
         def produced(values: Values, error: MeshqError | None) -> None:
             if isinstance(error, NotActiveError):
@@ -241,17 +316,16 @@ class SendQueue:
                 self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
 
         header = Produce(producer=outbox.producer, address=outbox.address, window=outbox.window).encode()
-        self._session.pending_calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
+        self._calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
 
     def _produced(self, outbox: Outbox, number: int, credit_until: int) -> None:
-        node_id = self._session.node_id
+        node_id = self._facts.node_id
         same_node = outbox.node_id in (b"", node_id)
         outbox.node_id = node_id
         outbox.ready = True
         if not outbox.credit_told:
             outbox.credit_until = credit_until
-        session = self._session
-        again = outbox.reopened(number, session.link_failures, same_node=same_node, resend=session.settings.resend)
+        again = outbox.reopened(number, self._link_failures, same_node=same_node, resend=self._resend)
         awaiting_channel, outbox.awaiting_channel = outbox.awaiting_channel, deque()
         outbox.queued += sum(run.count for run in again)
         for run in (*again, *awaiting_channel):
@@ -259,14 +333,14 @@ class SendQueue:
         # Runs that were sent before go first, before the queued runs of other producers.
         self.backlog.extendleft((outbox, run) for run in reversed(again))
         self.backlog.extend((outbox, run) for run in awaiting_channel)
-        outbox.on_ready()
+        outbox.events.producer_opened()
         self._leave_if_done(outbox)
 
     def _drop(self, outbox: Outbox, error: MeshqError) -> None:
         outbox.failed = error
         self.outboxes.pop(outbox, None)
         outbox.fail_all(error)
-        outbox.on_failed(error)
+        outbox.events.producer_failed(error)
 
     # -- what the node says
 
@@ -289,7 +363,7 @@ class SendQueue:
         outbox.settle(run)
         if outbox.closing:
             self._leave_if_done(outbox)
-            self._session.wake()
+            self._stream.wake()
 
     def refuse(self, outbox: Outbox, frame: Frame) -> None:
         """Settle a refused run, or send it again if the node is stopping.
@@ -315,8 +389,8 @@ class SendQueue:
         if granted > self.granted_bytes:
             self.granted_bytes, self.refused_at = granted, math.inf
         elif self.refused_at == math.inf:
-            self.refused_at = self._session.now()
-            self._session.look_at(self.refused_at)
+            self.refused_at = self._now()
+            self._deadlines.look_at(self.refused_at)
 
     def set_producer_credit(self, outbox: Outbox, credit_until: int) -> None:
         """Set the credit of a producer: the total number of messages that it may send."""
@@ -368,4 +442,4 @@ class SendQueue:
         outboxes, self.outboxes = self.outboxes, {}
         for outbox in outboxes:
             outbox.fail_all(error)
-            outbox.on_failed(error)
+            outbox.events.producer_failed(error)

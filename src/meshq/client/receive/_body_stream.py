@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import trio
 
 from meshq import limits
 from meshq.client.calls._calls import OpenCompletion
+from meshq.client.incoming._body_reads import Reader
+from meshq.client.incoming._delivered_run import ReceivedMessage
+from meshq.client.session._session import ClientSession
 from meshq.errors import BusyError, ClosedError, MeshqError, StaleDeliveryError
 from meshq.loops import check_in_trio
-
-if TYPE_CHECKING:
-    from meshq.client.receive._delivery import Delivery
 
 #: Chunks that are asked for before they are wanted: a round trip does not slow the reader down.
 AHEAD: Final = 4
@@ -27,8 +27,10 @@ class BodyStream:
     No more is in memory than a few chunks, however large the body is.
     """
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: ReceivedMessage, reader: Reader, session: ClientSession) -> None:
         self._delivery = delivery
+        self._reader = reader
+        self._session = session
         self._run = delivery._run
         # Whether the bytes are here already.
         large = self._run.large
@@ -97,23 +99,21 @@ class BodyStream:
             start = self._given * limits.LARGE_BLOCK_BYTES
             return self._delivery.body[start : start + limits.LARGE_BLOCK_BYTES]
         self._ask()
-        consumer = self._run.consumer
-        await consumer.client._wait_call(self._ahead[0])
+        await self._session.deadlines.wait(self._ahead[0])
         chunk: bytes = self._ahead.popleft().result()
         return chunk
 
     def _ask(self) -> None:
-        run, consumer = self._run, self._run.consumer
-        inbox, session = consumer._inbox, consumer._session
-        if run.settled or run.epoch != inbox.epoch:
+        run, reader, session = self._run, self._reader, self._session
+        if run.settled or run.epoch != reader.epoch:
             raise StaleDeliveryError("the message was settled, or its session or consumer is gone")
         while self._asked < self._count and len(self._ahead) < AHEAD:
             waiter = OpenCompletion("reading a body")
             waiter.since = session.now()
             self._ahead.append(waiter)
-            session.body_reads.ask(inbox, run.first, self._asked, partial(_got, waiter))
+            session.body_reads.ask(reader, run.first, self._asked, partial(_got, waiter))
             self._asked += 1
-        session.flush()
+        session.stream.flush()
 
 
 def _got(waiter: OpenCompletion, found: bytes | MeshqError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, get_args
+from typing import Final, Literal, NamedTuple, Protocol, Self, get_args
 
 import attrs
 import trio
@@ -17,13 +17,20 @@ from meshq.client.calls._calls import OpenCompletion
 from meshq.client.calls._completion import Wakeup, copied_error
 from meshq.client.incoming._inbox import Inbox, returning
 from meshq.client.receive._delivery import Delivery
-from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
+from meshq.client.session._client_context import ClientContext
+from meshq.errors import (
+    BrokenError,
+    BusyError,
+    ClosedError,
+    MeshqError,
+    SettingsError,
+    StaleDeliveryError,
+    UsageError,
+    invariant,
+)
 from meshq.loops import check_in_trio
 from meshq.selector import parse_filter
 from meshq.wire import FLAG_REJECT, Consume
-
-if TYPE_CHECKING:
-    from meshq.client._client import Client
 
 #: How messages are acknowledged: by the program, or by the client at hand-over.
 AckMode = Literal["explicit", "auto"]
@@ -86,6 +93,17 @@ def check_consumer(
     return "" if filter is None else parse_filter(filter).text
 
 
+class Receiver(Protocol):
+    """The receiver of a consumer's messages, which is woken when there is something to receive."""
+
+    @property
+    def has_waiter(self) -> bool:
+        """Whether the receiver wants to be woken."""
+
+    def wake(self) -> None:
+        """Wake the receiver: messages have arrived, or the consumer has failed."""
+
+
 class Consumer:
     """A consumer: receives deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one task
     at a time.
@@ -96,7 +114,7 @@ class Consumer:
 
     def __init__(
         self,
-        client: Client,
+        context: ClientContext,
         queue: str,
         *,
         window: int,
@@ -110,7 +128,7 @@ class Consumer:
     ) -> None:
         #: The queue, as it was asked for.
         self.queue: str = queue
-        self.client = client
+        self._context = context
         # Browsed messages are acknowledged at hand-over, which frees the window.
         auto = auto or browse
         about = {} if subscription is None else subscription._asdict()
@@ -126,12 +144,14 @@ class Consumer:
         )
         if subscription is not None and subscription.name:
             self.queue = queue = f"{queue}{SEPARATOR}{subscription.name}"
-        self._inbox = Inbox(self, header.encode(), auto=auto)
-        self._inbox.browse = browse
-        self._inbox.on_change = self._changed
-        self._session = client._session
+        self._session = session = context.session
+        self._inbox = Inbox(
+            self, Delivery, header.encode(), session.stream, session.body_reads, auto=auto, browse=browse
+        )
         self._block = Block(f"the consumer of {queue!r}")
         self._wakeup = Wakeup()
+        # Woken when messages have arrived: the task that receives, or another thread that borrows the messages.
+        self._receiver: Receiver = self._wakeup
         self._opened = OpenCompletion(f"opening a consumer of {queue!r}")
         # Calls since the last one that passed through the scheduler.
         self._calls = 0
@@ -168,16 +188,16 @@ class Consumer:
         """
         check_in_trio("connect")
         self._block.claim()
-        self._session.check()
+        self._session.facts.check()
         self._opened.since = trio.current_time()
-        self._session.open_inbox(self._inbox)
-        self._session.flush()
+        self._session.consumers.open(self._inbox)
+        self._session.stream.flush()
         try:
-            await self.client._wait_call(self._opened)
+            await self._session.deadlines.wait(self._opened)
         except BaseException:
             self._block.abandon()
-            self._session.close_inbox(self._inbox)
-            self._session.wake()
+            self._session.consumers.close(self._inbox)
+            self._session.stream.wake()
             raise
         self._block.enter()
         return self
@@ -201,16 +221,21 @@ class Consumer:
         Cancellation: it is closed all the same; when messages are back is not waited for.
         """
         check_in_trio("connect")
-        call = self._session.close_inbox(self._inbox)
+        call = self._session.consumers.close(self._inbox)
         if self._inbox.failed is None:
             self._inbox.failed = ClosedError(f"the consumer of {self.queue!r} is closed")
             self._wakeup.fail(copied_error(self._inbox.failed))
         if call is None:
             return
-        self._session.flush()
+        self._session.stream.flush()
         # Whatever cuts the call off has also ended the consumer at the broker.
         with suppress(BrokenError, ClosedError, StaleDeliveryError):
-            await self.client._wait_call(call)
+            await self._session.deadlines.wait(call)
+
+    @property
+    def settles_itself(self) -> bool:
+        """Whether the consumer acknowledges messages at hand-over, or only browses."""
+        return self._inbox.auto
 
     def opened(self) -> None:
         """Note that the broker has opened the consumer."""
@@ -222,11 +247,18 @@ class Consumer:
         if not isinstance(error, ClosedError):
             self._block.fail(error)
         self._wakeup.fail(copied_error(error))
-        self._inbox.on_change()
+        self.changed()
 
-    def _changed(self) -> None:
-        if self._wakeup.has_waiter:
-            self._wakeup.wake()
+    def changed(self) -> None:
+        """Tell the receiver that messages have arrived or the consumer has failed."""
+        if self._receiver.has_waiter:
+            self._receiver.wake()
+
+    def _lend(self, receiver: Receiver) -> Inbox[Delivery]:
+        """Lend the inbox to a receiver in another thread."""
+        invariant(self._receiver is self._wakeup, "one thread borrows the messages of a consumer")
+        self._receiver = receiver
+        return self._inbox
 
     # -- receiving
 
@@ -247,7 +279,7 @@ class Consumer:
         self._received += 1
         delivery = inbox.take()
         if inbox.auto:
-            self._session.gathered(inbox)
+            self._session.stream.gathered(inbox)
         return delivery
 
     async def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
@@ -270,7 +302,7 @@ class Consumer:
         self._calls += len(taken)
         self._received += len(taken)
         if inbox.auto and taken:
-            self._session.gathered(inbox)
+            self._session.stream.gathered(inbox)
         return taken
 
     async def _arrival(self, timeout: float | None) -> bool:  # noqa: ASYNC109
@@ -302,9 +334,10 @@ class Consumer:
 
     async def _arrival_until(self, deadline: float) -> None:
         """Wait until something is here or the time is up; one timer of the client watches for all of them."""
-        session, inbox, wakeup = self._session, self._inbox, self._wakeup
-        session.wakeups[wakeup] = deadline
-        session.look_at(deadline)
+        inbox, wakeup = self._inbox, self._wakeup
+        deadlines = self._session.deadlines
+        deadlines.wakeups[wakeup] = deadline
+        deadlines.look_at(deadline)
         try:
             while inbox.empty and not inbox.ended:
                 self._check()
@@ -312,7 +345,7 @@ class Consumer:
                 if inbox.empty and trio.current_time() >= deadline:
                     return
         finally:
-            del session.wakeups[wakeup]
+            del deadlines.wakeups[wakeup]
 
     def _check(self) -> None:
         if self._inbox.failed is not None:
@@ -364,16 +397,14 @@ class Consumer:
             await self._confirm()
         else:
             if some and deliveries:
-                self._session.gathered(self._inbox)
+                self._session.stream.gathered(self._inbox)
             if self._tick(len(deliveries)):
                 await trio.lowlevel.checkpoint()
         if stale is not None:
             raise stale
 
     async def _confirm(self) -> None:
-        call = self._session.settle_call(self._inbox)
-        self._session.flush()
-        await self.client._wait_call(call)
+        await self._session.ask(self._session.settle_call(self._inbox))
 
     async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
         """Give messages back: the queue delivers them again in their old place, to this or another consumer.
@@ -403,7 +434,7 @@ class Consumer:
         self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, fate) if deliveries else None
         if deliveries and (stale is None or None in stale.results):
-            self._session.gathered(self._inbox)
+            self._session.stream.gathered(self._inbox)
         if self._tick(len(deliveries)):
             await trio.lowlevel.checkpoint()
         if stale is not None:

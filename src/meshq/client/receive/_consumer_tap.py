@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from meshq.client.calls._completion import copied_error
-from meshq.client.incoming._inbox import DeliverySpan, returning
+from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
+from meshq.client.incoming._inbox import returning
+from meshq.client.incoming._spans import DeliverySpan
 from meshq.client.receive._consumer import Consumer
-from meshq.client.receive._delivery import DeliveredRun, ReceivedMessage
 from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import FLAG_REJECT
 
@@ -30,8 +31,17 @@ class ConsumerTap:
 
     def __init__(self, consumer: Consumer, on_change: Callable[[], None]) -> None:
         self._consumer = consumer
-        self._inbox = consumer._inbox
-        self._inbox.on_change = on_change
+        self._on_change = on_change
+        self._inbox = consumer._lend(self)
+
+    @property
+    def has_waiter(self) -> bool:
+        """True: the other thread is told of every arrival."""
+        return True
+
+    def wake(self) -> None:
+        """Tell the other thread that messages have arrived, or that the consumer has failed."""
+        self._on_change()
 
     # -- for any thread
 
@@ -85,7 +95,7 @@ class ConsumerTap:
         """Report the messages that the other thread has received and settled since the last report."""
         self._inbox.handed_over(handed)
         if not self._inbox.ended and self._inbox.gather(settled):
-            self._consumer._session.gathered(self._inbox)
+            self._consumer._session.stream.gathered(self._inbox)
 
     def settle(self, deliveries: Sequence[ReceivedMessage]) -> StaleDeliveryError | None:
         """Acknowledge deliveries; return the error for stale deliveries, if any.

@@ -5,17 +5,16 @@ The queue is made with the first request of a session; it goes with the session,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from meshq import limits
 from meshq.client.calls._calls import Call, OpenCompletion
 from meshq.client.calls._completion import Completion, copied_error
+from meshq.client.calls._link_failures import outcome_of
+from meshq.client.incoming._delivered_run import ReceivedMessage
 from meshq.client.incoming._inbox import Inbox
-from meshq.client.outgoing._outbox import outcome_of
-from meshq.client.receive._delivery import ReceivedMessage
 from meshq.client.session._session import ClientSession
 from meshq.errors import (
     BrokenError,
@@ -35,16 +34,13 @@ _WINDOW_BYTES: Final = 16 * limits.MIB
 
 
 class ReplyQueue:
-    """The reply queue of one client.  ``wait`` waits for a call, or for an opening.
+    """The reply queue of one client.
 
     A request that is not patient enough leaves what it has begun to the next one.
     """
 
-    def __init__(
-        self, session: ClientSession, wait: Callable[[Call | OpenCompletion], Awaitable[dict[str, Any]]]
-    ) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
-        self._wait = wait
         #: The temporary queue that was made last, and whether it is open.
         self.queue = ""
         self._ready = False
@@ -52,7 +48,7 @@ class ReplyQueue:
         self.late = 0
         self._last = 0
         self._waiting: dict[str, Completion] = {}
-        self._inbox: Inbox | None = None
+        self._inbox: Inbox[ReceivedMessage] | None = None
         self._opened = OpenCompletion("opening the reply queue")
         # Set when the request that creates the queue has done so, or failed.
         self._made: trio.Event | None = None
@@ -60,6 +56,11 @@ class ReplyQueue:
         # from; and in which epoch.
         self._asked: tuple[int, Call] | None = None
         self._spare: tuple[int, str] | None = None
+
+    @property
+    def settles_itself(self) -> bool:
+        """True: an answer is acknowledged when it is passed on."""
+        return True
 
     @property
     def waiting(self) -> int:
@@ -90,7 +91,8 @@ class ReplyQueue:
     async def _new_queue(self) -> str:
         """Return the name of a temporary queue without a consumer."""
         (spare, self._spare), (asked, self._asked) = (self._spare, None), (self._asked, None)
-        epoch = self._session.epoch
+        session = self._session
+        epoch = session.facts.epoch
         if spare is not None and spare[0] == epoch:
             return spare[1]
         if asked is not None and asked[0] == epoch:
@@ -98,35 +100,37 @@ class ReplyQueue:
         else:
             header = WireCall(operation="create_temporary_queue").encode()
             call = Call("create_temporary_queue", lambda number: Frame(FrameType.CALL, first=number, header=header))
-            self._session.check()
-            self._session.pending_calls.add(call)
-            self._session.flush()
+            session.facts.check()
+            session.pending_calls.add(call)
+            session.stream.flush()
         try:
-            return str((await self._wait(call))["name"])
+            return str((await session.deadlines.wait(call))["name"])
         except trio.Cancelled:
             if call.sent:
-                self._asked = self._session.epoch, call
+                self._asked = session.facts.epoch, call
             raise
 
     async def _make(self) -> None:
         self.queue = await self._new_queue()
         header = Consume(queue=self.queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
-        inbox = self._inbox = Inbox(self, header, auto=True, temporary=True)
-        inbox.on_change = self._arrived
+        session = self._session
+        inbox = self._inbox = Inbox(
+            self, ReceivedMessage, header, session.stream, session.body_reads, auto=True, temporary=True
+        )
         opened = self._opened = OpenCompletion("opening the reply queue")
         opened.since = trio.current_time()
-        self._session.check()
-        self._session.open_inbox(inbox)
-        self._session.flush()
+        session.facts.check()
+        session.consumers.open(inbox)
+        session.stream.flush()
         try:
-            await self._wait(opened)
+            await session.deadlines.wait(opened)
         except NotFoundError as error:
             # The session was lost after the queue was made.
             raise UnblockedError("the reply queue is gone with its session") from error
         except BaseException:
-            self._spare = self._session.epoch, self.queue
-            self._session.close_inbox(inbox)
-            self._session.wake()
+            self._spare = session.facts.epoch, self.queue
+            session.consumers.close(inbox)
+            session.stream.wake()
             raise
         self._ready = inbox.failed is None
 
@@ -142,21 +146,20 @@ class ReplyQueue:
 
     # -- as the consumer of its queue
 
-    def _arrived(self) -> None:
+    def changed(self) -> None:
         """Pass the arrived answers to the waiting requests."""
         inbox = self._inbox
         if inbox is None or inbox.empty:
             return
-        for delivery in inbox.take_many(inbox.waiting):
-            answer = ReceivedMessage(delivery._run, delivery._index)
+        for answer in inbox.take_many(inbox.waiting):
             waiter = self._waiting.pop(_correlation(answer), None)
             if waiter is None:
                 self.late += 1
             else:
                 waiter.succeed(answer)
         # We are in the middle of what the node says: it is told in a turn of our own.
-        self._session.settling[inbox] = None
-        self._session.wake()
+        self._session.stream.settling[inbox] = None
+        self._session.stream.wake()
 
     def opened(self) -> None:
         """Note that the broker has opened the consumer."""

@@ -65,6 +65,35 @@ class Worker:
                     await self._errors.awaitable(self._handler(delivery))
 
 
+class RunningWorkers:
+    """The workers of one client, while they run."""
+
+    __slots__ = ("_running", "_stopped")
+
+    def __init__(self) -> None:
+        self._running: dict[Worker, None] = {}
+        self._stopped = False
+
+    async def run(self, worker: Worker) -> None:
+        """Run a worker until its end, which is at once if the workers were stopped before.
+
+        Checkpoint: always.  Cancellation, Raises: as ``Worker.run``.
+        """
+        self._running[worker] = None
+        if self._stopped:
+            worker.stop()
+        try:
+            await worker.run()
+        finally:
+            del self._running[worker]
+
+    def stop(self) -> None:
+        """Stop every worker, and every later one; returns at once."""
+        self._stopped = True
+        for worker in list(self._running):
+            worker.stop()
+
+
 class Handling:
     """The block around a handler's message: settles the message at its end, and reports an exception instead of raising
     it."""

@@ -9,45 +9,32 @@ is sent again.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import parse_place
-from meshq.client.calls._calls import Call, OpenCompletion
-from meshq.client.calls._link_failures import LinkFailures
-from meshq.client.outgoing._outbox import Outbox, OutgoingRun, body_lost, outcome_of
+from meshq.client.calls._calls import Call
+from meshq.client.calls._link_failures import body_lost, outcome_of
+from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.send._body_sources import PieceSource, SourceBlocks
 from meshq.client.send._envelope import Row
+from meshq.client.send._implicit_producers import ImplicitProducers
+from meshq.client.session._client_context import ClientContext
+from meshq.client.session._session import ClientSession
 from meshq.errors import MeshqError, NotActiveError, UnblockedError
 from meshq.wire import FLAG_DURABLE, FLAG_LAST, Frame, FrameType, encode_one
-
-if TYPE_CHECKING:
-    from meshq.client._client import Client
-
-
-class _BlockCall(Call):
-    """A block on its way."""
-
-    __slots__ = ()
-
-    def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
-        """Fail the upload: the new session has none of the body's blocks."""
-        self.fail(body_lost(link_failures))
-        return False
 
 
 class _UploadAttempt:
     """One try to send a body."""
 
-    def __init__(self, client: Client, *, durable: bool) -> None:
-        self._client = client
-        self._session = client._session
+    def __init__(self, session: ClientSession, *, durable: bool) -> None:
+        self._session = session
         self._durable = durable
-        self._epoch = self._session.epoch
+        self._epoch = session.facts.epoch
         self._channel = 0
         # The broker has heard of it, or will.
         self._begun = False
-        self._calls: deque[_BlockCall] = deque()
+        self._calls: deque[Call] = deque()
         # The message that names it.
         self._run: OutgoingRun | None = None
 
@@ -69,19 +56,21 @@ class _UploadAttempt:
             flags = (FLAG_DURABLE if self._durable else 0) | (FLAG_LAST if last else 0)
             return Frame(FrameType.BLOCK, flags=flags, channel=self._channel, first=number, body=block)
 
-        self._session.check()
-        if self._epoch != self._session.epoch:
-            raise body_lost(self._session.link_failures)
+        session = self._session
+        session.facts.check()
+        if self._epoch != session.facts.epoch:
+            raise body_lost(session.link_failures)
         if not self._channel:
             # Here and not when it is sent: what opens a channel later, and has its number, is sent later, too.
-            self._channel = self._session.new_channel(None)
-        call = _BlockCall("sending a body", make)
+            self._channel = session.channels.new(None)
+        # A new session has none of the body's blocks.
+        call = Call("sending a body", make, unfit=lambda sent: body_lost(session.link_failures))
         self._calls.append(call)
-        self._session.pending_calls.add(call)
-        self._session.flush()
+        session.pending_calls.add(call)
+        session.stream.flush()
 
     async def _answer(self) -> None:
-        await self._client._wait_call(self._calls[0])
+        await self._session.deadlines.wait(self._calls[0])
         self._calls.popleft()
 
     def named(self, run: OutgoingRun) -> None:
@@ -94,91 +83,97 @@ class _UploadAttempt:
             call.abandon()
         session = self._session
         named = self._run is not None and self._run.sent
-        if self._begun and not named and self._epoch == session.epoch and session.failure is None:
-            session.leave(self._channel, 0)
-            session.wake()
+        if self._begun and not named and self._epoch == session.facts.epoch and session.facts.failure is None:
+            session.channels.leave(self._channel, 0)
+            session.stream.wake()
 
 
-async def send_large(
-    client: Client, address: str, source: PieceSource, envelope: Row, *, durable: bool, large_from: int
-) -> OutgoingRun | None:
-    """Send a message whose body may be large; it is confirmed on return.
+class LargeSends:
+    """The sends of one client whose bodies go block by block."""
 
-    Returns a run to be sent in the ordinary way if the body turns out to be smaller than ``large_from``.
+    __slots__ = ("_context", "_producers")
 
-    Checkpoint: always.
-    Cancellation: the message may have been sent or not; if it was not, its body is dropped.
-    Raises:
-        SettingsError: a piece of the body is no bytes; not done.
-        UnblockedError: the session was lost, and the body can't be sent again; see ``outcome``.
-        MeshqError: as ``client.send``.
-    """
-    try:
-        return await _send_until_stored(client, address, source, envelope, durable=durable, large_from=large_from)
-    finally:
-        await source.close()
+    def __init__(self, context: ClientContext, producers: ImplicitProducers) -> None:
+        self._context = context
+        self._producers = producers
 
+    async def send(self, address: str, source: PieceSource, envelope: Row, *, durable: bool) -> OutgoingRun | None:
+        """Send a message whose body may be large; it is confirmed on return.
 
-async def _send_until_stored(
-    client: Client, address: str, source: PieceSource, envelope: Row, *, durable: bool, large_from: int
-) -> OutgoingRun | None:
-    while True:
-        cut_off: BaseException | None = None
-        blocks = SourceBlocks(source)
-        body = await blocks.first(large_from)
-        if body is not None:
-            return OutgoingRun(encode_one(body, envelope), durable, client._now_ms())
+        Returns a run to be sent in the ordinary way if the body turns out to be small.
+
+        Checkpoint: always.
+        Cancellation: the message may have been sent or not; if it was not, its body is dropped.
+        Raises:
+            SettingsError: a piece of the body is no bytes; not done.
+            UnblockedError: the session was lost, and the body can't be sent again; see ``outcome``.
+            MeshqError: as ``client.send``.
+        """
         try:
-            await _send_in_turn(client, address, blocks, envelope, durable=durable)
-        except NotActiveError as error:
-            cut_off = error
-            # The node is going away: what comes next is another session.
-            renewed = OpenCompletion("a send")
-            renewed.since = client._session.now()
-            client._session.renewals.append(renewed)
-            await client._wait_call(renewed)
-        except UnblockedError as error:
-            if error.refusal != "body_missing" or not client._settings.resend:
-                raise
-            cut_off = error.__cause__
-        else:
-            return None
-        if not await source.restart():
-            text = "a send was cut off by the loss of its session, and its body can't be read from the beginning again"
-            raise UnblockedError(text, outcome="not_done") from (cut_off or client._session.link_failures.lost)
+            return await self._until_stored(address, source, envelope, durable=durable)
+        finally:
+            await source.close()
 
+    async def _until_stored(
+        self, address: str, source: PieceSource, envelope: Row, *, durable: bool
+    ) -> OutgoingRun | None:
+        context, session = self._context, self._context.session
+        while True:
+            cut_off: BaseException | None = None
+            blocks = SourceBlocks(source)
+            body = await blocks.first(context.settings.min_large_message_size + 1)
+            if body is not None:
+                return OutgoingRun(encode_one(body, envelope), durable, context.now_ms())
+            try:
+                await self._in_turn(address, blocks, envelope, durable=durable)
+            except NotActiveError as error:
+                cut_off = error
+                # The node is going away: what comes next is another session.
+                await session.renewal("a send")
+            except UnblockedError as error:
+                if error.refusal != "body_missing" or not context.settings.resend:
+                    raise
+                cut_off = error.__cause__
+            else:
+                return None
+            if not await source.restart():
+                text = (
+                    "a send was cut off by the loss of its session, and its body can't be read from the beginning again"
+                )
+                raise UnblockedError(text, outcome="not_done") from (cut_off or session.link_failures.lost)
 
-async def _send_in_turn(client: Client, address: str, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
-    """Send a body when a slot is free: the broker takes a limited number of bodies of a session at a time."""
-    # Who asks for what is not allowed is told at once.
-    parse_place(address)
-    client._check()
-    session = client._session
-    slot = session.upload_slots.acquire("a send", session.now())
-    try:
-        if not slot.acquired:
-            await client._wait_call(slot)
-        await _send_once(client, client._implicit.to(address), blocks, envelope, durable=durable)
-    finally:
-        session.upload_slots.release(slot)
-
-
-async def _send_once(client: Client, outbox: Outbox, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
-    upload = _UploadAttempt(client, durable=durable)
-    try:
+    async def _in_turn(self, address: str, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
+        """Send a body when a slot is free: the broker takes a limited number of bodies of a session at a time."""
+        # Who asks for what is not allowed is told at once.
+        parse_place(address)
+        self._context.check()
+        session = self._context.session
+        slot = session.upload_slots.acquire("a send", session.now())
         try:
-            where = await upload.send(blocks)
-        except MeshqError as error:
-            # Nothing is placed before the message itself has come.  Of a producer that was refused no body is taken.
-            told = outcome_of(outbox.failed or error, "not_done")
-            raise told from told.__cause__
-        run = OutgoingRun(encode_one(b"", envelope), durable, client._now_ms())
-        run.upload = where
-        upload.named(run)
-        client._session.submit(outbox, run)
-        client._session.flush()
-        if not run.done:
-            await client._wait_run(run)
-        run.result()
-    finally:
-        upload.leave()
+            if not slot.acquired:
+                await session.deadlines.wait(slot)
+            await self._once(self._producers.to(address), blocks, envelope, durable=durable)
+        finally:
+            session.upload_slots.release(slot)
+
+    async def _once(self, outbox: Outbox, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
+        session = self._context.session
+        upload = _UploadAttempt(session, durable=durable)
+        try:
+            try:
+                where = await upload.send(blocks)
+            except MeshqError as error:
+                # Nothing is placed before the message itself has come.  Of a producer that was refused no body is
+                # taken.
+                told = outcome_of(outbox.failed or error, "not_done")
+                raise told from told.__cause__
+            run = OutgoingRun(encode_one(b"", envelope), durable, self._context.now_ms())
+            run.upload = where
+            upload.named(run)
+            session.send_queue.submit(outbox, run)
+            session.stream.flush()
+            if not run.done:
+                await session.send_queue.wait(run)
+            run.result()
+        finally:
+            upload.leave()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import Final, Self, cast
 
 import attrs
 import trio
@@ -17,15 +17,14 @@ from meshq import limits
 from meshq.client.calls._block import Block
 from meshq.client.calls._calls import OpenCompletion
 from meshq.client.calls._completion import combined, copied_error
-from meshq.client.outgoing._outbox import Outbox, OutgoingRun, outcome_of
-from meshq.client.send._envelope import PLAIN_ROW, Row
-from meshq.errors import ClosedError, MeshqError, UsageError
+from meshq.client.calls._link_failures import outcome_of
+from meshq.client.outgoing._outbox import Outbox, OutgoingRun
+from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
+from meshq.client.session._client_context import ClientContext
+from meshq.errors import ClosedError, MeshqError, UsageError, invariant
 from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.wire import Envelope, encode_run
-
-if TYPE_CHECKING:
-    from meshq.client._client import Client
 
 #: Loop turns for which a run that still grows is kept open.  A producer passes through the scheduler every 64
 #: messages, so a full run takes four.
@@ -33,6 +32,9 @@ GATHER_TURNS_MAX = 8
 # Looked up in every send: a name of this module is found sooner than one of another.
 _RUN_BYTES: Final = limits.RUN_BYTES_TARGET
 _PRIORITY: Final = limits.PRIORITY_DEFAULT
+
+#: Told the number of messages that are confirmed or have failed, and the error.
+SettledTap = Callable[[int, MeshqError | None], None]
 
 
 @attrs.frozen(kw_only=True)
@@ -58,14 +60,14 @@ class Producer:
     not taken its own message.
     """
 
-    def __init__(self, client: Client, address: str, *, window: int) -> None:
+    def __init__(self, context: ClientContext, encoder: EnvelopeEncoder, address: str, *, window: int) -> None:
         self.address = address
-        self._client = client
-        self._session = client._session
+        self._context = context
+        self._session = context.session
+        self._encoder = encoder
         self._window = window
         self._block = Block(f"the producer to {address!r}")
-        self._outbox = Outbox(address, client._token(), self._outbox_failed, window=window)
-        self._outbox.on_ready = self._opened_now
+        self._outbox = Outbox(address, context.token(), self, window=window)
         self._opened = OpenCompletion(f"opening a producer to {address!r}")
         self._closed = False
         # The run that gathers: its bodies, its envelopes (fewer: the rest are plain), its size, its durability.
@@ -88,8 +90,8 @@ class Producer:
         # Runs that failed and were not reported: place of the first message, count, error.
         self._failures: list[tuple[int, int, MeshqError]] = []
         self._lot = trio.lowlevel.ParkingLot()
-        #: Called when messages are confirmed or have failed, with their number and the error.
-        self.on_settled: Callable[[int, MeshqError | None], None] = _nothing
+        # Called when messages are confirmed or have failed, while another thread feeds the producer.
+        self._settled_tap: SettledTap | None = None
 
     def __repr__(self) -> str:
         return f"<Producer {self.address!r} {self._state} unconfirmed={self.unconfirmed}>"
@@ -126,17 +128,17 @@ class Producer:
         """
         check_in_trio("connect")
         self._block.claim()
-        self._session.check()
+        self._session.facts.check()
         self._opened.since = trio.current_time()
         self._session.send_queue.add(self._outbox)
-        self._session.flush()
+        self._session.stream.flush()
         try:
-            await self._client._wait_call(self._opened)
+            await self._session.deadlines.wait(self._opened)
         except BaseException:
             self._closed = True
             self._block.abandon()
             self._session.send_queue.close(self._outbox)
-            self._session.wake()
+            self._session.stream.wake()
             raise
         self._block.enter()
         return self
@@ -180,7 +182,7 @@ class Producer:
             await self._settled()
         finally:
             self._session.send_queue.close(self._outbox)
-            self._session.wake()
+            self._session.stream.wake()
             self._lot.unpark_all()
 
     # -- sending
@@ -243,7 +245,7 @@ class Producer:
                     await self.send(body.body, **keywords)
                     return
                 body = check_body(body)
-            row = self._client._encoder.row(
+            row = self._encoder.row(
                 properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
             )
             size = self._size + len(body) + len(row[1]) + len(row[2]) + len(row[3])
@@ -277,7 +279,16 @@ class Producer:
             self._cut()
         self._failures.append((self._cut_count, count, error))
         self._cut_count += count
-        self.on_settled(count, error)
+        self._tell(count, error)
+
+    def _lend(self, tap: SettledTap) -> None:
+        """Lend the producer to another thread, whose ``tap`` is called when messages are confirmed or have failed."""
+        invariant(self._settled_tap is None, "one thread feeds a producer")
+        self._settled_tap = tap
+
+    def _tell(self, count: int, error: MeshqError | None) -> None:
+        if self._settled_tap is not None:
+            self._settled_tap(count, error)
 
     def _append(self, body: bytes, row: Row | None) -> None:
         bodies = self._bodies
@@ -315,12 +326,12 @@ class Producer:
                 raise ClosedError(f"{self._block.name} is closed")
             check_in_trio("connect")
             raise UsageError(f"{self._block.name} is not open: use it in 'async with'")
-        self._session.check()
+        self._session.facts.check()
 
     async def _make_room(self, *, report: bool = True) -> None:
         """Return when at least one message may be appended in this very step; failures are raised if ``report``."""
         self._check()
-        small = self._client._env.failpoint("client.small_runs")
+        small = self._context.failpoint("client.small_runs")
         if len(self._bodies) >= limits.RUN_MESSAGES_MAX or (small and self._bodies):
             self._cut()
         await trio.lowlevel.checkpoint()
@@ -346,7 +357,7 @@ class Producer:
         if not self._armed:
             self._armed = True
             self._seen = self._turns = self._idle_turns = 0
-            self._client._flusher.arm(self)
+            self._context.flusher.arm(self)
 
     def _cut(self) -> None:
         """Cut the gathered messages into a run and queue the run."""
@@ -357,15 +368,15 @@ class Producer:
             rows.extend([PLAIN_ROW] * (len(bodies) - len(rows)))
             envelopes = cast("list[Envelope]", rows)
         run = OutgoingRun(
-            encode_run(bodies, envelopes), self._durable, self._client._now_ms(), self, plain=envelopes is None
+            encode_run(bodies, envelopes), self._durable, self._context.now_ms(), self, plain=envelopes is None
         )
         run.start = self._cut_count
         self._cut_count += run.count
         self._bodies = []
         self._rows = []
         self._size = 0
-        self._session.submit(self._outbox, run)
-        self._session.wake()
+        self._session.send_queue.submit(self._outbox, run)
+        self._session.stream.wake()
 
     def flush_now(self) -> None:
         """Send the gathered messages now."""
@@ -437,24 +448,22 @@ class Producer:
         if error is not None:
             self._failures.append((run.start, run.count, error))
             self._room = 0
-        self.on_settled(run.count, error)
+        self._tell(run.count, error)
         self._lot.unpark_all()
 
     def run_sent(self) -> None:
         """Note that a run has left the send queue."""
         self._lot.unpark_all()
 
-    def _opened_now(self) -> None:
+    def producer_opened(self) -> None:
+        """Note that the broker has opened the producer's channel."""
         self._opened.succeed()
 
-    def _outbox_failed(self, error: MeshqError) -> None:
+    def producer_failed(self, error: MeshqError) -> None:
+        """Fail the producer for good."""
         self._opened.fail(copied_error(error))
         self._room = 0
         if not isinstance(error, ClosedError):
             self._block.fail(error)
-        self.on_settled(0, error)
+        self._tell(0, error)
         self._lot.unpark_all()
-
-
-def _nothing(count: int, error: MeshqError | None) -> None:
-    """The default of a callback: do nothing."""

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 import trio
 
-from meshq.client._client import Client
-from meshq.client.link._events import ConnectionEvent, EventSink
 from meshq.client.send._envelope import EnvelopeEncoder, Row
 from meshq.client.send._producer import Producer
 from meshq.errors import MeshqError
@@ -35,7 +33,7 @@ class ProducerFeed:
         self._producer = producer
         self._encoder = EnvelopeEncoder()
         self._order = trio.Lock()
-        producer.on_settled = on_settled
+        producer._lend(on_settled)
 
     def row(self, *parts: Any) -> Row:
         """The envelope of a message, as ``EnvelopeEncoder.row``; for one thread at a time.
@@ -105,8 +103,3 @@ class ProducerFeed:
         finally:
             if self.items:
                 self._drop(MeshqError("its producer was closed before the message was sent", outcome="not_done"))
-
-
-def watch(client: Client, sink: EventSink[ConnectionEvent]) -> None:
-    """Pass the events of a client's connection to ``sink`` from now on."""
-    client._watch(sink)

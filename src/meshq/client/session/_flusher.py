@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from meshq.client.calls._completion import Wakeup
-
-if TYPE_CHECKING:
-    from meshq.client.session._session import ClientSession
+from meshq.client.session._session import ClientSession
 
 
 class Flushable(Protocol):
@@ -28,12 +25,7 @@ class Flusher:
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._armed: dict[Flushable, None] = {}
-        self._wakeup = Wakeup()
-        session.wake = self.wake
-
-    def wake(self) -> None:
-        """Wake the flusher: frames are to be sent."""
-        self._wakeup.wake()
+        self._wakeup = session.wakeup
 
     def arm(self, source: Flushable) -> None:
         """Call ``flush_idle`` of ``source`` at the end of each loop turn, starting with the next one."""
@@ -50,7 +42,7 @@ class Flusher:
 
         Checkpoint: always.  Cancellation: what gathered stays.
         """
-        session = self._session
+        session, stream = self._session, self._session.stream
         while True:
             await self._wakeup.wait()
             if self._armed:
@@ -61,5 +53,5 @@ class Flusher:
                 if self._armed:
                     self._wakeup.wake()
             session.pump()
-            session.send_settles()
-            session.flush()
+            stream.send_settles()
+            stream.flush()

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
 from meshq.client.calls._calls import InnerCall, Values, opening
+from meshq.client.calls._channels import Channels
+from meshq.client.calls._frame_stream import FrameStream
+from meshq.client.calls._pending_calls import PendingCalls
+from meshq.client.calls._session_facts import SessionFacts
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
@@ -27,10 +31,6 @@ from meshq.wire import (
     header_of,
     violation,
 )
-
-if TYPE_CHECKING:
-    from meshq.client.session._session import ClientSession
-
 
 #: The largest number that the journal can hold.
 _QUEUE_MAX: Final = 2**32 - 1
@@ -127,13 +127,37 @@ class PeerEvents(Protocol):
         """Note that the other node has "left" or is "away"; called again after each failed attempt to connect."""
 
 
+class SendCredit(Protocol):
+    """The credit of a session, which all that it sends shares."""
+
+    #: Bytes of frames with messages that were sent in this session.
+    sent_bytes: int
+
+    @property
+    def open(self) -> bool:
+        """Whether a run may go out now."""
+
+
 class LinkChannel:
     """The channel of a link between nodes, which outlives sessions."""
 
-    __slots__ = ("_events", "_session", "channel", "ready", "sent", "unsent")
+    __slots__ = ("_calls", "_channels", "_credit", "_events", "_facts", "_stream", "channel", "ready", "sent", "unsent")
 
-    def __init__(self, session: ClientSession, events: PeerEvents) -> None:
-        self._session = session
+    def __init__(
+        self,
+        stream: FrameStream,
+        calls: PendingCalls,
+        channels: Channels,
+        facts: SessionFacts,
+        *,
+        credit: SendCredit,
+        events: PeerEvents,
+    ) -> None:
+        self._stream = stream
+        self._calls = calls
+        self._channels = channels
+        self._facts = facts
+        self._credit = credit
         self._events = events
         self.channel = 0
         #: The other node has opened the channel.
@@ -157,13 +181,13 @@ class LinkChannel:
 
     def pump(self) -> None:
         """Send the waiting runs as far as credit and window allow."""
-        session = self._session
-        while self.unsent and self.ready and session.send_queue.open:
+        credit, stream = self._credit, self._stream
+        while self.unsent and self.ready and credit.open:
             run = self.unsent.popleft()
             frame = run.frame(self.channel)
-            session.send_queue.sent_bytes += frame.size_bytes
+            credit.sent_bytes += frame.size_bytes
             self.sent.append(run)
-            session.out(frame)
+            stream.out(frame)
 
     # -- in
 
@@ -208,9 +232,9 @@ class LinkChannel:
     def renew(self) -> None:
         """Handle a new session: open the link again."""
         self.forget()
-        self.channel = self._session.new_channel(self)
-        header = self._events.opening(self._session.node_id).encode()
-        self._session.pending_calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
+        self.channel = self._channels.new(self)
+        header = self._events.opening(self._facts.node_id).encode()
+        self._calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
 
     def _opened(self, values: Values, error: MeshqError | None) -> None:
         if isinstance(error, (NotActiveError, ClosedError)):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from meshq import limits
 from meshq.errors import UsageError
 
-if TYPE_CHECKING:
-    from meshq.client.transactions._transaction import Transaction
+
+class OpenTransaction(Protocol):
+    """A transaction that has begun and not ended."""
+
+    def renewed(self) -> None:
+        """Handle a new session: the broker has dropped the work of the transaction."""
 
 
 class TransactionTable:
@@ -21,16 +25,16 @@ class TransactionTable:
         # The node at which each xid was prepared, the latest last; also after its decision, which no other node knows.
         self._nodes: OrderedDict[bytes, bytes] = OrderedDict()
         # With their xids, if they have any.
-        self._open: dict[Transaction, bytes | None] = {}
+        self._open: dict[OpenTransaction, bytes | None] = {}
         self._last = self._last_message = 0
 
-    def begin(self, transaction: Transaction, xid: bytes | None) -> int:
+    def begin(self, transaction: OpenTransaction, xid: bytes | None) -> int:
         """Add a transaction; return its number."""
         self._open[transaction] = xid
         self._last += 1
         return self._last
 
-    def end(self, transaction: Transaction) -> None:
+    def end(self, transaction: OpenTransaction) -> None:
         """Remove a transaction that has ended."""
         self._open.pop(transaction, None)
 

@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import Final, Self, cast
 
 import trio
 
 from meshq import limits
 from meshq.address import parse_place
 from meshq.client.calls._calls import Call
-from meshq.client.outgoing._outbox import outcome_of
-from meshq.client.receive._delivery import Delivery, ReceivedMessage
-from meshq.client.send._envelope import PLAIN_ROW, Row
+from meshq.client.calls._link_failures import outcome_of
+from meshq.client.incoming._delivered_run import ReceivedMessage
+from meshq.client.receive._consumer import Consumer
+from meshq.client.receive._delivery import Delivery
+from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
+from meshq.client.session._client_context import ClientContext
+from meshq.client.transactions._prepared_work import PreparedWork
 from meshq.client.transactions._transaction_calls import (
     CUT,
-    RunCall,
     lost_error,
     not_open_error,
     settle_by_consumer,
     user_error,
 )
 from meshq.client.transactions._transaction_life import new_life
-from meshq.errors import BusyError, MeshqError, RetryTransactionError, TransactionRolledBackError, UsageError
+from meshq.errors import BusyError, MeshqError, TransactionRolledBackError, UsageError
 from meshq.ids import check_xid
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.wire import FLAG_DURABLE, FLAG_TRANSACTED, Envelope, Frame, FrameType, Transact, encode_run
 from meshq.wire import Call as WireCall
-
-if TYPE_CHECKING:
-    from meshq.client._client import Client
 
 #: Runs sent and not yet taken by the broker, beyond which a send waits.
 _WINDOW_RUNS: Final = 16
@@ -52,13 +52,12 @@ class Transaction:
     it or rolls it back, in this session or another one, before or after a restart of the broker.
     """
 
-    def __init__(self, client: Client, xid: bytes | None = None) -> None:
-        self._client = client
-        self._xid = xid if xid is None else check_xid(xid)
-        # Of the session in which it was prepared, and the node that has it.
-        self._epoch = 0
-        self._node_id = b""
-        self._session = client._session
+    def __init__(self, context: ClientContext, encoder: EnvelopeEncoder, xid: bytes | None = None) -> None:
+        self._context = context
+        self._encoder = encoder
+        # What it becomes when it is prepared; None: it has no xid.
+        self._prepared = None if xid is None else PreparedWork(context, check_xid(xid))
+        self._session = context.session
         self._life = new_life()
         self._number = 0
         # Messages sent, those of them that gather, and messages acknowledged.
@@ -106,10 +105,11 @@ class Transaction:
         """
         if self._life.state != "new":
             raise UsageError("the transaction was used before; make another one")
-        self._client._check()
+        self._context.check()
         await trio.lowlevel.checkpoint()
         self._life.on("begin")
-        self._number = self._session.transactions.begin(self, self._xid)
+        xid = None if self._prepared is None else self._prepared.xid
+        self._number = self._session.transactions.begin(self, xid)
         self._used_at = trio.current_time()
         return self
 
@@ -166,7 +166,7 @@ class Transaction:
                 return
             body = check_body(body)
         check_durable(durable)
-        row = self._client._encoder.row(
+        row = self._encoder.row(
             properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
         )
         if self._address is None or address != self._address:
@@ -188,7 +188,7 @@ class Transaction:
         if not self._armed:
             self._armed = True
             self._seen = 0
-            self._client._flusher.arm(self)
+            self._context.flusher.arm(self)
 
     async def ack(self, *deliveries: Delivery) -> None:
         """Acknowledge messages of any consumer of this client as part of the transaction; a rollback delivers them
@@ -212,8 +212,8 @@ class Transaction:
 
     def _settle_part(self, part: Sequence[ReceivedMessage]) -> None:
         """Acknowledge deliveries of one consumer."""
-        consumer = part[0]._run.consumer
-        if consumer.client is not self._client:
+        consumer = cast("Consumer", part[0]._run.consumer)
+        if consumer._context is not self._context:
             raise UsageError(f"{part[0]!r} was received by another client")
         inbox = consumer._inbox
         inbox.check_settling()
@@ -221,7 +221,7 @@ class Transaction:
         done = len(part) if stale is None else stale.results.count(None)
         if done:
             self._acked += done
-            self._session.gathered(inbox)
+            self._session.stream.gathered(inbox)
         if stale is not None:
             raise stale
 
@@ -266,13 +266,14 @@ class Transaction:
         self._raise_failure()
 
     def _look_at_session(self) -> None:
-        if self._session.failure is not None:
-            self._fail(outcome_of(self._session.failure, "not_done"))
+        failure = self._session.facts.failure
+        if failure is not None:
+            self._fail(outcome_of(failure, "not_done"))
 
     async def _wait(self, call: Call) -> None:
         self._busy = True
         try:
-            await self._client._wait_call(call)
+            await self._session.deadlines.wait(call)
         except CUT:
             self._fail(lost_error())
         except MeshqError as error:
@@ -316,12 +317,12 @@ class Transaction:
         header = Transact(
             transaction=self._number,
             address=self._address,
-            producer=self._client._transacting_as(),
+            producer=self._context.transaction_producer(),
             number=self._session.transactions.number(run.rows),
             sent=self._sent - run.rows,
         ).encode()
         flags = FLAG_DURABLE if self._durable else 0
-        stamp = self._client._now_ms()
+        stamp = self._context.now_ms()
 
         def make(number: int) -> Frame:
             return Frame(
@@ -336,10 +337,16 @@ class Transaction:
             )
 
         self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
-        call = RunCall("a send of a transaction", make, self._session.epoch, self._fail)
+        epoch = self._session.facts.epoch
+        call = Call("a send of a transaction", make, epoch, on_failed=self._run_failed)
         self._runs.append(call)
         self._session.pending_calls.add(call)
-        self._session.wake()
+        self._session.stream.wake()
+
+    def _run_failed(self, error: BaseException) -> None:
+        """Fail the transaction with a refused run; a lost session is reported by ``renewed``."""
+        if isinstance(error, MeshqError) and not isinstance(error, CUT):
+            self._fail(error)
 
     # -- how it ends
 
@@ -360,9 +367,9 @@ class Transaction:
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         self._check()
-        if self._xid is None:
+        if self._prepared is None:
             raise UsageError("a transaction that is to be prepared is made with its id: client.transaction(xid=...)")
-        await self._conclude("prepare", xid=self._xid)
+        await self._conclude("prepare", xid=self._prepared.xid)
 
     async def commit(self) -> None:
         """Commit the transaction; on return its work is stored.
@@ -380,7 +387,13 @@ class Transaction:
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         if self._life.state == "prepared":
-            await self._commit_prepared()
+            assert self._prepared is not None
+            try:
+                await self._prepared.commit()
+            except TransactionRolledBackError:
+                self._life.on("roll_back")
+                raise
+            self._life.on("commit")
             return
         self._check()
         await self._conclude("commit")
@@ -397,7 +410,7 @@ class Transaction:
         call = self._call(operation, sent=self._sent, acked=self._acked, **more)
         self._busy = True
         try:
-            await self._client._wait_call(call)
+            await self._session.deadlines.wait(call)
         except MeshqError as error:
             self._busy = False
             # Whatever else has failed: a commit that is cut off may have been done.
@@ -411,33 +424,6 @@ class Transaction:
         self._busy = False
         self._end(operation)
 
-    async def _commit_prepared(self) -> None:
-        assert self._xid is not None
-        session = self._session
-        if self._epoch != session.epoch and session.failure is None:
-            # Who is told so once may look at what else has happened before going on.
-            self._epoch = session.epoch
-            await trio.lowlevel.checkpoint()
-            raise RetryTransactionError("the session was lost since the transaction was prepared: commit it again")
-        await self._check_node()
-        try:
-            await self._client.commit(self._xid)
-        except RetryTransactionError:
-            self._epoch = session.epoch
-            raise
-        except TransactionRolledBackError:
-            self._life.on("roll_back")
-            raise
-        self._life.on("commit")
-
-    async def _check_node(self) -> None:
-        session = self._session
-        if session.node_id != self._node_id and session.failure is None:
-            await trio.lowlevel.checkpoint()
-            raise RetryTransactionError(
-                f"the transaction is prepared at the node {self._node_id.hex()}, the session is at another one"
-            )
-
     async def rollback(self) -> None:
         """Roll the transaction back: its sends are dropped, its acknowledged messages are delivered again.
 
@@ -449,9 +435,8 @@ class Transaction:
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: it is prepared; roll it back again.
         """
         if self._life.state == "prepared":
-            assert self._xid is not None
-            await self._check_node()
-            await self._client.rollback(self._xid)
+            assert self._prepared is not None
+            await self._prepared.roll_back()
             self._life.on("roll_back")
             return
         self._check()
@@ -460,7 +445,7 @@ class Transaction:
 
     def _abandon(self) -> None:
         """Roll back the work that the broker may still have of the transaction."""
-        if (self._sent or self._acked) and self._session.failure is None:
+        if (self._sent or self._acked) and self._session.facts.failure is None:
             self._call("roll_back")
         self._end("roll_back")
 
@@ -473,23 +458,19 @@ class Transaction:
         """Say something about it, in this session only."""
         flat = tuple(item for pair in {"transaction": self._number, **arguments}.items() for item in pair)
         header = WireCall(operation=operation, arguments=flat).encode()
-        epoch = self._session.epoch if self._sent or self._acked else None
+        epoch = self._session.facts.epoch if self._sent or self._acked else None
 
         def make(number: int) -> Frame:
             if operation == "prepare":
+                assert self._prepared is not None
                 # Without any work it may have waited for another session, perhaps at another node.
-                self._asked_to_prepare()
+                self._prepared.asked()
             return Frame(FrameType.CALL, first=number, header=header)
 
         call = Call("a transaction", make, epoch)
         self._session.pending_calls.add(call)
-        self._session.flush()
+        self._session.stream.flush()
         return call
-
-    def _asked_to_prepare(self) -> None:
-        assert self._xid is not None
-        self._epoch, self._node_id = self._session.epoch, self._session.node_id
-        self._session.transactions.prepares(self._xid, self._node_id)
 
     def renewed(self) -> None:
         """Handle a new session: the broker has dropped the work of the transaction."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from meshq.client.calls._calls import Call
-from meshq.client.incoming._inbox import check_deliveries
+from meshq.client.incoming._spans import check_deliveries
 from meshq.errors import (
     MeshqError,
     NotActiveError,
@@ -16,30 +15,11 @@ from meshq.errors import (
     UsageError,
 )
 from meshq.loops import check_in_trio
-from meshq.wire import Frame
 
 D = TypeVar("D")
 
 #: Errors of a call that is gone with its session.
 CUT: Final = (UnblockedError, StaleDeliveryError)
-
-
-class RunCall(Call):
-    """The call that sends a run of a transaction; if it fails, the transaction fails."""
-
-    __slots__ = ("_on_failed",)
-
-    def __init__(
-        self, what: str, make: Callable[[int], Frame], epoch: int, on_failed: Callable[[MeshqError], None]
-    ) -> None:
-        super().__init__(what, make, epoch)
-        self._on_failed = on_failed
-
-    def fail(self, error: BaseException) -> None:
-        """Fail the run; a refused run fails the transaction, too."""
-        super().fail(error)
-        if isinstance(error, MeshqError) and not isinstance(error, CUT):
-            self._on_failed(error)
 
 
 def user_error(error: MeshqError, operation: str = "commit") -> MeshqError:

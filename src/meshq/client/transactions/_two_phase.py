@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from typing import Final
 
-import trio
-
-from meshq.client.admin._admin import Administration
 from meshq.client.admin._statistics import PreparedTransaction
-from meshq.client.calls._calls import NodeCall
-from meshq.errors import RetryTransactionError, UnblockedError
+from meshq.client.send._envelope import EnvelopeEncoder
+from meshq.client.session._client_context import ClientContext
+from meshq.client.transactions._decisions import commit_prepared, roll_back_prepared
+from meshq.client.transactions._transaction import Transaction
 from meshq.ids import check_xid
-from meshq.wire import Call, Frame, FrameType
 
 #: The values of a prepared transaction in a broker's answer.
 _PREPARED_KEYS: Final = ("xid", "user", "age", "sent", "acked")
 
 
-class TwoPhaseCalls(Administration):
-    """The calls of a client that name transactions by xid.
+class TransactionCalls:
+    """The calls of a client that begin transactions, and the ones that decide a prepared transaction by its xid.
 
     A user sees and decides what the same user has prepared; a program that has its broker inside, everything.  Ask the
     node that has prepared it: another one of a cluster does not know it.  A client that has prepared it remembers at
     which node, and asks no other one.
     """
+
+    _context: ClientContext
+    _encoder: EnvelopeEncoder
+
+    def transaction(self, xid: bytes | None = None) -> Transaction:
+        """Create a transaction, to be used as ``async with``: sends and acknowledgements are applied together or not at
+        all.
+
+        ``xid``: 1 to 128 bytes by which it is known once it is prepared.
+
+        Raises:
+            SettingsError: the xid is none.
+        """
+        return Transaction(self._context, self._encoder, xid)
 
     async def commit(self, xid: bytes) -> None:
         """Commit a prepared transaction; on return it is stored.
@@ -42,10 +54,7 @@ class TwoPhaseCalls(Administration):
             SettingsError: the xid is none.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
-        try:
-            await self._decide("commit_prepared", check_xid(xid))
-        except UnblockedError as error:
-            raise RetryTransactionError("the commit was cut off: commit it again", outcome="unknown") from error
+        await commit_prepared(self._context, check_xid(xid))
 
     async def rollback(self, xid: bytes) -> None:
         """Roll a prepared transaction back: its sends are dropped, its acknowledged messages are delivered again.
@@ -62,40 +71,7 @@ class TwoPhaseCalls(Administration):
             SettingsError: the xid is none.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
-        await self._decide("roll_back_prepared", check_xid(xid))
-
-    async def _decide(self, operation: str, xid: bytes) -> None:
-        """Ask the node at which the transaction was prepared, as far as this client knows."""
-        self._check()
-        self._session.transactions.check_prepared(xid)
-        node_id = self._session.transactions.node_of(xid)
-        if node_id is None:
-            await self._ask(operation, xid=xid)
-            return
-        error = self._elsewhere(xid, node_id)
-        if error is not None:
-            await trio.lowlevel.checkpoint()
-            raise error
-        header = Call(operation=operation, arguments=("xid", xid)).encode()
-        call = NodeCall(
-            operation,
-            lambda number: Frame(FrameType.CALL, first=number, header=header),
-            lambda: self._elsewhere(xid, node_id),
-        )
-        self._session.pending_calls.add(call)
-        self._session.flush()
-        await self._wait_call(call)
-
-    def _elsewhere(self, xid: bytes, node_id: bytes) -> RetryTransactionError | None:
-        """Return why the node of the session can't decide; None: it can."""
-        session = self._session
-        if session.node_id == node_id or session.failure is not None:
-            return None
-        return RetryTransactionError(
-            f"the transaction {xid!r} is not known here: it was prepared at the node {node_id.hex()}, "
-            f"and the session is at {session.node_id.hex()}",
-            outcome="not_done",
-        )
+        await roll_back_prepared(self._context, check_xid(xid))
 
     async def recover(self) -> list[bytes]:
         """List the xids of all prepared transactions that are not decided, in order.
@@ -106,7 +82,7 @@ class TwoPhaseCalls(Administration):
         """
         found: list[bytes] = []
         while True:
-            values = await self._ask("recover", after=found[-1] if found else b"")
+            values = await self._context.ask("recover", after=found[-1] if found else b"")
             before = len(found)
             while (xid := values.get(f"xid{len(found) - before}")) is not None:
                 found.append(xid)
@@ -121,5 +97,5 @@ class TwoPhaseCalls(Administration):
             SecurityError: the user may not manage the broker.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        _, rows = await self._pages("prepared", _PREPARED_KEYS)
+        _, rows = await self._context.pages("prepared", _PREPARED_KEYS)
         return [PreparedTransaction(**{**row, "xid": bytes.fromhex(row["xid"])}) for row in rows]
