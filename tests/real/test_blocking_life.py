@@ -386,18 +386,6 @@ def test_whoever_waits_at_the_end_is_told_by_the_thread_that_ends() -> None:
     assert told == ["closed"]
 
 
-def test_threads_ask_a_cluster_connection() -> None:
-    mesh = meshq.ClusterConnection("mesh", connector="me", user="cluster", password="a password")
-    with Broker("a", data_dir=None, connectors={"me": "tcp://127.0.0.1:1"}, services=[mesh]) as broker:
-        connection = broker.cluster("mesh")
-        connection.wait_for(nodes=1, timeout=10)
-        assert (connection.nodes(), connection.peers(), connection.consumers("q")) == (1, [], 0)
-        with pytest.raises(meshq.CallTimeoutError):
-            connection.wait_for(nodes=2, timeout=0.05)
-        with pytest.raises(meshq.NotFoundError):
-            broker.cluster("other")
-
-
 @pytest.mark.processes
 def test_several_threads_use_one_client_at_once(tmp_path: Path) -> None:
     with clients(tmp_path) as (far, near), far.producer("q", window=50) as producer:

@@ -9,7 +9,9 @@ import pytest
 from meshq import (
     AddressSettings,
     Bridge,
+    CallTimeoutError,
     ClosedError,
+    ClusterConnection,
     ConnectionBrokenError,
     MessageId,
     NotActiveError,
@@ -22,7 +24,7 @@ from meshq import (
 )
 from meshq.client import Connected, Disconnected
 from tests.node.test_services import PausedService
-from tests.real.faces.kit import ACCEPTORS, Face, TrioFace, promise, received
+from tests.real.faces.kit import ACCEPTORS, WAIT_S, Face, TrioFace, promise, received
 
 
 @promise
@@ -162,6 +164,23 @@ async def test_a_service_is_found_by_name_and_kind_and_called_in_the_loop_of_its
 
 
 @promise
+async def test_a_cluster_connection_is_asked_and_waited_for(face: Face) -> None:
+    mesh = ClusterConnection("mesh", connector="me", user="cluster", password="a password")
+    async with face.broker(connectors={"me": "tcp://127.0.0.1:1"}, services=[mesh]) as broker:
+        connection = broker.cluster("mesh")
+        await connection.wait_for(nodes=1, timeout=WAIT_S)
+        assert (connection.name, connection.nodes(), connection.consumers("q")) == ("mesh", 1, 0)
+        assert connection.peers() == [] and repr(connection).startswith("<ClusterConnection 'mesh'")
+        with pytest.raises(CallTimeoutError) as caught:
+            await connection.wait_for(nodes=2, timeout=0.02)
+        assert caught.value.outcome == "not_done"
+        with pytest.raises(SettingsError):
+            await connection.wait_for(nodes=0)
+        with pytest.raises(NotFoundError):
+            broker.cluster("other")
+
+
+@promise
 async def test_events_and_statistics_tell_what_happens_to_the_connection(face: Face) -> None:
     async with face.broker() as broker:
         client = face.client(broker, reconnect_attempts=0)
@@ -170,6 +189,7 @@ async def test_events_and_statistics_tell_what_happens_to_the_connection(face: F
         async with client:
             event = await anext(events)
             assert type(event) is Connected and event.code == "connected"
+            assert repr(client).startswith("<Client connected peer=")
             assert client.statistics().state == "connected"
             assert broker.statistics().sessions == 1
             async with client.session() as another:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ async def test_a_producer_waits_while_its_window_is_full(face: Face) -> None:
         statistics = producer.statistics()
         assert (statistics.address, statistics.state, statistics.unconfirmed) == ("q", "open", 0)
         assert (await client.queue("q")).added == statistics.sent == 300
+        assert repr(producer) == "<Producer 'q' open unconfirmed=0>"
 
 
 @promise
@@ -131,17 +133,25 @@ async def test_several_at_once_send_by_one_producer_and_one_client(face: Face) -
         assert (await other.queue("alone")).ready == 9
 
 
+async def pieces(body: bytes) -> AsyncIterator[bytes]:
+    """A body in pieces that are made one by one."""
+    for start in range(0, len(body), 200_000):
+        yield body[start : start + 200_000]
+
+
 @promise
 async def test_a_large_body_is_streamed_and_read_while_its_message_is_held(face: Face, tmp_path: Path) -> None:
     body = bytes(range(256)) * 2_000
     async with face.clients(data_dir=tmp_path / "hq") as (sender, receiver):
         await sender.send("q", body)
         await sender.send("q", (body[start : start + 100_000] for start in range(0, len(body), 100_000)))
+        await sender.send("q", pieces(body))
         async with receiver.consumer("q") as consumer:
-            for _ in range(2):
+            for _ in range(3):
                 delivery = await received(consumer)
                 assert delivery.size == len(body)
                 async with delivery.open() as stream:
+                    assert repr(stream).startswith("<BodyStream ")
                     chunks = [chunk async for chunk in stream]
                 assert b"".join(chunks) == await delivery.read() == body
                 await delivery.ack(confirm=True)
