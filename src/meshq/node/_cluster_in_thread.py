@@ -65,6 +65,22 @@ class ClusterConnectionInThread(ClusterFigures):
         super().__init__(inner, broker)
         self._broker = broker
 
+    def peers(self) -> list[PeerStatistics]:
+        """Return a record of each other node.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return super().peers()
+
+    def nodes(self) -> int:
+        """The number of connected and known nodes, including this node.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return super().nodes()
+
     async def wait_for(
         self,
         *,
