@@ -9,7 +9,7 @@ import pytest
 
 from meshq.bridge import Bridge
 from meshq.broker import RemoteBinding
-from meshq.broker.session._management import OPERATIONS
+from meshq.broker.management._management import OPERATIONS
 from meshq.permissions import Permissions
 from meshq.settings import AddressSettings, Security
 from meshq.wire import (

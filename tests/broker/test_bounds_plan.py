@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq import limits
-from meshq.broker.session._connection_bounds_plan import connection_bounds
+from meshq.broker.connection._connection_bounds_plan import connection_bounds
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_room_is_asked_for_behind_the_filters_and_new_filters_behind_that(
         looked.append(steps.looks)
         return True
 
-    monkeypatch.setattr("meshq.broker.session._connection_machine.must_wait", ask)
+    monkeypatch.setattr("meshq.broker.connection._connection_machine.must_wait", ask)
     client.put(channel, *numbered(), envelopes=with_k())
     assert not asked
     steps.all(house)

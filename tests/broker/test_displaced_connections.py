@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from meshq.broker.session._connection_bounds_plan import connection_bounds
+from meshq.broker.connection._connection_bounds_plan import connection_bounds
 from meshq.wire import Attach, FrameType
 from tests.broker.test_stream_connections import connect, guarded_doors, listening, log_in
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meshq.broker import RemoteBinding
+from meshq.broker.management._management import answer_call
 from meshq.broker.queue._run_loading import views_of
-from meshq.broker.session._management import answer_call
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map

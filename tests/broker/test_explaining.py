@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq.broker import RemoteBinding
-from meshq.broker.session._management import answer_call
+from meshq.broker.management._management import answer_call
 from meshq.errors import SettingsError, UsageError
 from meshq.permissions import Permissions
 from meshq.selector import parse_filter

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq import limits
-from meshq.broker.session._connection_bounds_plan import ConnectionBounds
-from meshq.broker.session._connection_guard_machine import (
+from meshq.broker.connection._connection_bounds_plan import ConnectionBounds
+from meshq.broker.connection._connection_guard_machine import (
     DELAY_S_MAX,
     DELAY_S_MIN,
     FAILURES_MAX,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.broker.session._management import answer_call
+from meshq.broker.management._management import answer_call
 from meshq.errors import UsageError
 from meshq.wire import BY_NAME, FLAG_RETURN, Answer, Call, Consume, FrameType, header_of
 from tests.broker.kit import FakeLog, make_house

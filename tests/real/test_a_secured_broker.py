@@ -29,7 +29,7 @@ from meshq import (
 )
 from meshq.abc import Stream
 from meshq.broker import connection_bounds
-from meshq.broker.session._connection_guard_machine import DELAY_S_MIN
+from meshq.broker.connection._connection_guard_machine import DELAY_S_MIN
 from meshq.client.link._login import Login
 from meshq.endpoint import Endpoint
 from meshq.env import OpenSslTls, TcpNetwork, real_env

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import Bridge, Broker, Client, Permissions, Security, SecurityError, connect
-from meshq.broker.session._management import OPERATIONS
+from meshq.broker.management._management import OPERATIONS
 
 #: A life in requests: each operation with its arguments, and what the answer has at least.
 LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

@@ -4,21 +4,21 @@ from meshq.broker.access._credentials import Credentials
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
 from meshq.broker.catalog._distribution_plan import RemoteBinding
+from meshq.broker.connection._connection import StreamConnection
+from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, SessionBounds, connection_bounds
+from meshq.broker.connection._connection_machine import ConnectionCounts, ServerConnection
+from meshq.broker.connection._listener import Listeners
 from meshq.broker.core._core import Core, CoreSettings
 from meshq.broker.core._recovery import Recovery
 from meshq.broker.events._event_bus import EventBus
+from meshq.broker.management._management import answer_call
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_loading import paged_of
 from meshq.broker.records import PREFIX_FORM, record_prefix
-from meshq.broker.session._connection import StreamConnection
-from meshq.broker.session._connection_bounds_plan import ConnectionBounds, SessionBounds, connection_bounds
-from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._deliveries import dispatched_run
-from meshq.broker.session._listener import Listeners
-from meshq.broker.session._management import answer_call
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.broker.work._long_operations import at_once
 

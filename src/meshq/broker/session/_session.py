@@ -13,18 +13,18 @@ from typing import Any, TypeVar
 from meshq import limits
 from meshq.broker.access._access import Rights
 from meshq.broker.core._core import Core
+from meshq.broker.management._management import answer_call, flat
+from meshq.broker.management._subscriptions import queue_to_consume
 from meshq.broker.queue._browser import Browser
 from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.session._answers import Answers
 from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._deliveries import delivery
-from meshq.broker.session._management import answer_call, flat
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._peering import Peering
 from meshq.broker.session._session_producers import SessionProducers
 from meshq.broker.session._session_transactions import SessionTransactions
-from meshq.broker.session._subscriptions import queue_to_consume
 from meshq.broker.work._long_operations import LongOperation, Steps
 from meshq.errors import (
     ClosedError,

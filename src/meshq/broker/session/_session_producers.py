@@ -11,9 +11,9 @@ from meshq.broker.catalog._address_quota import is_refused
 from meshq.broker.catalog._names import check_request_target, check_sendable
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.ingress._filters_at import costly, filters_at
+from meshq.broker.management._management_requests import ManagementRequests
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._disk_space import check_space
-from meshq.broker.session._management_requests import ManagementRequests
 from meshq.broker.session._producer_credits import ProducerCredits
 from meshq.broker.work._fair_scheduler import CostlyScan
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant

@@ -9,8 +9,8 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.access._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
-from meshq.broker.session import _operations as work
-from meshq.broker.session._operations import SETTINGS, Values
+from meshq.broker.management import _operations as work
+from meshq.broker.management._operations import SETTINGS, Values
 from meshq.broker.work._long_operations import Steps
 from meshq.errors import UsageError
 from meshq.wire import decline

@@ -17,8 +17,8 @@ from meshq import limits
 from meshq.address import Target, parse_target
 from meshq.broker.access._access import permit_making, permit_replies
 from meshq.broker.catalog._names import check_sendable
+from meshq.broker.management._management import OPERATIONS, answer_call
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._management import OPERATIONS, answer_call
 from meshq.broker.work._long_operations import LongOperation
 from meshq.errors import (
     AddressFullError,

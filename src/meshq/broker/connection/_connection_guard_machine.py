@@ -13,7 +13,7 @@ import ipaddress
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.broker.session._connection_bounds_plan import ConnectionBounds, connection_bounds
+from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, connection_bounds
 from meshq.errors import invariant
 
 #: Seconds to wait after one failure; doubled by each further one.

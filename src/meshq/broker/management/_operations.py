@@ -19,10 +19,10 @@ from meshq.broker.ingress._explainer import Explainer
 from meshq.broker.ingress._filters_at import costly, filters_explained
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.ingress._sample_run import imagined
-from meshq.broker.session._bulk_move import bulk_move, to_address, to_origin, to_others
-from meshq.broker.session._queue_deletion import remove_when_moved, still_there
-from meshq.broker.session._subscriptions import create_temporary
-from meshq.broker.session._subscriptions import unsubscribe as end_subscription
+from meshq.broker.management._bulk_move import bulk_move, to_address, to_origin, to_others
+from meshq.broker.management._queue_deletion import remove_when_moved, still_there
+from meshq.broker.management._subscriptions import create_temporary
+from meshq.broker.management._subscriptions import unsubscribe as end_subscription
 from meshq.broker.settlement._tracing import trace as tracing
 from meshq.broker.work._fair_scheduler import NODE, CostlyScan
 from meshq.broker.work._long_operations import FairTurnWait, PendingMovesWait, Steps

@@ -1,0 +1,1 @@
+"""Management of a node: the table of operations, and requests by messages."""
