@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from meshq.broker.connection._handshake_machine import HANDSHAKE_TRANSITIONS
+from meshq.broker.session._session_machine import SESSION_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_machine import BROKER_TRANSITIONS
@@ -14,6 +16,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_machine.py", BROKER_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
+    "Session at the broker": ("broker/session/_session_machine.py", SESSION_TRANSITIONS),
+    "Handshake at the broker": ("broker/connection/_handshake_machine.py", HANDSHAKE_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
 }
 HEAD = """# Life cycles

@@ -88,7 +88,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("delay of who hands back",),
-        function="meshq.broker:ServerSession._settle",
+        function="meshq.broker:SessionConsumers.settle",
         old="        delay_ms = frame.stamp - 1 if frame.stamp else None\n",
         new="        delay_ms = None\n",
     ),
@@ -133,7 +133,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("consumer filter",),
-        function="meshq.broker:ServerSession._consume",
+        function="meshq.broker:SessionConsumers.consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = None, priority, header.exclusive\n",
     ),
@@ -251,13 +251,13 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("consumer priority",),
-        function="meshq.broker:ServerSession._consume",
+        function="meshq.broker:SessionConsumers.consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = filter, 0, header.exclusive\n",
     ),
     Ablation(
         features=("exclusive consumer",),
-        function="meshq.broker:ServerSession._consume",
+        function="meshq.broker:SessionConsumers.consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, False\n",
     ),
@@ -294,7 +294,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("browsing",),
-        function="meshq.broker:ServerSession._consume",
+        function="meshq.broker:SessionConsumers.consume",
         old="        if header.browse:\n",
         new="        if False:\n",
     ),

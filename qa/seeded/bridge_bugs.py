@@ -9,7 +9,7 @@ from qa.seeded.bug import Bug
 BRIDGE_BUGS: Final = (
     Bug(
         name="count what a bridge's target refuses as delivered",
-        function="meshq.broker:ServerSession._settle",
+        function="meshq.broker:SessionConsumers.settle",
         old="counted=not frame.flags & FLAG_UNCOUNTED",
         new="counted=True",
         checkers=("B1",),

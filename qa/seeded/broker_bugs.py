@@ -77,9 +77,9 @@ BUGS: Final = (
     ),
     Bug(
         name="answer an acknowledgement before it is durable",
-        function="meshq.broker:ServerSession._answer_when_durable",
-        old="    self.core.release_queue.when_all_is_durable(lambda: self._answer(call, values))\n",
-        new="    self._answer(call, values)\n",
+        function="meshq.broker:SessionCalls.answer_when_durable",
+        old="    self._core.release_queue.when_all_is_durable(lambda: self.answer(call, values))\n",
+        new="    self.answer(call, values)\n",
         checkers=("Q6",),
     ),
     Bug(

@@ -120,6 +120,20 @@ class Got:
     delivery_count: int
 
 
+def nothing() -> None:
+    """Do nothing: the test looks at deadlines itself."""
+
+
+class NoWatcher:
+    """The owner of a connection that a test drives by hand."""
+
+    def attached(self, connection: ServerConnection) -> None: ...
+
+    def taken_in(self, connection: ServerConnection) -> None: ...
+
+    def closed(self, connection: ServerConnection) -> None: ...
+
+
 class Clock:
     """The time that sessions go by."""
 
@@ -142,7 +156,7 @@ class House:
     sessions: SessionRegistry = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.sessions = SessionRegistry(self.core, self.clock, 3_600.0, admission=SessionBounds())
+        self.sessions = SessionRegistry(self.core, self.clock, 3_600.0, detached=nothing, admission=SessionBounds())
 
     @property
     def log(self) -> FakeLog:
@@ -175,7 +189,7 @@ class House:
         here, there = DirectLink.pair("client", "node")
         here.lossless = there.lossless = lossless
         server = ServerConnection(
-            self.core, self.sessions, there, self.counts, trusted=trusted, credentials=credentials
+            self.core, self.sessions, there, NoWatcher(), self.counts, trusted=trusted, credentials=credentials
         )
         return here, server
 

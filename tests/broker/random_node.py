@@ -188,8 +188,8 @@ class RandomNode:
             session = self.house.core.sessions[client.attached.session]
             # As if it had logged in: its end counts it out.
             self.house.sessions._of_user[user] = self.house.sessions._of_user.get(user, 0) + 1
-            session.owner = ("client", user)
-            session.rights = self.house.core.access.of(session.owner)
+            session.principal.owner = ("client", user)
+            session.principal.rights = self.house.core.access.of(session.principal.owner)
             self.senders = {key: channel for key, channel in self.senders.items() if key[0] != user}
         return client
 

@@ -56,8 +56,8 @@ def client_of(house: House, user: str, role: str = "client") -> RawClient:
     client = house.client()
     assert client.attached is not None
     session = house.core.sessions[client.attached.session]
-    session.owner = (role, user)
-    session.rights = house.core.access.of(session.owner)
+    session.principal.owner = (role, user)
+    session.principal.rights = house.core.access.of(session.principal.owner)
     return client
 
 

@@ -9,7 +9,7 @@ from meshq import limits
 from meshq.abc import Accept, Admission, AdmissionDecision, HandshakeFacts, Redirect, Refuse
 from meshq.broker import SessionBounds, SessionRegistry
 from meshq.wire import BY_NAME, Attach, Authenticate, FrameType, Hello
-from tests.broker.kit import House, RawClient, make_house
+from tests.broker.kit import House, RawClient, make_house, nothing
 
 NEW = HandshakeFacts(
     role="client", user="", label="test", address="client", server_name="", resumes=False, sessions=0, user_sessions=0
@@ -31,7 +31,7 @@ class Doorkeeper(Admission):
 
 def house_with(admission: Admission) -> House:
     house = make_house()
-    house.sessions = SessionRegistry(house.core, house.clock, 60.0, admission=admission)
+    house.sessions = SessionRegistry(house.core, house.clock, 60.0, detached=nothing, admission=admission)
     return house
 
 
@@ -43,7 +43,7 @@ def test_the_facts_are_those_of_the_handshake_and_the_question_comes_once_after_
     client.send(FrameType.HELLO, Hello(oldest=1, newest=1, label="till-7"))
     assert len(door.asked) == 1
     client.send(FrameType.AUTHENTICATE, Authenticate(mechanism="none"))
-    client.server.user = "app"
+    client.server.handshake.user = "app"
     assert len(door.asked) == 1
     client.send(FrameType.ATTACH, Attach(ttl_ms=60_000))
     client.consume()

@@ -182,7 +182,7 @@ def test_one_step_of_one_run_is_done_at_a_time_and_users_take_turns(steps: Steps
     sieve(clients[0])
     for number, client in enumerate(clients):
         assert client.attached is not None
-        house.core.sessions[client.attached.session].owner = ("client", "one" if number == 5 else "many")
+        house.core.sessions[client.attached.session].principal.owner = ("client", "one" if number == 5 else "many")
     for number, client in enumerate(clients):
         fill(client, "in", producer=b"%16d" % number)
     done = 0
@@ -234,9 +234,9 @@ def test_what_comes_behind_was_granted_or_is_a_violation(steps: Steps) -> None:
     sieve(client)
     channel = fill(client, "in")
     client.put(channel, bytes(client.granted))
-    assert client.server._held_granted_bytes > client.granted and not client.closed
+    assert client.server.deferred._held_granted_bytes > client.granted and not client.closed
     client.put(channel, b"one too many")
-    assert client.closed and not house.core.pending.fair_scheduler and client.server._deferred == []
+    assert client.closed and not house.core.pending.fair_scheduler and client.server.deferred.frames == []
     assert house.queue("some").added == 0
 
 
@@ -276,8 +276,8 @@ def test_what_is_refused_whatever_is_in_it_is_put_to_nothing(steps: Steps, monke
     boss.put(boss.produce("full", b"z" * 16), b"1", envelopes=with_k(1))
     assert client.attached is not None
     session = house.core.sessions[client.attached.session]
-    session.owner = ("client", "app")
-    session.rights = house.core.access.of(session.owner)
+    session.principal.owner = ("client", "app")
+    session.principal.rights = house.core.access.of(session.principal.owner)
     steps.looks = 0
     # Answers where it may not take them; a full address; what is stored already.
     fill(client, "in", r="in")
@@ -300,7 +300,7 @@ def test_room_is_asked_for_behind_the_filters_and_new_filters_behind_that(
     client, other = house.client(), house.client()
     sieve(client)
     channel = client.produce("in")
-    client.server._large_bytes = 0
+    client.server.deferred.large_bytes = 0
     asked: list[Callable[[], None]] = []
     looked: list[int] = []
 
@@ -309,7 +309,7 @@ def test_room_is_asked_for_behind_the_filters_and_new_filters_behind_that(
         looked.append(steps.looks)
         return True
 
-    monkeypatch.setattr("meshq.broker.connection._connection_machine.must_wait", ask)
+    monkeypatch.setattr("meshq.broker.connection._deferred_frames.must_wait", ask)
     client.put(channel, *numbered(), envelopes=with_k())
     assert not asked
     steps.all(house)

@@ -91,7 +91,7 @@ def test_a_commit_that_nobody_waits_for_any_more_stops_at_once(steps: Steps, how
         client.close()
     else:
         assert client.server.session is not None
-        client.server.session.resumable = False
+        client.server.session.stream.refuse_resume()
         client.drop()
     steps.one(house)
     assert steps.looks == before and not house.core.pending.fair_scheduler

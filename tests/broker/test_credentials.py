@@ -107,9 +107,12 @@ def test_who_has_the_password_gets_a_session_and_knows_the_node() -> None:
     answer = caller.log_in("app", "right")
     assert isinstance(answer, Authenticated) and caller.exchange is not None
     caller.exchange.check(answer)
-    assert caller.server.authenticated and (caller.server.role, caller.server.user) == ("client", "app")
+    assert caller.server.handshake.authenticated and (caller.server.handshake.role, caller.server.handshake.user) == (
+        "client",
+        "app",
+    )
     caller.say(Attach())
-    assert house.core.sessions[1].owner == ("client", "app")
+    assert house.core.sessions[1].principal.owner == ("client", "app")
     assert house.counts.denied == 0
 
 
@@ -131,7 +134,7 @@ def test_whatever_is_wrong_the_same_is_said_and_it_is_counted(user: str, passwor
     caller = Caller(house)
     assert isinstance(caller.log_in(user, password, role), Close)
     assert caller.refusal == ("not_authenticated", "the authentication failed: no such user, or another password")
-    assert caller.server.denied and caller.server.closed and not caller.server.authenticated
+    assert caller.server.handshake.denied and caller.server.closed and not caller.server.handshake.authenticated
     assert (house.counts.denied, house.counts.violations, house.core.sessions) == (1, 0, {})
 
 
@@ -149,7 +152,7 @@ def test_a_user_who_does_not_exist_is_asked_like_one_who_does() -> None:
 def test_a_peer_is_known_by_the_clusters_password() -> None:
     caller = Caller(make_house(), PEERS_ONLY, trusted=True)
     assert isinstance(caller.log_in("cluster", "among us", "peer"), Authenticated)
-    assert (caller.server.role, caller.server.user) == ("peer", "cluster")
+    assert (caller.server.handshake.role, caller.server.handshake.user) == ("peer", "cluster")
 
 
 def test_what_is_offered_depends_on_the_role_and_on_the_link() -> None:
@@ -174,7 +177,7 @@ def test_nothing_else_than_what_is_offered_will_do(mechanism: str) -> None:
     caller = Caller(make_house())
     caller.greet()
     caller.say(Authenticate(mechanism=mechanism, user="app", nonce=bytes(NONCE_BYTES)))
-    assert caller.refusal[0] == "unknown_mechanism" and not caller.server.denied
+    assert caller.refusal[0] == "unknown_mechanism" and not caller.server.handshake.denied
 
 
 def test_a_session_is_asked_for_after_the_proof_only() -> None:
@@ -209,7 +212,7 @@ def test_a_node_that_is_led_back_to_itself_lets_nobody_in() -> None:
     with pytest.raises(AssertionError):
         caller.begin("cluster", "peer", nonce=nonce)
     assert caller.refusal == ("same_node", "the node was reached by itself: 'node' was reached by itself")
-    assert caller.server.closed and not caller.server.authenticated and not caller.server.denied
+    assert caller.server.closed and not caller.server.handshake.authenticated and not caller.server.handshake.denied
     assert house.core.sessions == {}
     # Another node's is welcome, and so is a user: only nodes dial as peers.
     other = own_nonce(b"t" * NONCE_BYTES, b"another life    ")
@@ -275,7 +278,7 @@ def stranger_says(said: Iterable[Header], credentials: Credentials) -> None:
         channel = 1 if header.frame_type is FrameType.PRODUCE else 0
         caller.link.send(Frame(header.frame_type, header=header.encode(), channel=channel, first=channel))
         caller.link.flush()
-    assert house.sessions.made == 0 and not caller.server.authenticated
+    assert house.sessions.made == 0 and not caller.server.handshake.authenticated
     assert FrameType.AUTHENTICATED not in [frame.type for frame in caller.heard]
 
 

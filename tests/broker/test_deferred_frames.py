@@ -29,7 +29,7 @@ def waiting() -> tuple[House, RawClient, int]:
 
 
 def kept(client: RawClient) -> int:
-    return sum(frame.size_bytes for frame in client.server._deferred)
+    return sum(frame.size_bytes for frame in client.server.deferred.frames)
 
 
 def test_who_sends_more_than_was_granted_is_ended_while_its_first_run_waits() -> None:
@@ -87,11 +87,11 @@ async def test_of_a_client_whose_calls_wait_no_more_is_read_until_there_is_room(
     log = FakeLog(large_bytes=10_000)
     async with crowded(monkeypatch, log) as (parts, peer):
         (connection,) = parts[1].connections
-        assert connection.server.crowded
-        assert len(connection.server._deferred) < 60
+        assert connection.server.deferred.crowded
+        assert len(connection.server.deferred.frames) < 60
         # It is not silent, though nobody listens.
         await trio.sleep(20)
-        assert len(connection.server._deferred) < 60
+        assert len(connection.server.deferred.frames) < 60
         log.answer()
         for _ in range(100):
             await trio.sleep(0.01)
@@ -106,15 +106,15 @@ async def test_a_client_that_is_not_read_and_has_gone_is_let_go(monkeypatch: pyt
     log = FakeLog(large_bytes=10_000)
     async with crowded(monkeypatch, log) as (parts, peer):
         (connection,) = parts[1].connections
-        assert connection.server.crowded
+        assert connection.server.deferred.crowded
         if orderly:
             peer.stream.close()
         else:
             parts[2].reset("client", "broker")
         await trio.sleep(2 * LOOK_S)
-        assert not parts[1].connections and not connection.server._deferred
+        assert not parts[1].connections and not connection.server.deferred.frames
         (session,) = parts[0].core.sessions.values()
-        assert session.link is None
+        assert session.stream.link is None
         # And nobody waits for it for ever.
         await trio.sleep(5)
         parts[0].sessions.expire()

@@ -111,7 +111,7 @@ def test_what_comes_back_too_often_as_its_queue_is_deleted_becomes_a_dead_letter
     late = other.consume("work")
     steps.all(house)
     assert answered(client) == {"removed": 0} and sorted(read(house, "all")) == sorted(numbered())
-    assert "work" not in house.core.router.queues and late not in other.server.session._consumers  # type: ignore[union-attr]
+    assert "work" not in house.core.router.queues and late not in other.server.session.channels.consumers  # type: ignore[union-attr]
 
 
 def test_what_a_transaction_gives_back_to_a_queue_that_goes_by_itself_becomes_a_dead_letter(steps: Steps) -> None:

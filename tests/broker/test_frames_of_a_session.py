@@ -311,7 +311,7 @@ def test_a_session_whose_client_reports_nothing_gets_only_so_much() -> None:
     # A report wakes it up.
     session = house.core.sessions[1]
     client.deaf = False
-    client.incoming.last = session.outgoing.last
+    client.incoming.last = session.stream.outgoing.last
     client.send(FrameType.RECEIVED)
     assert house.queue().unacked > held
     assert (producer, consumer) == (1, 2)

@@ -47,8 +47,8 @@ def as_user(house: House, user: str) -> RawClient:
     client = house.client()
     assert client.attached is not None
     session = house.core.sessions[client.attached.session]
-    session.owner = ("client", user)
-    session.rights = house.core.access.of(session.owner)
+    session.principal.owner = ("client", user)
+    session.principal.rights = house.core.access.of(session.principal.owner)
     return client
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshq import limits
+from meshq.broker import SessionBounds
+from meshq.broker.session._session_registry import SessionRegistry
 from meshq.wire import (
     BY_NAME,
     FLAG_RESENT,
@@ -135,7 +137,7 @@ def test_a_resumed_session_goes_on_where_it_was_and_nothing_is_lost_doubled_or_r
     client.drop()
     client.put(producer, b"4")
     client.settle(consumer, (2, 2))
-    assert house.core.sessions[1].link is None
+    assert house.core.sessions[1].stream.link is None
     assert client.resume().resumed
     assert client.bodies(consumer) == [b"1", b"2", b"3", b"4"]
     assert [message.delivery_count for message in client.got(consumer)] == [1, 1, 1, 1]
@@ -179,7 +181,7 @@ def test_credit_is_counted_on_across_a_resume() -> None:
     client.put(producer, bytes(10_000))
     client.resume()
     session = house.core.sessions[1]
-    assert (session.sent_bytes, session.granted_bytes) == (client.sent, client.granted)
+    assert (session.credit.sent_bytes, session.credit.granted_bytes) == (client.sent, client.granted)
     while client.sent < client.granted:
         client.put(producer, bytes(30_000))
     assert not client.all_closed()
@@ -224,7 +226,7 @@ def test_a_session_is_taken_over_from_a_link_that_only_seems_alive() -> None:
     assert client.bodies(consumer) == [b"1", b"2"]
     # The old link has no say any more.
     old_server.lost()
-    assert house.core.sessions[1].link is client.server._link
+    assert house.core.sessions[1].stream.link is client.server._link
 
 
 def test_a_link_within_the_process_keeps_nothing_so_its_session_ends_with_it() -> None:
@@ -279,14 +281,17 @@ def test_a_time_to_live_may_change_with_each_resume() -> None:
 
 def test_a_session_ends_when_its_client_does_not_come_back_in_time() -> None:
     house = make_house()
+    told: list[int] = []
+    house.sessions = SessionRegistry(
+        house.core, house.clock, 3_600.0, detached=lambda: told.append(1), admission=SessionBounds()
+    )
     client, producer, consumer = opened(house, ttl_ms=10_000)
     client.put(producer, b"1")
     client.drop()
-    told: list[int] = []
-    house.sessions.on_detached = lambda: told.append(1)
     other = house.client(ttl_ms=1_000)
-    other.drop()
     assert told == [1]
+    other.drop()
+    assert told == [1, 1]
     assert later(house, 0) == 1.0
     assert later(house, 1.0) == 10.0
     assert later(house, 8.9) == 10.0

@@ -8,7 +8,7 @@ from meshq.broker import SessionBounds
 from meshq.broker.session._session import ServerSession
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.wire import BY_NAME, Attach, Attached, Authenticate, Close, FrameType, Hello, Role, header_of
-from tests.broker.kit import Clock, House, RawClient, make_house
+from tests.broker.kit import Clock, House, RawClient, make_house, nothing
 
 
 def later(house: House, seconds: float) -> float | None:
@@ -24,7 +24,7 @@ def guest(house: House, user: str, *, refused: bool, role: Role = "client") -> R
     client = RawClient(house)
     for header in (Hello(oldest=1, newest=1), Authenticate(mechanism="none")):
         client.send(header.frame_type, header)
-    client.server.role, client.server.user = role, user
+    client.server.handshake.role, client.server.handshake.user = role, user
     client.send(FrameType.ATTACH, Attach(ttl_ms=60_000, window_bytes=1 << 20))
     assert client.closed is refused
     if not refused:
@@ -34,7 +34,8 @@ def guest(house: House, user: str, *, refused: bool, role: Role = "client") -> R
 
 def test_a_user_has_so_many_sessions_and_others_still_get_theirs() -> None:
     house = make_house()
-    house.sessions = SessionRegistry(house.core, house.clock, 60.0, admission=SessionBounds(per_user=2))
+    bounds = SessionBounds(per_user=2)
+    house.sessions = SessionRegistry(house.core, house.clock, 60.0, detached=nothing, admission=bounds)
     mine = [guest(house, "app", refused=False) for _ in range(2)]
     third = guest(house, "app", refused=True)
     close = third.good_bye()
@@ -62,7 +63,7 @@ def test_a_user_has_so_many_sessions_and_others_still_get_theirs() -> None:
 
 def test_a_detached_session_is_kept_as_long_as_the_server_allows_whatever_its_client_asks_for() -> None:
     house = make_house()
-    house.sessions = SessionRegistry(house.core, house.clock, 300.0, admission=SessionBounds())
+    house.sessions = SessionRegistry(house.core, house.clock, 300.0, detached=nothing, admission=SessionBounds())
     client = house.client(ttl_ms=3_600_000)
     assert client.attached is not None and client.attached.ttl_ms == 300_000
     client.drop()
@@ -85,7 +86,14 @@ def test_a_detach_looks_at_no_other_session() -> None:
 
     house = make_house()
     house.core.sessions = Counting()
-    house.sessions.on_detached = house.sessions.expire
+    bounds, due = SessionBounds(), list[float | None]()
+    house.sessions = SessionRegistry(
+        house.core,
+        house.clock,
+        3_600.0,
+        detached=lambda: due.append(house.sessions.expire()),
+        admission=bounds,
+    )
     clients = [house.client(ttl_ms=60_000) for _ in range(50)]
     for client in clients:
         client.drop()

@@ -249,7 +249,7 @@ async def test_a_stream_that_ends_leaves_the_session_to_its_client_also_inside_a
         await trio.sleep(0.001)
         # So it looks when a client dies while it sends: no rule is broken.
         assert house.counts.violations == 0
-        assert [session.link for session in house.core.sessions.values()] == [None]
+        assert [session.stream.link for session in house.core.sessions.values()] == [None]
         assert parts[1].connections == []
 
 
@@ -261,7 +261,7 @@ async def test_a_reset_leaves_the_session_to_its_client() -> None:
         network.reset("client", "broker")
         await trio.sleep(0.001)
         assert peer.ended and listeners.connections == []
-        assert [session.link for session in house.core.sessions.values()] == [None]
+        assert [session.stream.link for session in house.core.sessions.values()] == [None]
 
 
 async def test_what_cannot_go_at_once_goes_as_the_client_reads() -> None:
@@ -337,7 +337,7 @@ async def test_a_cancelled_connection_closes_its_stream_and_leaves_its_session()
             nursery.cancel_scope.cancel()
         await trio.sleep(0.001)
         assert peer.ended
-        assert [session.link for session in house.core.sessions.values()] == [None]
+        assert [session.stream.link for session in house.core.sessions.values()] == [None]
         listeners.close()
         outer.cancel_scope.cancel()
 

@@ -8,9 +8,10 @@ import pytest
 
 from meshq import limits
 from meshq.broker.session._outgoing_bound import LEAST_BYTES, OutgoingBound
+from meshq.broker.session._session_stream import SessionStream
 from meshq.settings import AddressSettings
-from meshq.wire import KIND_PROPERTIES, Envelope, Frame, FrameType, OutgoingStream, encode_map
-from tests.broker.kit import House, RawClient, make_house
+from meshq.wire import KIND_PROPERTIES, Envelope, Frame, FrameType, encode_map
+from tests.broker.kit import House, RawClient, make_house, nothing
 from tests.broker.logs import FakeLog
 
 MIB = 1 << 20
@@ -197,8 +198,8 @@ class _Link:
 @pytest.mark.parametrize("window", [0, 256, 1 * MIB, 64 * MIB])
 def test_a_share_is_never_so_small_that_the_client_stays_silent(window: int) -> None:
     house = make_house(memory=1 * MIB)
-    outgoing = OutgoingStream()
-    bound = OutgoingBound(house.core, outgoing, window)
+    stream = SessionStream(window, nothing)
+    outgoing, bound = stream.outgoing, OutgoingBound(house.core, stream, window)
     if window:
         reports = min(max(window, LEAST_BYTES) // 4, 1 * MIB)
         while not bound.reached:
@@ -207,7 +208,7 @@ def test_a_share_is_never_so_small_that_the_client_stays_silent(window: int) -> 
         outgoing.arrived(outgoing.last)
         assert bound.left
         return
-    bound.link = link = _Link()  # type: ignore[assignment]
+    stream.link = link = _Link()  # type: ignore[assignment]
     assert not bound.reached
     link.waiting = 300_000
     assert bound.reached

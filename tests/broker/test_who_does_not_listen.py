@@ -43,10 +43,10 @@ async def test_of_a_client_that_does_not_read_nothing_more_is_taken_until_it_doe
         peer = await flooding(parts, 1_000, window_bytes=window, ttl_ms=60_000)
         (connection,) = listeners.connections
         (session,) = house.core.sessions.values()
-        most = session.outgoing.last
+        most = session.stream.outgoing.last
         assert connection._link.waiting < 110_000 and most < 600
         await trio.sleep(10)
-        assert session.outgoing.last == most
+        assert session.stream.outgoing.last == most
         nursery.start_soon(peer.read)
         await trio.sleep(1)
         assert peer.types().count(FrameType.ANSWER) == 1_000

@@ -273,7 +273,7 @@ async def test_a_node_comes_in_as_a_peer_and_no_user_does() -> None:
     ) as node:
         async with peer("cluster", "canary-cluster"):
             (connection,) = node._node.listeners.connections  # type: ignore[union-attr]
-            assert (connection.server.role, connection.server.user) == ("peer", "cluster")
+            assert (connection.server.handshake.role, connection.server.handshake.user) == ("peer", "cluster")
         for user, password in (("app", "canary-right"), ("cluster", "canary-right")):
             with pytest.raises(SecurityError, match="the authentication failed"):
                 async with peer(user, password):

@@ -65,7 +65,7 @@ def user_of(node: Broker) -> str:
     """Who the one connection of a broker belongs to."""
     assert node._node is not None
     (connection,) = node._node.listeners.connections
-    return connection.server.user
+    return connection.server.handshake.user
 
 
 async def works(client: Client) -> None:

@@ -24,6 +24,7 @@ from meshq.wire import (
     header_of,
 )
 from tests.broker.hosts import FakeHost, FakePageRequests
+from tests.broker.kit import NoWatcher, nothing
 from tests.wire._frames_strategy import Step
 
 
@@ -68,7 +69,7 @@ class MemoryNode:
             page_requests=FakePageRequests(),
         )
         self.core = Core(settings, None)
-        self.sessions = SessionRegistry(self.core, lambda: self.now, 60.0, admission=SessionBounds())
+        self.sessions = SessionRegistry(self.core, lambda: self.now, 60.0, detached=nothing, admission=SessionBounds())
         self.counts = ConnectionCounts()
 
     def connect(self, *, trusted: bool = True, credentials: Credentials | None = None) -> NodePeer:
@@ -88,7 +89,7 @@ class NodePeer:
         self.stream = WrittenStream()
         self._link = StreamLink(self.stream, local=True)
         self.server = ServerConnection(
-            node.core, node.sessions, self._link, node.counts, trusted=trusted, credentials=credentials
+            node.core, node.sessions, self._link, NoWatcher(), node.counts, trusted=trusted, credentials=credentials
         )
         self._buffer = ReceiveBuffer(limits.BODY_BYTES_MAX)
         #: What the node has said.

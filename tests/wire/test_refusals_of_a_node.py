@@ -48,6 +48,7 @@ from meshq.wire import (
     encode_run,
     header_of,
 )
+from tests.broker.kit import nothing
 from tests.wire._frames_strategy import Plan, Step
 from tests.wire._node_peer import MemoryNode, NodePeer
 from tests.wire.test_wrong_frames import BY_FRAMES
@@ -260,7 +261,7 @@ def forbidden() -> NodePeer:
     node = MemoryNode()
     peer = attached(node)
     (session,) = node.core.sessions.values()
-    session.rights = Rights("app", frozenset(), {})
+    session.principal.rights = Rights(node.core.access, "app", frozenset(), {})
     peer.say(said(FrameType.CALL, Call(operation="purge_queue", arguments=("name", "a")), number=1, first=1))
     return peer
 
@@ -334,7 +335,7 @@ class ElsewhereAdmission(Admission):
 
 def use_another_server() -> NodePeer:
     node = MemoryNode()
-    node.sessions = SessionRegistry(node.core, lambda: node.now, 60.0, admission=ElsewhereAdmission())
+    node.sessions = SessionRegistry(node.core, lambda: node.now, 60.0, detached=nothing, admission=ElsewhereAdmission())
     return attached(node)
 
 

@@ -37,10 +37,19 @@ class InprocAcceptor:
             # A link within the process is a call, and two threads would be in the broker at once.
             raise UsageError(f"the broker {self._name!r} runs in another thread: connect to one of its acceptors")
         here, there = DirectLink.pair(label or "in process", f"inproc://{self._name}")
-        server = ServerConnection(self._core, self._sessions, there, self._counts)
+        server = ServerConnection(self._core, self._sessions, there, self, self._counts)
         self._open[server] = None
-        server.on_closed = lambda: self._open.pop(server, None)
         return here
+
+    def attached(self, connection: ServerConnection) -> None:
+        """Do nothing: a handshake within the process has no deadline."""
+
+    def taken_in(self, connection: ServerConnection) -> None:
+        """Do nothing: frames of a direct link come when the client sends, and no reader waits."""
+
+    def closed(self, connection: ServerConnection) -> None:
+        """Forget a link that is of no more use."""
+        self._open.pop(connection, None)
 
     @property
     def connections(self) -> list[ServerConnection]:
@@ -51,6 +60,6 @@ class InprocAcceptor:
         """End every link, and open no more.  Without ``goodbye`` other nodes are told nothing, as after a crash."""
         self._closed = True
         for server in self.connections:
-            if goodbye or server.role != "peer":
+            if goodbye or server.handshake.role != "peer":
                 server.say_close(BY_NAME[refusal].number, text)
             server.lost()

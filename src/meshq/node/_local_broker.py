@@ -39,7 +39,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self.queue = queue
         self.number = queue.number
         self._consumer: ConsumerState | None = None
-        self._take: Callable[[abc.ForwardRun], None] = _nobody
+        # Takes the runs of the attached link.
+        self._take: Callable[[abc.ForwardRun], None]
         # Grants that wait for their large body, or for that of one before them.
         self._line: deque[_Waiting] = deque()
 
@@ -253,10 +254,6 @@ def _kept(queue: abc.RemoteQueue) -> dict[str, str]:
 
 def _key(link: abc.StoreAndForwardQueue) -> bytes:
     return link.number.to_bytes(8, "big")
-
-
-def _nobody(run: abc.ForwardRun) -> None:
-    """The default of a callback: do nothing."""
 
 
 def _filters(texts: Sequence[str]) -> tuple[Filter, ...]:

@@ -112,7 +112,14 @@ class Node:
         self.bodies = bodies
         bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
         admission = SessionBounds(per_user=bounds.sessions_per_user)
-        self.sessions = SessionRegistry(self.core, trio.current_time, settings.max_session_ttl, admission=admission)
+        self._detached = trio.Event()
+        self.sessions = SessionRegistry(
+            self.core,
+            trio.current_time,
+            settings.max_session_ttl,
+            detached=self._wake_reaper,
+            admission=admission,
+        )
         self.counts = ConnectionCounts()
         self.inproc = InprocAcceptor(settings.name, self.core, self.sessions, self.counts)
         self.listeners = Listeners(
@@ -123,7 +130,6 @@ class Node:
         # A scope for each service that is served: a scope is entered once.
         self._services: list[trio.CancelScope] = []
         self._served: list[trio.Event] = []
-        self._detached = trio.Event()
         # Something is due earlier than what the alarm waits for.
         self._sooner = trio.Event()
         self._failure: MeshqError | None = None
@@ -180,7 +186,6 @@ class Node:
             ConnectionBrokenError: an acceptor can't be bound.
         """
         core, journal = self.core, self._journal
-        self.sessions.on_detached = self._wake_reaper
         if journal is not None:
             journal.attach(
                 JournalOwner(
@@ -333,8 +338,8 @@ class Node:
     async def _page(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Run the paging task."""
         if self._journal is not None:
-            paging = PagingTask(self.core, self._journal, self._env, self._host.page_requests)
-            paging.on_failed = self._journal_failed
+            requests = self._host.page_requests
+            paging = PagingTask(self.core, self._journal, self._env, requests, failed=self._journal_failed)
             await paging.run(task_status=task_status)
 
     def _wake_alarm(self) -> None:
@@ -388,7 +393,7 @@ class Node:
             return
         await journal.wait_durable(journal.last)
         for session in list(core.sessions.values()):
-            if session.link is None:
+            if session.stream.link is None:
                 self.sessions.end(session)
         for queue in core.router.queues.values():
             core.definitions.watermarks.settle(queue, queue.delivered_up_to)

@@ -53,12 +53,20 @@ class PageRequests:
 class PagingTask:
     """The paging task of one node."""
 
-    def __init__(self, core: Core, journal: Journal, env: abc.Env, requests: PageRequests) -> None:
+    def __init__(
+        self,
+        core: Core,
+        journal: Journal,
+        env: abc.Env,
+        requests: PageRequests,
+        *,
+        failed: Callable[[MeshqError], None],
+    ) -> None:
         self._core = core
         self._journal = journal
         self._threads = env.threads
-        #: Called when the disk has failed.
-        self.on_failed: Callable[[MeshqError], None] = _ignore
+        # Called when the disk has failed.
+        self._failed = failed
         self._requests = requests
         self._files = SpillFiles(env.disk, journal.paging_directory, env.entropy)
         requests.serve(self._files)
@@ -75,7 +83,7 @@ class PagingTask:
             task_status.started()
             await self._page()
         except (OSError, DamagedError) as error:
-            self.on_failed(caused(JournalBrokenError(f"what was paged is lost: {error}"), error))
+            self._failed(caused(JournalBrokenError(f"what was paged is lost: {error}"), error))
         finally:
             self._core.pager.spills = False
             # The next start removes them.
@@ -147,7 +155,3 @@ class PagingTask:
             # A record that died meanwhile is missing, and no consumer waits for it.
             found[run] = run_content(run, record.kind, record.payload) if record is not None else run.content
         return found
-
-
-def _ignore(error: MeshqError) -> None:
-    """The default of a callback: do nothing."""

@@ -17,6 +17,7 @@ from meshq.broker import (
     SessionRegistry,
     connection_bounds,
 )
+from meshq.errors import invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.logs import Warnings
 from meshq.node._core_host import CoreHost
@@ -87,7 +88,9 @@ class WaitingNode:
         )
         counts = ConnectionCounts()
         admission = WaitingAdmission(settings.name)
-        sessions = SessionRegistry(core, trio.current_time, settings.max_session_ttl, admission=admission)
+        sessions = SessionRegistry(
+            core, trio.current_time, settings.max_session_ttl, detached=_no_session_is_there, admission=admission
+        )
         bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
         #: The acceptor for clients in this process.
         self.inproc: InprocAcceptor = InprocAcceptor(settings.name, core, sessions, counts)
@@ -113,3 +116,8 @@ class WaitingNode:
         """End every connection, and take no more."""
         self.listeners.close()
         self.inproc.close("not_active", "the node becomes active", goodbye=False)
+
+
+def _no_session_is_there() -> None:
+    """Fail: a waiting node admits no session, so no session is detached."""
+    invariant(False, "a waiting node has no session")

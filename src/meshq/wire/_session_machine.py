@@ -103,18 +103,14 @@ TRANSITIONS: Final[dict[ConnectionState, dict[SentFrame, ConnectionState]]] = {
 class ConnectionMachine:
     """The state of one connection, moved by each frame that is sent or received."""
 
-    __slots__ = ("_here", "_state", "_there")
+    __slots__ = ("_here", "_there", "state")
 
     def __init__(self, here: Sender, there: Sender) -> None:
         # Which sender this side is, and which one the other side is.
         self._here = here
         self._there = there
-        self._state = ConnectionState.NEW
-
-    @property
-    def state(self) -> ConnectionState:
-        """The state of the connection."""
-        return self._state
+        #: The state now; only ``sending`` and ``received`` assign a state.
+        self.state: ConnectionState = ConnectionState.NEW
 
     def meet(self, there: Sender) -> None:
         """Set the role of the other side, which its HELLO has named."""
@@ -126,10 +122,10 @@ class ConnectionMachine:
         Raises:
             LocalProtocolError: the frame is not legal now; nothing changed.
         """
-        state = TRANSITIONS[self._state].get((self._here, frame_type))
+        state = TRANSITIONS[self.state].get((self._here, frame_type))
         if state is None:
-            raise LocalProtocolError(f"{self._here.value} may not send {frame_type.name} in state {self._state.value}")
-        self._state = state
+            raise LocalProtocolError(f"{self._here.value} may not send {frame_type.name} in state {self.state.value}")
+        self.state = state
 
     def received(self, frame_type: FrameType) -> None:
         """Check a frame that was received, and change the state.
@@ -137,13 +133,13 @@ class ConnectionMachine:
         Raises:
             RemoteProtocolError: the frame is not legal now; nothing changed.
         """
-        state = TRANSITIONS[self._state].get((self._there, frame_type))
+        state = TRANSITIONS[self.state].get((self._there, frame_type))
         if state is None:
             raise violation(
                 "illegal_frame",
-                f"{frame_type.name} from the {self._there.value} in state {self._state.value}",
+                f"{frame_type.name} from the {self._there.value} in state {self.state.value}",
             )
-        self._state = state
+        self.state = state
 
     def __repr__(self) -> str:
-        return f"<ConnectionMachine {self._here.value} {self._state.value}>"
+        return f"<ConnectionMachine {self._here.value} {self.state.value}>"

@@ -10,7 +10,6 @@ from meshq import abc, limits
 from meshq.broker.access._credentials import Credentials
 from meshq.broker.connection._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.core._core import Core
-from meshq.broker.session._session import nobody
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.errors import ConnectionBrokenError, RemoteProtocolError, SecurityError
 from meshq.wire import BY_NAME, FrameType, StreamLink, violation
@@ -34,41 +33,50 @@ class StreamConnection:
         local: bool,
         trusted: bool,
         credentials: Credentials | None = None,
+        entered: Callable[[], None] | None = None,
     ) -> None:
         #: The byte stream that is served.
         self.stream = stream
         self._link = StreamLink(stream, local=local)
         self.server: ServerConnection = ServerConnection(
-            core, sessions, self._link, counts, trusted=trusted, credentials=credentials
+            core, sessions, self._link, self, counts, trusted=trusted, credentials=credentials
         )
+        # Called once, when whoever is there has a session.
+        self._entered = entered
         # Bytes that may still be read before it is known who is there; 0: it is.
         self._allowance = limits.UNAUTHENTICATED_READ_BYTES_MAX
-        self._phase = self.server.phase
+        self._phase = self.server.handshake.life.state
         self._backlog = trio.Event()
         self._link.on_backlog = self._backlogged
         self._taken_in = trio.Event()
-        self.server.on_taken_in = self._has_taken_in
         # When the last bytes came: a part of a large frame is a sign of life, too.
         self._heard_at = 0.0
         # What waited for the client has gone out; and how much did when it was looked at last.
         self._drained = trio.Event()
         self._unread = 0
         self._attached = trio.Event()
-        self.server.on_attached = self._has_session
         # Ends the handshake unless it goes on in time.
         self._patience = trio.CancelScope()
-        #: Called once, when whoever is there has a session.
-        self.on_attached: Callable[[], None] = nobody
+        # The scope of the connection's tasks, while these run.
+        self._tasks: trio.CancelScope | None = None
 
-    def _has_session(self) -> None:
+    def attached(self, connection: ServerConnection) -> None:
+        """Give the handshake no more deadlines: it is done."""
         self._attached.set()
-        self.on_attached()
+        if self._entered is not None:
+            self._entered()
+
+    def taken_in(self, connection: ServerConnection) -> None:
+        """Let the reader go on."""
+        self._taken_in.set()
+
+    def closed(self, connection: ServerConnection) -> None:
+        """End the tasks of the connection."""
+        if self._tasks is not None:
+            self._tasks.cancel()
 
     def _backlogged(self) -> None:
         self._backlog.set()
-
-    def _has_taken_in(self) -> None:
-        self._taken_in.set()
 
     async def serve(self) -> None:
         """Serve until either side ends the connection.
@@ -78,7 +86,7 @@ class StreamConnection:
         """
         try:
             async with trio.open_nursery() as nursery:
-                self.server.on_closed = nursery.cancel_scope.cancel
+                self._tasks = nursery.cancel_scope
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._watch)
                 await self._read()
@@ -118,11 +126,12 @@ class StreamConnection:
         Raises:
             RemoteProtocolError: too many for somebody of whom nothing is known.
         """
-        phase, self._phase = self._phase, self.server.phase
-        if phase != self._phase:
+        handshake = self.server.handshake
+        phase, self._phase = self._phase, handshake.life.state
+        if self._phase != phase:
             self._patience.deadline = trio.current_time() + HANDSHAKE_S
         self._allowance = max(self._allowance - size, 0)
-        if self.server.authenticated:
+        if handshake.authenticated:
             self._allowance = 0
         elif not self._allowance and not self.server.closed:
             allowed = limits.UNAUTHENTICATED_READ_BYTES_MAX
@@ -133,7 +142,7 @@ class StreamConnection:
 
         Whoever has ended the connection is read to its end, which the system has bounded: what waits is let go then.
         """
-        while self.server.crowded and not self.stream.gone():
+        while self.server.deferred.crowded and not self.stream.gone():
             self._taken_in = trio.Event()
             with trio.move_on_after(LOOK_S):
                 await self._taken_in.wait()
@@ -189,7 +198,7 @@ class StreamConnection:
             now = trio.current_time()
             # While this process stood still nobody could be heard: what was said then waits to be read.
             self._heard_at += now - due
-            if self._reads() or server.crowded:
+            if self._reads() or server.deferred.crowded:
                 # Or it is not listened to.
                 self._heard_at = now
             if self._heard_at + server.ttl <= now:

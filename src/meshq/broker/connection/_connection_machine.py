@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 import attrs
 
-from meshq import limits
 from meshq.broker.access._credentials import Credentials
+from meshq.broker.connection._deferred_frames import DeferredFrames
+from meshq.broker.connection._server_handshake import ServerHandshake
 from meshq.broker.core._core import Core
-from meshq.broker.session._disk_space import must_wait
-from meshq.broker.session._session import ServerSession, nobody
+from meshq.broker.session._session import ServerSession
 from meshq.broker.session._session_registry import SessionRegistry
-from meshq.broker.work._fair_scheduler import ScheduledWork
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.notifications import LoginRefused
 from meshq.wire import (
     BY_NAME,
-    MECHANISM_CERTIFICATE,
-    MECHANISM_NONE,
-    MECHANISM_SCRAM,
-    NONCE_BYTES,
     Attach,
     Authenticate,
-    Authenticated,
     Close,
     ConnectionMachine,
     ConnectionState,
     Frame,
     FrameType,
-    HandshakeFrames,
     Header,
     Hello,
     Link,
     Proof,
-    Role,
     Sender,
-    ServerExchange,
-    Welcome,
-    agree,
-    decline,
     header_of,
-    is_own_nonce,
     refusal_of,
     violation,
 )
 
-#: What is sent against credit.
-_CREDITED: Final = frozenset({FrameType.SEND, FrameType.FORWARD})
 _HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH})
 
 
@@ -64,20 +49,28 @@ class ConnectionCounts:
     turned_away: int = 0
 
 
-class ServerConnection:
-    """The server's side of one link.
+class ConnectionWatcher(Protocol):
+    """The owner of a connection, which is told of its life."""
 
-    ``trusted``: clients need not say who they are: in process, and, without security, on the loopback device or
-    where the operator has said that the acceptor is insecure.  Peers are taken at their word in process only.
-    ``credentials``: what everybody else has to prove.
-    ``on_closed`` is called once, when the link is of no more use.
-    """
+    def attached(self, connection: ServerConnection) -> None:
+        """Note that the connection has a session."""
+
+    def taken_in(self, connection: ServerConnection) -> None:
+        """Note that the deferred frames were handled, or will not be."""
+
+    def closed(self, connection: ServerConnection) -> None:
+        """Note that the link is of no more use.  Called once."""
+
+
+class ServerConnection:
+    """The server's side of one link.  ``trusted`` and ``credentials``: as of ``ServerHandshake``."""
 
     def __init__(
         self,
         core: Core,
         sessions: SessionRegistry,
         link: Link,
+        watcher: ConnectionWatcher,
         counts: ConnectionCounts,
         *,
         trusted: bool = True,
@@ -86,40 +79,17 @@ class ServerConnection:
         self._core = core
         self._sessions = sessions
         self._link = link
+        self._watcher = watcher
         self._counts = counts
-        self._trusted = trusted
-        self._credentials = credentials
-        self._mechanisms: tuple[str, ...] = ()
-        self._opening: HandshakeFrames | None = None
-        self._exchange: ServerExchange | None = None
-        #: What the other side is, "client" or "peer", and who; believed once ``authenticated``.
-        self.role: Role = "client"
-        self.user: str = ""
-        #: Who is there is known, or need not be.
-        self.authenticated: bool = False
-        #: It tried to authenticate, and failed.
-        self.denied: bool = False
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
-        self._label = ""
+        #: What the other side is, and how far its handshake has come.
+        self.handshake: ServerHandshake = ServerHandshake(core.settings, link, trusted=trusted, credentials=credentials)
+        self.deferred: DeferredFrames = DeferredFrames(core, self.frames, partial(watcher.taken_in, self))
         self.session: ServerSession | None = None
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl: float = 0.0
+        #: Whether the link is of no more use.
         self.closed: bool = False
-        # Larger frames may have to wait for room on the disk: one that does, with those behind it; and one whose
-        # waiting is over.
-        self._large_bytes = core.release_queue.large_bytes
-        self._queued = core.release_queue.queued
-        # Whatever sorts messages: while there is something, runs may have to be put to filters before.
-        self._sieves = core.router.sieves
-        self._asking: ScheduledWork | None = None
-        self._deferred: list[Frame] = []
-        # Their bytes: of those that were granted, and of the others.
-        self._held_granted_bytes = self._held_bytes = 0
-        #: Called when those that waited are taken in, or will not be.
-        self.on_taken_in: Callable[[], None] = nobody
-        self._answered: Frame | None = None
-        self.on_closed: Callable[[], None] = nobody
-        self.on_attached: Callable[[], None] = nobody
         link.on_frames = self.frames
         link.on_closed = self.lost
         counts.accepted += 1
@@ -129,24 +99,20 @@ class ServerConnection:
         """Whether the handshake is over."""
         return self._machine.state is ConnectionState.ATTACHED
 
-    @property
-    def phase(self) -> tuple[bool, bool, bool]:
-        """The finished parts of the handshake: greeting, authentication, attachment.  Each part has its own timeout."""
-        return self._opening is not None, self.authenticated, self.attached
-
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
+        deferred = self.deferred
         try:
-            if self._deferred:
-                self._defer(frames)
+            if deferred.frames:
+                deferred.defer(frames, self.session)
                 return
             for frame in frames:
                 if self.closed or self._machine.state is ConnectionState.CLOSED:
                     # What the client had sent before it heard the good-bye.
                     return
-                watched = frame.size_bytes > self._large_bytes or self._queued or self._sieves
-                if watched and self._must_wait(frame):
-                    self._defer(_from(frame, frames))
+                watched = frame.size_bytes > deferred.large_bytes or deferred.queued or deferred.sieves
+                if watched and deferred.must_wait(frame, self.session):
+                    deferred.defer(_from(frame, frames), self.session)
                     break
                 self._one(frame)
         except RemoteProtocolError as error:
@@ -166,72 +132,9 @@ class ServerConnection:
 
     def drained(self) -> None:
         """Nothing waits unsent any more."""
-        if self.session is not None and self.session.link is self._link:
-            self.session.drained()
+        if self.session is not None and self.session.stream.link is self._link:
+            self.session.consumers.drained()
             self._core.pending.run()
-
-    def _must_wait(self, frame: Frame) -> bool:
-        """Whether a frame, and all later ones, must wait for costly filters or for disk space.
-
-        Raises:
-            RemoteProtocolError: the frame can't be read.
-        """
-        session, costly = self.session, None
-        if session is None:
-            return False
-        if self._sieves and frame.type is FrameType.SEND:
-            costly = session.producers.costly(frame)
-        elif self._sieves and frame.type is FrameType.FORWARD and session.peering is not None:
-            costly = session.peering.costly(frame)
-        if costly is not None:
-            self._asking = self._core.pending.fair_scheduler.begin(session.owner, self, costly, self._judged)
-            return True
-        if frame is self._answered or (frame.size_bytes <= self._large_bytes and not self._queued):
-            return False
-        if frame.type is FrameType.FORWARD and session.peering is not None:
-            session.peering.see(frame)
-        return must_wait(self._core, frame, self._resume)
-
-    def _judged(self) -> None:
-        """Wait for disk space for the first deferred frame, after its filters were asked."""
-        self._asking = None
-        self.frames(self._release())
-        self.on_taken_in()
-
-    @property
-    def crowded(self) -> bool:
-        """Whether so much waits behind a frame that no more should be read."""
-        return self._held_bytes > limits.HELD_BYTES_MAX
-
-    def _defer(self, frames: list[Frame]) -> None:
-        """Defer frames that wait for filters or for disk space.
-
-        Raises:
-            RemoteProtocolError: the client has sent more than its credit.
-        """
-        for frame in frames:
-            if frame.type not in _CREDITED:
-                self._held_bytes += frame.size_bytes + limits.HELD_FRAME_BYTES
-            elif self.session is not None:
-                self.session.check_credit(self._held_granted_bytes)
-                self._held_granted_bytes += frame.size_bytes
-            self._deferred.append(frame)
-
-    def _release(self) -> list[Frame]:
-        """Everything that has waited."""
-        deferred, self._deferred = self._deferred, []
-        self._held_granted_bytes = self._held_bytes = 0
-        return deferred
-
-    def _resume(self) -> None:
-        """Handle the deferred frames: there is disk space for the first one, or none at all."""
-        deferred = self._release()
-        if deferred:
-            # The connection is there still.
-            self._answered = deferred[0]
-            self.frames(deferred)
-            self._answered = None
-        self.on_taken_in()
 
     def _one(self, frame: Frame) -> None:
         self._machine.received(frame.type)
@@ -247,8 +150,7 @@ class ServerConnection:
                 raise violation("bad_number", f"CLOSE has number {frame.number}")
             self._good_bye(header_of(frame, Close))
         elif session is not None:
-            session.incoming.accept(frame)
-            session.arrived(frame.received)
+            session.heard(frame)
             if frame.type is FrameType.PING:
                 self.send(FrameType.PONG)
                 self._link.flush()
@@ -257,84 +159,36 @@ class ServerConnection:
         if frame.type is FrameType.HELLO:
             self._greet(frame)
         elif frame.type is FrameType.AUTHENTICATE:
-            self._authenticate(header_of(frame, Authenticate))
+            self._reply(self.handshake.authenticate(header_of(frame, Authenticate)))
         elif frame.type is FrameType.PROOF:
-            assert self._exchange is not None
-            self._admit(self._exchange.judge(header_of(frame, Proof)))
+            self._reply(self.handshake.judge(header_of(frame, Proof)))
         else:
             self._attach(header_of(frame, Attach))
 
     def _greet(self, frame: Frame) -> None:
-        hello, settings = header_of(frame, Hello), self._core.settings
+        hello = header_of(frame, Hello)
         if hello.role == "peer":
-            self.role = "peer"
             self._machine.meet(Sender.PEER)
-        self._mechanisms = self._offered()
-        if hello.role != self.role or (self.role == "peer" and not self._mechanisms):
-            raise violation("role_not_served", f"role {hello.role!r}")
-        version, features = agree(hello)
-        self._label = hello.label
-        welcome = Welcome(
-            version=version,
-            node_id=settings.node_id,
-            node_name=settings.name,
-            features=features,
-            mechanisms=self._mechanisms,
-        )
-        said = Frame(FrameType.WELCOME, header=welcome.encode())
-        self._opening = HandshakeFrames(self.role, frame, said, self._link.binding)
+        said = self.handshake.greet(frame, hello)
         self._machine.sending(said.type)
         self._link.send(said)
 
-    def _offered(self) -> tuple[str, ...]:
-        """How one may authenticate in the role that was said: by ``none``, a certificate, a proof, or not at all."""
-        if self._trusted and (self.role == "client" or self._link.lossless):
-            return (MECHANISM_NONE,)
-        if self._credentials is None or not self._credentials.serves(self.role):
-            return ()
-        if self.role == "client" and self._link.identities and self._credentials.certified:
-            return (MECHANISM_CERTIFICATE, MECHANISM_SCRAM)
-        return (MECHANISM_SCRAM,)
-
-    def _authenticate(self, begun: Authenticate) -> None:
-        if begun.mechanism not in self._mechanisms:
-            raise violation("unknown_mechanism", f"{begun.mechanism!r} is not offered here")
-        if begun.mechanism == MECHANISM_NONE:
-            self._admit(Authenticated())
-            return
-        assert self._credentials is not None and self._opening is not None
-        if begun.mechanism == MECHANISM_CERTIFICATE:
-            self.user = self._credentials.user_of(self._link.identities)
-            self._admit(Authenticated())
-            return
-        settings = self._core.settings
-        if self.role == "peer" and is_own_nonce(begun.nonce, settings.instance):
-            # Whoever passes on what this node says would be taken for it.
-            raise decline("same_node", f"{settings.name!r} was reached by itself")
-        self.user = begun.user
-        verifier, known = self._credentials.find(self.role, begun.user)
-        nonce = settings.token(NONCE_BYTES)
-        self._exchange = ServerExchange(self._opening, begun, verifier, nonce, known=known)
-        self._reply(self._exchange.challenge)
-
-    def _admit(self, answer: Authenticated) -> None:
-        self.authenticated = True
-        self._link.admit()
-        self._reply(answer)
-
     def _attach(self, wanted: Attach) -> None:
-        session, answer = self._sessions.attach(self._link, self._label, wanted, (self.role, self.user))
-        session.on_taken()
+        handshake = self.handshake
+        owner = handshake.role, handshake.user
+        session, answer = self._sessions.attach(self._link, handshake.label, wanted, owner)
+        if session.holder is not None:
+            session.holder.taken_over()
         self._reply(answer)
+        handshake.life.on("attach")
         self.session = session
-        if self.role == "peer":
+        if handshake.role == "peer":
             session.welcome_peer()
-        session.on_taken = self.taken_over
         self.ttl = answer.ttl_ms / 1000
-        session.attach(self._link, wanted.received if answer.resumed else 0)
+        session.attach(self._link, wanted.received if answer.resumed else 0, self)
         if not answer.resumed:
-            self._core.memory.open(session)
-        self.on_attached()
+            self._core.memory.open(session.credit)
+        self._watcher.attached(self)
 
     def _good_bye(self, close: Close) -> None:
         session = self.session
@@ -349,7 +203,7 @@ class ServerConnection:
     def send(self, frame_type: FrameType, header: bytes = b"") -> None:
         """Put an unnumbered frame in line."""
         self._machine.sending(frame_type)
-        received = self.session.incoming.last if self.session is not None else 0
+        received = self.session.stream.incoming.last if self.session is not None else 0
         self._link.send(Frame(frame_type, header=header, received=received))
 
     def refuse(self, error: MeshqError) -> None:
@@ -357,12 +211,11 @@ class ServerConnection:
         if self.closed:
             return
         if error.refusal == "not_authenticated":
-            self.denied = True
+            role = self.handshake.role
+            self.handshake.life.on("deny")
             self._counts.denied += 1
-            self._core.settings.host.warn(
-                "login_refused", f"a {self.role} at {self._link.peer} could not show who it is"
-            )
-            self._core.settings.event_bus.emit(LoginRefused, role=self.role, peer=self._link.peer)
+            self._core.settings.host.warn("login_refused", f"a {role} at {self._link.peer} could not show who it is")
+            self._core.settings.event_bus.emit(LoginRefused, role=role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
             self._sessions.end(session)
@@ -396,8 +249,7 @@ class ServerConnection:
         """The session goes on over another link."""
         session, self.session = self.session, None
         if session is not None:
-            session.on_taken = nobody
-            _forget_run(session)
+            session.forget_judged()
             session.detach()
         entry = BY_NAME["session_taken"]
         self.say_close(entry.number, entry.sentence)
@@ -412,31 +264,20 @@ class ServerConnection:
         self.closed = True
         self._release_session()
         self._link.close()
-        self.on_closed()
+        self._watcher.closed(self)
         self._core.pending.run()
 
     def _release_session(self) -> None:
         session, self.session = self.session, None
-        if self._asking is not None:
-            self._core.pending.fair_scheduler.cancel(self._asking)
-            self._asking = None
         # What was not taken in comes again, if anybody does.
-        deferred = self._release()
+        deferred = self.deferred.drop()
         if session is not None:
-            session.on_taken = nobody
-            _forget_run(session)
+            session.forget_judged()
             if any(map(_is_good_bye, deferred)):
                 # Whoever has said it does not come again.
                 self._sessions.end(session)
             else:
                 self._sessions.detached(session)
-
-
-def _forget_run(session: ServerSession) -> None:
-    """Forget the run that is being put to filters."""
-    session.producers.forget()
-    if session.peering is not None:
-        session.peering.forget()
 
 
 def _is_good_bye(frame: Frame) -> bool:

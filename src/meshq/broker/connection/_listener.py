@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -144,8 +145,7 @@ class Listeners:
                 shaken = await self._shake(stream, entrance, arrived.address)
                 if shaken is not None:
                     stream = shaken
-                    connection = self._connection(stream, entrance)
-                    connection.on_attached = entered
+                    connection = self._connection(stream, entrance, entered)
                     await self._attend(connection, arrived.address)
         finally:
             del self._scopes[arrived.number]
@@ -167,7 +167,7 @@ class Listeners:
             return None
         return stream
 
-    def _connection(self, stream: abc.Stream, entrance: _Entrance) -> StreamConnection:
+    def _connection(self, stream: abc.Stream, entrance: _Entrance, entered: Callable[[], None]) -> StreamConnection:
         return StreamConnection(
             self._core,
             self._sessions,
@@ -176,6 +176,7 @@ class Listeners:
             local=entrance.acceptor.endpoint.loopback,
             trusted=self._trusts(entrance),
             credentials=self._credentials,
+            entered=entered,
         )
 
     def take(self, stream: abc.Stream) -> None:
@@ -208,7 +209,7 @@ class Listeners:
             await connection.serve()
         finally:
             del self._connections[connection]
-            if connection.server.denied:
+            if connection.server.handshake.denied:
                 self._guard.failed(address, trio.current_time())
 
     def _turn_away(self, stream: abc.Stream, why: str, *, tls: bool) -> None:

@@ -24,7 +24,7 @@ from meshq.broker.core._internal_producer import InternalProducer
 from meshq.broker.core._notification_publisher import NotificationPublisher
 from meshq.broker.core._operations import Operations
 from meshq.broker.core._pending_work import PendingWork
-from meshq.broker.core._served_session import ServedSession
+from meshq.broker.core._served_session import ConsumerOwner, ServedSession
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
@@ -297,8 +297,8 @@ class Core:
             and ((dispatches := queue.dispatch()) or queue.unfinished)
         ):
             for consumer, dispatch in dispatches:
-                session: ServedSession = consumer.owner  # type: ignore[assignment]
-                session.deliver(consumer, dispatch)
+                sink: ConsumerOwner = consumer.owner  # type: ignore[assignment]
+                sink.deliver(consumer, dispatch)
             if queue.unfinished and self.settings.host.resumes:
                 self.pending.dispatch_later(queue)
                 break
@@ -332,12 +332,12 @@ class Core:
 
     def _dispatch_to_browsers(self, queue: Queue) -> None:
         for browser in list(queue.browsers):
-            session: ServedSession = browser.consumer.owner  # type: ignore[assignment]
+            sink: ConsumerOwner = browser.consumer.owner  # type: ignore[assignment]
             for dispatch in browser.look():
-                session.deliver(browser.consumer, dispatch)
+                sink.deliver(browser.consumer, dispatch)
             if browser.ended and not any(dispatch.view.run.body for dispatch in browser.consumer.dispatches):
                 # A consumer that has a large body to read stays.
-                session.lose_consumer(browser.consumer, 0, "")
+                sink.lose_consumer(browser.consumer, 0, "")
             elif browser.unfinished:
                 # One browser in each pass, in rotation.
                 queue.browsers[browser] = queue.browsers.pop(browser)

@@ -27,7 +27,7 @@ class OpenProducers(Protocol):
 
 
 class ServedSession(Protocol):
-    """The owner of consumers: their deliveries go to it."""
+    """A session, as far as the core knows sessions."""
 
     @property
     def producers(self) -> OpenProducers:
@@ -35,6 +35,10 @@ class ServedSession(Protocol):
 
     def flush(self) -> None:
         """Send all that waits."""
+
+
+class ConsumerOwner(Protocol):
+    """The owner of consumers, which sends deliveries to a client."""
 
     def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
         """Send a dispatch to the client."""

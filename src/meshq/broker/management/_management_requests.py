@@ -42,7 +42,8 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.broker.session._session import ServerSession
+    from meshq.broker.core._core import Core
+    from meshq.broker.session._principal import Principal
 
 #: How JSON, which has no word for it, says "for ever" and "no limit".
 INFINITY: Final = "inf"
@@ -60,8 +61,9 @@ class _Request(NamedTuple):
 class ManagementRequests:
     """The requests of one session's producers."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
+    def __init__(self, core: Core, principal: Principal) -> None:
+        self._core = core
+        self._principal = principal
         # Of those that take many steps, how many are not done.
         self._open = 0
 
@@ -71,8 +73,8 @@ class ManagementRequests:
         Raises:
             SecurityError: an answer is wanted where the sender may not take it; nothing was done.
         """
-        core = self._session.core
-        permit_replies(self._session, run.content, kinds)
+        core = self._core
+        permit_replies(self._principal, run.content, kinds)
         view = RunView(run.content)
         core.ingress.producers.raise_to(run.producer, run.number, run.number + run.content.rows - 1, run.user)
         for row in range(run.content.rows):
@@ -80,7 +82,7 @@ class ManagementRequests:
         core.release_queue.when_all_is_durable(confirm)
 
     def _carry_out(self, view: RunView, row: int) -> None:
-        session, core = self._session, self._session.core
+        core = self._core
         request = _Request("", None, None)
         try:
             headers, properties = _decoded(view.headers(row)), _decoded(view.properties(row))
@@ -88,9 +90,9 @@ class ManagementRequests:
             if self._open >= limits.CALLS_MAX:
                 raise decline("too_many", f"{limits.CALLS_MAX} requests are under way")
             if request.reply_to is not None:
-                permit_making(session, request.reply_to)
+                permit_making(self._principal, request.reply_to)
             arguments = _arguments(request.operation, view.body(row))
-            values = answer_call(core, request.operation, arguments, session)
+            values = answer_call(core, request.operation, arguments, self._principal)
         except MeshqError as error:
             self._refuse(request, error)
             return
@@ -112,13 +114,13 @@ class ManagementRequests:
 
     def _answer(self, request: _Request, values: Values) -> None:
         # Done is what a crash does not undo.
-        self._session.core.release_queue.when_all_is_durable(lambda: self._reply(request, values, "done", ""))
+        self._core.release_queue.when_all_is_durable(lambda: self._reply(request, values, "done", ""))
 
     def _refuse(self, request: _Request, error: MeshqError) -> None:
         self._reply(request, {"error": str(error)}, error.outcome, refusal_of(error).name)
 
     def _reply(self, request: _Request, values: Values, outcome: str, code: str) -> None:
-        core, target = self._session.core, request.reply_to
+        core, target = self._core, request.reply_to
         if target is None or core.closing is not None:
             return
         headers = {"t": "application/json"}
@@ -136,7 +138,7 @@ class ManagementRequests:
             self._lost(1)
 
     def _lost(self, messages: int) -> None:
-        self._session.core.ingress.unrouted += messages
+        self._core.ingress.unrouted += messages
 
 
 def _decoded(data: bytes) -> Mapping[str, Any]:

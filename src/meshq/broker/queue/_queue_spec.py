@@ -36,8 +36,11 @@ class SessionOwner(Protocol):
 
     #: Role and user.
     owner: tuple[str, str]
-    ended: bool
     owned: dict[Queue, None]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session has ended."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

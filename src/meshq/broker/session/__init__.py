@@ -1,1 +1,1 @@
-"""Sessions of the broker: listeners, connections, sessions, management calls."""
+"""Sessions of clients and peers: producers, consumers, calls, transactions and large bodies."""

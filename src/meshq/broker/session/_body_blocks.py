@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.broker.access._access import permit_upload
 from meshq.broker.bodies._body import Body
+from meshq.broker.core._core import Core
+from meshq.broker.session._principal import Principal
+from meshq.broker.session._session_calls import SessionCalls
+from meshq.broker.session._session_channels import SessionChannels
+from meshq.broker.session._session_consumers import SessionConsumers
 from meshq.errors import AddressFullError, MeshqError, NotActiveError, SecurityError, SettingsError
 from meshq.wire import (
     BY_NAME,
@@ -28,9 +32,6 @@ from meshq.wire import (
     header_of,
     violation,
 )
-
-if TYPE_CHECKING:
-    from meshq.broker.session._session import ServerSession
 
 
 class _BodyUpload:
@@ -52,9 +53,20 @@ class _BodyUpload:
 class BodyBlocks:
     """The large bodies of one session."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
-        self._core = session.core
+    def __init__(
+        self,
+        core: Core,
+        principal: Principal,
+        *,
+        calls: SessionCalls,
+        channels: SessionChannels,
+        consumers: SessionConsumers,
+    ) -> None:
+        self._core = core
+        self._principal = principal
+        self._calls = calls
+        self._channels = channels
+        self._consumers = consumers
         self._uploads: dict[int, _BodyUpload] = {}
         # Blocks that were asked for and are being read.
         self._reads = 0
@@ -66,11 +78,10 @@ class BodyBlocks:
     # -- in
 
     def _block(self, frame: Frame) -> None:
-        session = self._session
-        session.begin_call(frame)
+        self._calls.begin(frame)
         upload = self._uploads.get(frame.channel)
         if upload is None:
-            session.open_channel(frame)
+            self._channels.open(frame)
             if len(self._uploads) >= limits.CHANNELS_MAX:
                 # Each of those that are refused waits for its client to give it up.
                 raise violation("too_many", f"{limits.CHANNELS_MAX} bodies that are neither whole nor given up")
@@ -86,7 +97,7 @@ class BodyBlocks:
         upload.last = last
         self._check(upload, size)
         if upload.error is not None:
-            session.decline_call(frame.first, upload.error)
+            self._calls.decline(frame.first, upload.error)
             return
         upload.waiting += 1
         upload.body.size_bytes += size
@@ -121,7 +132,7 @@ class BodyBlocks:
         if upload.body.size_bytes:
             return None
         try:
-            permit_upload(self._session)
+            permit_upload(self._principal)
         except SecurityError as error:
             return error
         return None
@@ -132,10 +143,10 @@ class BodyBlocks:
             self._core.memory.released(size)
         if error is not None:
             upload.error = upload.error or error
-            self._session.decline_call(call, error)
+            self._calls.decline(call, error)
             return
         upload.whole = upload.last and not upload.waiting
-        self._session.answer_call(call)
+        self._calls.answer(call, {})
 
     def claim(self, frame: Frame) -> Body:
         """The body that a SEND speaks of.
@@ -180,16 +191,15 @@ class BodyBlocks:
     # -- out
 
     def _read(self, frame: Frame) -> None:
-        session = self._session
         header = header_of(frame, Read)
-        session.begin_call(frame)
-        consumer = session.consumer_of(frame)
+        self._calls.begin(frame)
+        consumer = self._consumers.find(frame)
         view = consumer.unacked_run(header.tag) if consumer is not None else None
         body = view.run.body if view is not None else None
         if view is not None and (body is None or header.block * limits.LARGE_BLOCK_BYTES >= body.size_bytes):
             raise violation("bad_tag", f"block {header.block} of delivery {header.tag}, which has none")
         if body is None:
-            session.decline_call(frame.first, decline("stale_delivery", BY_NAME["stale_delivery"].sentence))
+            self._calls.decline(frame.first, decline("stale_delivery", BY_NAME["stale_delivery"].sentence))
             return
         if self._reads >= limits.READS_MAX:
             raise violation("no_credit", f"{limits.READS_MAX} blocks are being read already")
@@ -199,6 +209,6 @@ class BodyBlocks:
     def _got(self, call: int, found: bytes | MeshqError) -> None:
         self._reads -= 1
         if isinstance(found, MeshqError):
-            self._session.decline_call(call, found)
+            self._calls.decline(call, found)
         else:
-            self._session.answer_piece(call, found)
+            self._calls.answer_piece(call, found)

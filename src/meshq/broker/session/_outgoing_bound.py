@@ -6,13 +6,11 @@ more deliveries until it has read, or reported as read, half of that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from meshq import limits
-
-if TYPE_CHECKING:
-    from meshq.broker.core._core import Core
-    from meshq.wire import Link, OutgoingStream
+from meshq.broker.core._core import Core
+from meshq.broker.session._session_stream import SessionStream
 
 #: The part of a node's memory that may be on its way to clients.
 OUTGOING_SHARE: Final = 4
@@ -23,23 +21,21 @@ LEAST_BYTES: Final = 64 * limits.KIB
 class OutgoingBound:
     """The share of one session."""
 
-    __slots__ = ("_core", "_least", "_outgoing", "_window_bytes", "link")
+    __slots__ = ("_core", "_least", "_stream", "_window_bytes")
 
-    def __init__(self, core: Core, outgoing: OutgoingStream, window_bytes: int) -> None:
+    def __init__(self, core: Core, stream: SessionStream, window_bytes: int) -> None:
         self._core = core
-        self._outgoing = outgoing
+        self._stream = stream
         # What may be kept for a client that resumes, for it has no more room either; 0: nothing is.
         self._window_bytes = max(window_bytes, LEAST_BYTES) if window_bytes else 0
         # It may say nothing before it has heard so much.
         self._least = LEAST_BYTES + min(self._window_bytes // 4, limits.REPORT_BYTES_MAX)
-        #: Where it goes; None: the client is away.
-        self.link: Link | None = None
 
     @property
     def used_bytes(self) -> int:
         """Bytes that are on their way."""
-        kept = self._outgoing.kept_bytes
-        return kept if self.link is None else max(kept, self.link.waiting)
+        kept, link = self._stream.outgoing.kept_bytes, self._stream.link
+        return kept if link is None else max(kept, link.waiting)
 
     @property
     def bytes_max(self) -> int:
@@ -51,8 +47,8 @@ class OutgoingBound:
     @property
     def reached(self) -> bool:
         """Whether nothing more is to be delivered."""
-        link = self.link
-        if self._outgoing.kept_bytes <= LEAST_BYTES and (link is None or link.waiting <= LEAST_BYTES):
+        link = self._stream.link
+        if self._stream.outgoing.kept_bytes <= LEAST_BYTES and (link is None or link.waiting <= LEAST_BYTES):
             return False
         return self.used_bytes > self.bytes_max
 

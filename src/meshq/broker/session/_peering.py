@@ -9,15 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, is_name
 from meshq.broker.catalog._demand_updates import is_hidden
 from meshq.broker.catalog._distribution_plan import filters_of
+from meshq.broker.core._core import Core
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._disk_space import check_space
+from meshq.broker.session._principal import Principal
+from meshq.broker.session._session_calls import SessionCalls
+from meshq.broker.session._session_channels import SessionChannels
+from meshq.broker.session._session_credit import SessionCredit
+from meshq.broker.session._session_producers import SessionProducers
+from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.work._fair_scheduler import CostlyScan
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
@@ -36,12 +44,6 @@ from meshq.wire import (
     violation,
 )
 
-if TYPE_CHECKING:
-    from meshq.broker.core._core import Core
-    from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.session._session import ServerSession
-
-
 #: What the journal has room for.
 _STEP_MAX: Final = 2**16 - 1
 
@@ -53,8 +55,24 @@ _DESCRIPTION_BYTES_MAX: Final = 256
 class Peering:
     """The part of a session that only another node's has."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
+    def __init__(
+        self,
+        core: Core,
+        principal: Principal,
+        stream: SessionStream,
+        *,
+        calls: SessionCalls,
+        channels: SessionChannels,
+        credit: SessionCredit,
+        producers: SessionProducers,
+    ) -> None:
+        self._core = core
+        self._principal = principal
+        self._stream = stream
+        self._calls = calls
+        self._session_channels = channels
+        self._credit = credit
+        self._producers = producers
         #: Links by channel; empty: it was opened anew in another session.
         self.channels: dict[int, bytes] = {}
         # By channel: the first number of a run whose queues have not all been named, how many messages, and the queues.
@@ -68,14 +86,10 @@ class Peering:
             FrameType.FORWARD: self._forward,
         }
 
-    @property
-    def _core(self) -> Core:
-        return self._session.core
-
     def changed(self, number: int) -> None:
         """Describe a queue anew."""
         self._changed[number] = None
-        self._core.pending.schedule_flush(self._session)
+        self._stream.schedule_flush()
 
     def supersede(self, link: bytes) -> None:
         """A link is read in another session from now on."""
@@ -95,15 +109,14 @@ class Peering:
         if header.node_id == settings.node_id:
             own = header.instance == settings.instance
             name = "same_node" if own else "duplicate_node"
-            where = header.connector or self._session.peer
+            where = header.connector or self._principal.peer
             error = decline(name, f"{settings.name!r} was reached by {header.node_name!r} at {where!r}")
             self._core.settings.host.meet_stranger(header, error)
             raise error
         if not any(header.link):
             raise violation("bad_header", "the link has no name")
-        session = self._session
-        session.begin_call(frame)
-        session.open_channel(frame)
+        self._calls.begin(frame)
+        self._session_channels.open(frame)
 
         def link() -> dict[str, Any]:
             # Whoever links counts on the answer: it decides what becomes of all that is not stored.
@@ -113,7 +126,7 @@ class Peering:
             store = hashlib.sha256(self._core.store).digest()[:IDENTITY_BYTES]
             return {"number": self._core.ingress.links.get(header.link, 0), "store": store}
 
-        session.answering(frame, link)
+        self._calls.answering(frame, link)
         if frame.channel not in self.channels:
             return
         unsure = False
@@ -131,32 +144,31 @@ class Peering:
         else:
             self._end_snapshot(frame.channel)
         self._core.router.demand.add(self)
-        self._core.pending.schedule_flush(session)
+        self._stream.schedule_flush()
 
     def _end_snapshot(self, channel: int) -> None:
         """End the snapshot: all queues were described, and later changes follow."""
         if channel in self.channels:
             self.flush()
-            self._session.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._core.router.by_number)))
-            self._core.pending.schedule_flush(self._session)
+            self._stream.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._core.router.by_number)))
+            self._stream.schedule_flush()
 
     def _forward(self, frame: Frame) -> None:
         link = self.channels.get(frame.channel)
         if link is None:
             raise violation("bad_channel", f"there is no link on channel {frame.channel}")
-        session = self._session
-        session.check_credit()
+        self._credit.check()
         try:
             if link:
                 self._take(frame, link)
         except MeshqError:
             # The frame is not stored and has its number: whoever came back to this session would leave it out.
-            session.resumable = False
+            self._stream.refuse_resume()
             raise
         finally:
             # Also if another session has its link by now.
             self.forget()
-            self._core.memory.received(session, frame.size_bytes)
+            self._core.memory.received(self._credit, frame.size_bytes)
 
     def _take(self, frame: Frame, link: bytes) -> None:
         header = header_of(frame, Forward)
@@ -174,7 +186,7 @@ class Peering:
         judged = self._judged
         if not queues:
             return
-        confirm = self._session.producers.confirm_later(frame.channel, last)
+        confirm = self._producers.confirm_later(frame.channel, last)
         # Sent again after a link was lost: what is stored is left out.
         stored = max(0, (self._core.ingress.links.get(link, 0) - frame.first) // step + 1)
         if stored >= content.rows:
@@ -208,9 +220,9 @@ class Peering:
         Raises:
             RemoteProtocolError: it can't be read.
         """
-        core, session = self._core, self._session
+        core = self._core
         link = self.channels.get(frame.channel)
-        if not link or core.closing is not None or session.sent_bytes >= session.granted_bytes:
+        if not link or core.closing is not None or self._credit.used_up:
             return None
         header = header_of(frame, Forward)
         if header.more or not frame.first or not header.step or not is_name(header.address):
@@ -221,7 +233,11 @@ class Peering:
         if stored >= frame.count or not filters:
             return None
         return costly(
-            core.pending.fair_scheduler, session.owner, self._come(frame, header), filters, range(stored, frame.count)
+            core.pending.fair_scheduler,
+            self._principal.owner,
+            self._come(frame, header),
+            filters,
+            range(stored, frame.count),
         )
 
     def see(self, frame: Frame) -> None:
@@ -275,7 +291,7 @@ class Peering:
                     self._describe(channel, queue)
                 else:
                     header = Binding(queue=number, gone=True)
-                    self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
+                    self._stream.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
 
     def _later(self, number: int) -> None:
         """Describe a queue once its number is durable: before that, the next life might give it to another queue."""
@@ -302,4 +318,4 @@ class Peering:
             filter=own,
             durable=queue.durable,
         )
-        self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
+        self._stream.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))

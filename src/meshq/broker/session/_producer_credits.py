@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meshq.broker.catalog._address_quota import ProducerCredit
+from meshq.broker.catalog._router import Router
+from meshq.broker.session._producer_state import ProducerState
+from meshq.broker.session._session_stream import SessionStream
 from meshq.wire import Frame, FrameType
-
-if TYPE_CHECKING:
-    from meshq.broker.session._session import ServerSession
 
 
 class ProducerCredits:
     """The credits of one session, by channel; empty unless an address that it sends to is bounded."""
 
-    __slots__ = ("_session", "by_channel")
+    __slots__ = ("_producers", "_router", "_stream", "by_channel")
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
+    def __init__(self, router: Router, stream: SessionStream, producers: Mapping[int, ProducerState]) -> None:
+        self._router = router
+        self._stream = stream
+        # The open producers, by channel.
+        self._producers = producers
         #: Producers that may have to wait.
         self.by_channel: dict[int, ProducerCredit] = {}
 
@@ -29,13 +33,13 @@ class ProducerCredits:
 
     def open_all(self) -> None:
         """Open credits at addresses that have become bounded."""
-        for channel in self._session.producers.channels:
+        for channel in self._producers:
             if channel not in self.by_channel and (credit := self._open(channel)) is not None:
                 self._tell(channel, credit.until)
 
     def _open(self, channel: int) -> ProducerCredit | None:
-        producer = self._session.producers.channels[channel]
-        quota = self._session.core.router.quotas.get(producer.target.address)
+        producer = self._producers[channel]
+        quota = self._router.quotas.get(producer.target.address)
         if quota is None:
             return None
         credit = self.by_channel[channel] = quota.open(producer.count, partial(self._tell, channel))
@@ -46,8 +50,7 @@ class ProducerCredits:
 
         The messages' numbers don't matter: some may be missing, and the first one may be unknown here.
         """
-        self._session.put(Frame(FrameType.CREDIT, channel=channel, first=until))
-        self._session.core.pending.schedule_flush(self._session)
+        self._stream.say_later(Frame(FrameType.CREDIT, channel=channel, first=until))
 
     def sent(self, channel: int, count: int) -> None:
         """Note a run, placed or not; ``count``: the messages that have come on its channel in all."""
@@ -60,7 +63,7 @@ class ProducerCredits:
         credit = self.by_channel.pop(channel, None)
         if credit is not None:
             credit.close()
-            self._session.core.router.forget_quota(self._session.producers.channels[channel].target.address)
+            self._router.forget_quota(self._producers[channel].target.address)
 
     def close_all(self) -> None:
         """Close all credits: the session ends."""

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from meshq.address import MANAGEMENT, Target, parse_target
+from meshq.address import MANAGEMENT, parse_target
 from meshq.broker.access._access import may_have, permit, permit_run, permit_sending
 from meshq.broker.catalog._address_quota import is_refused
 from meshq.broker.catalog._names import check_request_target, check_sendable
 from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.core._core import Core
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.management._management_requests import ManagementRequests
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._disk_space import check_space
+from meshq.broker.session._principal import Principal
 from meshq.broker.session._producer_credits import ProducerCredits
+from meshq.broker.session._producer_state import ProducerState, check_window
+from meshq.broker.session._session_calls import SessionCalls
+from meshq.broker.session._session_channels import SessionChannels
+from meshq.broker.session._session_credit import SessionCredit
+from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.work._fair_scheduler import CostlyScan
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
-from meshq.settings import AddressSettings
 from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
@@ -34,30 +41,6 @@ from meshq.wire import (
     refusal_of,
     violation,
 )
-
-if TYPE_CHECKING:
-    from meshq.broker.ingress._producers import UserSequences
-    from meshq.broker.session._session import ServerSession
-
-
-class ProducerState:
-    """A producer's channel: whose messages these are, and where they go."""
-
-    __slots__ = ("count", "producer", "requests", "sequences", "target", "user", "window")
-
-    def __init__(self, producer: bytes, user: str, target: Target, window: int) -> None:
-        self.producer = producer
-        #: Whose it is: other users' producers of the same id are others.
-        self.user = user
-        #: What is stored of that user's producers, of this one, too.
-        self.sequences: UserSequences
-        self.target = target
-        #: Messages that it may have unconfirmed; 0: that is not for us to judge.
-        self.window = window
-        #: Messages that have come on its channel.
-        self.count = 0
-        #: They are requests to the broker itself.
-        self.requests = target.address == MANAGEMENT
 
 
 class Judged(NamedTuple):
@@ -80,29 +63,31 @@ def _content_of(frame: Frame) -> tuple[RunBytes, int]:
     return content, check_run(content)
 
 
-def check_window(producer: ProducerState, settings: AddressSettings) -> None:
-    """Whether all that a producer may have to send again elsewhere is known as a repeat where it was stored.
-
-    Raises:
-        UsageError: it is not.
-    """
-    remembered = settings.duplicate_id_cache_size
-    if 0 < remembered < producer.window:
-        raise UsageError(
-            f"window={producer.window}: {producer.target.address!r} remembers the last {remembered} duplicate ids "
-            f"(duplicate_id_cache_size), so a producer may have at most that many messages unconfirmed"
-        )
-
-
 class SessionProducers:
     """The open producers of one session."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
-        self._core = session.core
-        self._requests = ManagementRequests(session)
-        self.channels: dict[int, ProducerState] = {}
-        self.credits: ProducerCredits = ProducerCredits(session)
+    def __init__(
+        self,
+        core: Core,
+        principal: Principal,
+        stream: SessionStream,
+        *,
+        calls: SessionCalls,
+        channels: SessionChannels,
+        credit: SessionCredit,
+        body_blocks: BodyBlocks,
+    ) -> None:
+        self._core = core
+        self._principal = principal
+        self._stream = stream
+        self._calls = calls
+        self._channels = channels
+        self._credit = credit
+        self._body_blocks = body_blocks
+        self._requests = ManagementRequests(core, principal)
+        #: The open producers, by channel.
+        self.channels: dict[int, ProducerState] = channels.producers
+        self.credits: ProducerCredits = ProducerCredits(core.router, stream, channels.producers)
         #: The highest number to confirm at the end of the turn, by channel.
         self.confirms: dict[int, int] = {}
         # The run that waits first on the link, while it is put to filters, and until it is placed.
@@ -111,20 +96,20 @@ class SessionProducers:
     def open(self, frame: Frame) -> None:
         """A producer begins on a channel of its own."""
         header = header_of(frame, Produce)
-        self._session.begin_call(frame)
-        self._session.open_channel(frame)
+        self._calls.begin(frame)
+        self._channels.open(frame)
 
         def produce() -> dict[str, Any]:
-            self._session.check_channels()
+            self._channels.check_free()
             target = parse_target(header.address)
-            producers, user = self._core.ingress.producers, self._session.owner[1]
+            producers, user = self._core.ingress.producers, self._principal.owner[1]
             if target.address == MANAGEMENT:
                 check_request_target(target)
-                permit(self._session, "manage", MANAGEMENT)
+                permit(self._principal, "manage", MANAGEMENT)
                 producers.check_open(header.producer, user)
             else:
                 check_sendable(target.address)
-                permit_sending(self._session, target)
+                permit_sending(self._principal, target)
                 producers.check_open(header.producer, user)
                 self._core.definitions.address_for(target)
             opened = ProducerState(header.producer, user, target, header.window)
@@ -139,7 +124,7 @@ class SessionProducers:
             }
             return {**told, **self.credits.open(frame.channel)}
 
-        self._session.answering(frame, produce)
+        self._calls.answering(frame, produce)
 
     def check_windows(self, settings: SettingsTable) -> None:
         """Whether these settings fit all producers here.
@@ -175,12 +160,14 @@ class SessionProducers:
         producer = self.channels.get(frame.channel)
         if producer is None:
             raise violation("bad_channel", f"there is no producer on channel {frame.channel}")
-        self._session.check_credit()
+        credit = self._credit
+        if credit.sent_bytes >= credit.granted_bytes:
+            credit.check()
         try:
             self._take(frame, producer)
         finally:
             # Only now is it known what the frame takes.
-            self._core.memory.received(self._session, frame.size_bytes)
+            self._core.memory.received(credit, frame.size_bytes)
             producer.count += frame.count
             if self.credits.by_channel:
                 self.credits.sent(frame.channel, producer.count)
@@ -207,7 +194,7 @@ class SessionProducers:
             return
         try:
             if frame.flags & FLAG_LARGE:
-                run.body = self._session.body_blocks.claim(frame)
+                run.body = self._body_blocks.claim(frame)
             elif frame.header:
                 raise violation("bad_header", "a run whose bodies are with it has a header")
             if producer.requests:
@@ -215,8 +202,8 @@ class SessionProducers:
                     raise UsageError(f"a request to the broker is no message of {run.body.size_bytes} bytes")
                 self._requests.take(run, kinds, confirm)
                 return
-            if self._session.rights is not None:
-                permit_run(self._session, producer.target, content, kinds)
+            if self._principal.rights is not None:
+                permit_run(self._principal, producer.target, content, kinds)
             if frame.size_bytes > self._core.release_queue.large_bytes:
                 # What stands in front of it takes its room first.
                 self._core.ingress.attribute(run)
@@ -262,7 +249,7 @@ class SessionProducers:
             self._judged = self._coming(frame, producer)
         if self._judged is None:
             return None
-        return costly(core.pending.fair_scheduler, self._session.owner, self._judged.run, filters)
+        return costly(core.pending.fair_scheduler, self._principal.owner, self._judged.run, filters)
 
     def forget(self) -> None:
         """Forget the run that is being put to filters: it will not be placed."""
@@ -270,22 +257,22 @@ class SessionProducers:
 
     def _coming(self, frame: Frame, producer: ProducerState) -> Judged | None:
         """The very run that will be placed; None: it will not be."""
-        core, session, last = self._core, self._session, frame.first + frame.count - 1
+        core, principal, last = self._core, self._principal, frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63 or self._standing(frame, producer, last) != "new":
             return None
         address = core.router.addresses.get(producer.target.address)
         refused = address is not None and is_refused(address.quota, scarce=core.memory.scarce)
-        if session.sent_bytes >= session.granted_bytes or refused:
+        if self._credit.used_up or refused:
             return None
         content, kinds = _content_of(frame)
         run = self._run(frame, producer, content)
         if frame.flags & FLAG_LARGE:
-            run.body = session.body_blocks.whole(frame)
+            run.body = self._body_blocks.whole(frame)
             if run.body is None:
                 return None
         elif frame.header:
             return None
-        if session.rights is not None and not may_have(session, producer.target, content, kinds):
+        if principal.rights is not None and not may_have(principal, producer.target, content, kinds):
             return None
         core.ingress.prepare(run, kinds)
         return Judged(frame, run, kinds)
@@ -295,7 +282,7 @@ class SessionProducers:
 
         def confirm() -> None:
             self.confirms[channel] = last
-            self._core.pending.schedule_flush(self._session)
+            self._stream.schedule_flush()
 
         return confirm
 
@@ -331,7 +318,7 @@ class SessionProducers:
 
     def _refuse(self, frame: Frame, error: MeshqError) -> None:
         header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])
-        self._session.say_later(
+        self._stream.say_later(
             Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode())
         )
 
@@ -340,4 +327,4 @@ class SessionProducers:
         confirms, self.confirms = self.confirms, {}
         for channel, number in confirms.items():
             if channel in self.channels or channel in others:
-                self._session.put(Frame(FrameType.CONFIRM, channel=channel, first=number))
+                self._stream.put(Frame(FrameType.CONFIRM, channel=channel, first=number))

@@ -17,7 +17,9 @@ from meshq.wire import Attach, Attached, Link, decline
 
 
 def _is_theirs(session: ServerSession, wanted: Attach, owner: tuple[str, str]) -> bool:
-    return session.resumable and session.owner == owner and hmac.compare_digest(session.key, wanted.key)
+    return (
+        session.stream.resumable and session.principal.owner == owner and hmac.compare_digest(session.key, wanted.key)
+    )
 
 
 class SessionRegistry:
@@ -25,10 +27,18 @@ class SessionRegistry:
 
     ``ttl_max``: seconds for which a session outlives its connection at most, whatever its client asks for.
     ``admission``: asked once for each connection, after its login.
-    ``on_detached`` is told when a session begins to wait for its client, so that somebody looks at its deadline.
+    ``detached`` is called when a session begins to wait for its client, so that the node looks at its deadline.
     """
 
-    def __init__(self, core: Core, now: Callable[[], float], ttl_max: float, *, admission: Admission) -> None:
+    def __init__(
+        self,
+        core: Core,
+        now: Callable[[], float],
+        ttl_max: float,
+        *,
+        detached: Callable[[], None],
+        admission: Admission,
+    ) -> None:
         self._core = core
         self._now = now
         self._ttl_max = ttl_max
@@ -39,7 +49,7 @@ class SessionRegistry:
         self._of_user: dict[str, int] = {}
         # Of the sessions that wait for their clients, by number.
         self._deadlines = Deadlines()
-        self.on_detached: Callable[[], None] = lambda: None
+        self._detached = detached
         #: Sessions that were resumed, made and ended for want of their client.
         self.resumed: int = 0
         self.made: int = 0
@@ -76,9 +86,15 @@ class SessionRegistry:
         self.made += 1
         # 0: the client keeps nothing, and will never come back for its session.
         window = min(wanted.window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MAX)
-        session = ServerSession(core, self._last, core.settings.token(IDENTITY_BYTES), label, window)
-        session.owner = owner
-        session.rights = core.access.of(owner)
+        session = ServerSession(
+            core,
+            self._last,
+            core.settings.token(IDENTITY_BYTES),
+            label=label,
+            owner=owner,
+            rights=core.access.of(owner),
+            window_bytes=window,
+        )
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
@@ -114,7 +130,7 @@ class SessionRegistry:
             session=session.number,
             key=session.key,
             resumed=resumed,
-            received=session.incoming.last if resumed else 0,
+            received=session.stream.incoming.last if resumed else 0,
             ttl_ms=int(ttl * 1000),
         )
 
@@ -122,12 +138,12 @@ class SessionRegistry:
         """A session lost its connection; it may be resumed until its deadline, if it can be resumed at all."""
         if session.ended:
             return
-        if not session.resumable:
+        if not session.stream.resumable:
             self.end(session)
             return
         session.detach()
         self._deadlines.set(session.number, self._now() + self._ttl[session.number])
-        self.on_detached()
+        self._detached()
 
     def end(self, session: ServerSession) -> None:
         """A session is over."""
@@ -135,9 +151,9 @@ class SessionRegistry:
             del self._core.sessions[session.number], self._ttl[session.number]
             self._deadlines.forget(session.number)
             session.end()
-            role, user = session.owner
+            role, user = session.principal.owner
             self._one_less(role, user)
-            about = {"session": session.number, "role": role, "user": user, "label": session.label}
+            about = {"session": session.number, "role": role, "user": user, "label": session.principal.label}
             self._core.settings.event_bus.emit(SessionClosed, **about)
 
     def expire(self) -> float | None:

@@ -21,8 +21,10 @@ from meshq.ids import check_xid
 from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation
 
 if TYPE_CHECKING:
+    from meshq.broker.core._core import Core
     from meshq.broker.queue._consumer_state import ConsumerState
-    from meshq.broker.session._session import ServerSession
+    from meshq.broker.session._principal import Principal
+    from meshq.broker.session._session_calls import SessionCalls
 
 #: What a transaction takes in the journal beside its runs, at most: for each message that it sends or acknowledges; for
 #: each run; and for each queue that a run may come to.
@@ -38,9 +40,10 @@ Values = dict[str, Any]
 class SessionTransactions:
     """The open transactions of one session."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
-        self._core = session.core
+    def __init__(self, core: Core, principal: Principal, calls: SessionCalls) -> None:
+        self._core = core
+        self._principal = principal
+        self._calls = calls
         self._open: dict[int, ServerTransaction] = {}
         # Why the node has rolled some back, by number; the oldest first.
         self._ended: dict[int, str] = {}
@@ -77,7 +80,7 @@ class SessionTransactions:
             SettingsError: the id for a prepared transaction is not valid.
         """
         if operation == "commit_prepared":
-            user = self._session.owner[1]
+            user = self._principal.owner[1]
             return lambda: self._core.transactions.two_phase.prepared_by(arguments["xid"], user)
         if operation not in ("commit", "prepare"):
             return None
@@ -106,7 +109,7 @@ class SessionTransactions:
         return self._waiting(find, costly, work)
 
     def _costly(self, found: ServerTransaction) -> CostlyScan | None:
-        return self._core.transactions.costly(self._session.owner, found)
+        return self._core.transactions.costly(self._principal.owner, found)
 
     def _most(self, transaction: ServerTransaction) -> int:
         """Bytes that its records don't exceed, without a look at any of them."""
@@ -122,13 +125,15 @@ class SessionTransactions:
     ) -> Steps:
         found, release_queue = find(), self._core.release_queue
         while found is not None:
-            if self._session.ended:
+            if self._principal.ended:
                 # Nobody waits for it; what is prepared is there still.
                 self._core.transactions.forget_verdicts(found)
                 yield {}
                 return
             if costly is not None:
-                yield FairTurnWait(self._session.owner, self._session, costly, partial(self._is_wanted, found, find))
+                yield FairTurnWait(
+                    self._principal.owner, self._principal, costly, partial(self._is_wanted, found, find)
+                )
             elif release_queue.queued or self._most(found) > release_queue.large_bytes:
                 with suppress(MeshqError):
                     # Why it can't be weighed is told by its commit.
@@ -144,7 +149,7 @@ class SessionTransactions:
         yield done if isinstance(done, dict) else {}
 
     def _is_wanted(self, found: ServerTransaction, find: Callable[[], ServerTransaction | None]) -> bool:
-        wanted = not self._session.ended and find() is found
+        wanted = not self._principal.ended and find() is found
         if wanted:
             # Its client waits for this: however long one run takes, it is not idle.
             self._core.transactions.used(found)
@@ -157,7 +162,7 @@ class SessionTransactions:
             RemoteProtocolError: the client broke the protocol; the session must be ended.
         """
         header = header_of(frame, Transact)
-        self._session.begin_call(frame)
+        self._calls.begin(frame)
         content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
         kinds = check_run(content)
         if not header.transaction or not header.number or header.number + frame.count >= 1 << 63:
@@ -166,9 +171,9 @@ class SessionTransactions:
         def take() -> dict[str, Any]:
             target = parse_target(header.address)
             check_sendable(target.address)
-            permit_sending(self._session, target)
-            if self._session.rights is not None:
-                permit_replies(self._session, content, kinds)
+            permit_sending(self._principal, target)
+            if self._principal.rights is not None:
+                permit_replies(self._principal, content, kinds)
             transaction = self._open.get(header.transaction)
             if (transaction.sent if transaction is not None else 0) != header.sent:
                 self._drop(header.transaction)
@@ -181,7 +186,7 @@ class SessionTransactions:
                 number=header.number,
                 stamp=frame.stamp,
             )
-            run.user = self._session.owner[1]
+            run.user = self._principal.owner[1]
             try:
                 self._core.transactions.add(transaction or self._begin(header.transaction), Work(run, target, kinds))
             except MeshqError:
@@ -189,7 +194,7 @@ class SessionTransactions:
                 raise
             return {}
 
-        self._session.answer_now(frame, take)
+        self._calls.answer_now(frame, take)
 
     def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]], number: int) -> None:
         """Messages that a transaction acknowledges.  If it can't take them it is rolled back, which its commit tells.
@@ -268,19 +273,19 @@ class SessionTransactions:
         transactions = self._core.transactions
         if found is None:
             found = transactions.begin(_nobody)
-        transactions.two_phase.prepare(found, xid, self._session.owner[1])
+        transactions.two_phase.prepare(found, xid, self._principal.owner[1])
 
     def commit_prepared(self, xid: bytes) -> None:
         """Commit a prepared transaction; as ``TwoPhaseCommit.commit``."""
-        self._core.transactions.two_phase.commit(check_xid(xid), self._session)
+        self._core.transactions.two_phase.commit(check_xid(xid), self._principal)
 
     def roll_back_prepared(self, xid: bytes) -> Steps:
         """Roll back a prepared transaction; as ``TwoPhaseCommit.roll_back``."""
-        return self._core.transactions.two_phase.roll_back(check_xid(xid), self._session)
+        return self._core.transactions.two_phase.roll_back(check_xid(xid), self._principal)
 
     def recover(self, after: bytes) -> Values:
         """Return a page of this user's prepared transactions."""
-        xids, more = self._core.transactions.two_phase.xids(self._session.owner[1], after)
+        xids, more = self._core.transactions.two_phase.xids(self._principal.owner[1], after)
         return {"xids": [{"xid": xid} for xid in xids], "more": more}
 
     def look_at(self, transaction: int) -> None:

@@ -84,7 +84,8 @@ def _sighting(queue: Queue, view: QueueRun, row: int, state: str) -> Row:
     }
     holder = _holder(queue, view, row) if state == "delivering" else None
     if holder is not None:
-        session: Any = holder.owner
+        consumers: Any = holder.owner
+        session = consumers.principal
         found |= {"session": session.number, "user": session.owner[1], "peer": session.peer}
     return found
 

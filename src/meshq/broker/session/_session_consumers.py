@@ -1,0 +1,236 @@
+"""The consumers of a session: opened, settled, dispatched to and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meshq import limits
+from meshq.broker.core._core import Core
+from meshq.broker.management._subscriptions import queue_to_consume
+from meshq.broker.queue._browser import Browser
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
+from meshq.broker.session._deliveries import delivery
+from meshq.broker.session._outgoing_bound import OutgoingBound
+from meshq.broker.session._principal import Principal
+from meshq.broker.session._session_calls import SessionCalls
+from meshq.broker.session._session_channels import SessionChannels
+from meshq.broker.session._session_stream import SessionStream
+from meshq.broker.session._session_transactions import SessionTransactions
+from meshq.errors import MeshqError
+from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
+from meshq.selector import parse_filter
+from meshq.wire import (
+    BY_NAME,
+    FLAG_RETURN,
+    FLAG_TRANSACTED,
+    FLAG_UNCOUNTED,
+    Consume,
+    ConsumerLost,
+    Frame,
+    FrameType,
+    decode_ranges,
+    header_of,
+    refusal_of,
+    violation,
+)
+
+
+class SessionConsumers:
+    """The consumers of one session.  Dispatches stop while the session has no link, or too much is on its way."""
+
+    def __init__(
+        self,
+        core: Core,
+        principal: Principal,
+        stream: SessionStream,
+        *,
+        calls: SessionCalls,
+        channels: SessionChannels,
+        transactions: SessionTransactions,
+        outgoing_bound: OutgoingBound,
+        schedule_delivery: Callable[[], None],
+    ) -> None:
+        self._core = core
+        #: The client or peer that the consumers belong to.
+        self.principal: Principal = principal
+        self._stream = stream
+        self._calls = calls
+        self._channels = channels
+        self._transactions = transactions
+        self._outgoing_bound = outgoing_bound
+        self._schedule_delivery = schedule_delivery
+        # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
+        # come late, by way of a resume even after it has heard.
+        self._lost: dict[int, None] = {}
+        self._willing = True
+
+    def find(self, frame: Frame) -> ConsumerState | None:
+        """The consumer that a frame is about; None if it was lost, which the client may not have heard yet.
+
+        Raises:
+            RemoteProtocolError: the channel has never had a consumer.
+        """
+        consumer = self._channels.consumers.get(frame.channel)
+        if consumer is None and frame.channel not in self._lost:
+            raise violation("bad_channel", f"there is no consumer on channel {frame.channel}")
+        return consumer
+
+    def was_lost(self, channel: int) -> bool:
+        """Whether the channel had a consumer that was lost."""
+        return channel in self._lost
+
+    def settle(self, frame: Frame) -> None:
+        """Acknowledge, return or reject the messages of a SETTLE.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol; the session must be ended.
+        """
+        if frame.first:
+            self._calls.begin(frame)
+        consumer = self.find(frame)
+        if consumer is None:
+            entry = BY_NAME["stale_delivery"]
+            self._calls.answer(frame.first, {}, code=entry.number, text=entry.sentence)
+            return
+        core, ranges = self._core, decode_ranges(frame.table)
+        if consumer.browser is not None:
+            consumer.browser.settled(ranges)
+        elif not frame.flags:
+            core.acknowledger.settle(consumer, ranges)
+        elif frame.flags & FLAG_TRANSACTED:
+            self._transactions.settle(consumer, ranges, frame.stamp)
+        elif frame.flags & FLAG_RETURN:
+            delay_ms = frame.stamp - 1 if frame.stamp else None
+            core.redelivery.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
+        else:
+            core.redelivery.reject(consumer, ranges)
+        core.pending.schedule_dispatch(consumer.queue)
+        if frame.first:
+            self._calls.answer_when_durable(frame.first, {})
+
+    def consume(self, frame: Frame) -> None:
+        """Open a consumer or a browse.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol; the session must be ended.
+        """
+        header = header_of(frame, Consume)
+        self._calls.begin(frame)
+        self._channels.open(frame)
+        if not header.window or not header.window_bytes or header.rank >= limits.CONSUMER_PRIORITIES:
+            raise violation("bad_header", "a consumer's window is empty, or its priority is none")
+
+        def consume() -> dict[str, Any]:
+            self._channels.check_free()
+            # The filter of a subscription is its queue's.
+            filter = parse_filter(header.filter) if header.filter and not header.subscription else None
+            queue = queue_to_consume(self.principal, header)
+            priority = header.rank - limits.CONSUMER_PRIORITIES // 2
+            if filter is not None and not header.browse:
+                queue.check_filter(filter, priority)
+            consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
+            consumer.willing = self._willing
+            consumer.unacked_memory = self._core.memory.unacked
+            if header.browse:
+                consumer.browser = Browser(consumer, filter)
+            else:
+                consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
+                queue.add_consumer(consumer)
+                self._core.pending.schedule_dispatch(queue)
+                self._core.router.demand.changed(queue)
+            self._channels.consumers[frame.channel] = consumer
+            self._emit(ConsumerCreated, consumer, filter=filter.text if filter is not None else "")
+            return {"queue": queue.name, "address": queue.address}
+
+        self._calls.answering(frame, consume)
+        if header.browse:
+            # Behind the answer: it may end at once.
+            self._core.release_queue.when_all_is_durable(
+                lambda: self._core.begin_browse(self._channels.consumers.get(frame.channel))
+            )
+
+    def leave(self, channel: int, handed: int | None) -> bool:
+        """End a consumer whose client has had messages up to the tag ``handed``; return False without a consumer."""
+        consumer = self._channels.consumers.pop(channel, None)
+        if consumer is not None:
+            self._drop(consumer, handed)
+        return consumer is not None
+
+    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
+        """Send a dispatch to the client."""
+        stream = self._stream
+        stream.put(delivery(consumer, dispatch))
+        self._schedule_delivery()
+        link = stream.link
+        if link is not None and link.lossless:
+            # It has arrived.
+            return
+        if self._willing and self._outgoing_bound.reached:
+            self._set_willing(False)
+
+    def attached(self) -> None:
+        """Serve consumers over a new link, unless too much is on its way."""
+        self._set_willing(not self._outgoing_bound.reached)
+
+    def detached(self) -> None:
+        """Serve no consumer until there is a link again."""
+        self._set_willing(False)
+
+    def drained(self) -> None:
+        """Serve consumers again if few enough frames are on their way."""
+        if not self._willing and self._outgoing_bound.left:
+            self._set_willing(self._stream.link is not None)
+
+    def _set_willing(self, willing: bool) -> None:
+        self._willing = willing
+        for consumer in self._channels.consumers.values():
+            consumer.set_willing(willing)
+            if willing:
+                self._core.pending.schedule_dispatch(consumer.queue)
+
+    def lose_queue(self, name: str, error: MeshqError) -> None:
+        """End the consumers of a deleted queue."""
+        for consumer in list(self._channels.consumers.values()):
+            if consumer.queue.name == name:
+                self.lose_consumer(consumer, refusal_of(error).number, str(error)[:1024])
+
+    def lose_consumer(self, consumer: ConsumerState, code: int, text: str) -> None:
+        """End a consumer and tell its client why; code 0: a browse has shown everything."""
+        channel = consumer.number
+        del self._channels.consumers[channel]
+        self._drop(consumer, None)
+        header = ConsumerLost(code=code, text=text)
+        self._stream.say_later(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
+        self._lost[channel] = None
+        if len(self._lost) > limits.CHANNELS_MAX:
+            del self._lost[next(iter(self._lost))]
+
+    def end(self) -> None:
+        """End all consumers with the session; unacked messages return to their queues."""
+        for consumer in self._channels.consumers.values():
+            self._drop(consumer, None)
+        self._channels.consumers.clear()
+
+    def _drop(self, consumer: ConsumerState, handed: int | None) -> None:
+        if consumer.browser is not None:
+            consumer.browser.end()
+        else:
+            self._core.redelivery.abandon(consumer, handed)
+            consumer.queue.remove_consumer(consumer)
+            self._core.router.demand.changed(consumer.queue)
+        self._core.pending.schedule_dispatch(consumer.queue)
+        self._emit(ConsumerClosed, consumer)
+
+    def _emit(self, kind: type[Notification], consumer: ConsumerState, **more: Any) -> None:
+        queue = consumer.queue
+        self._core.settings.event_bus.emit(
+            kind,
+            address=queue.address,
+            queue=queue.name,
+            session=self.principal.number,
+            user=self.principal.owner[1],
+            browse=consumer.browser is not None,
+            consumers=len(queue.consumers),
+            **more,
+        )
