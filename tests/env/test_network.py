@@ -19,8 +19,8 @@ from meshq.env import TcpNetwork, TcpStream
 from meshq.errors import ConnectionBrokenError
 from meshq.limits import MIB
 from meshq.testing import NETWORK_CHECKS, STREAM_CHECKS, NetworkCheck, NetworkSides
-from meshq.testing._conformance_network import closing
-from meshq.testing._conformance_stream import read_exactly
+from meshq.testing.conformance._network import closing
+from meshq.testing.conformance._stream import read_exactly
 
 
 @asynccontextmanager

@@ -18,8 +18,8 @@ from meshq.env import OpenSslTls, TcpNetwork, TlsStream
 from meshq.errors import ConnectionBrokenError, MeshqError, SecurityError, SettingsError
 from meshq.settings import TLS
 from meshq.testing import STREAM_CHECKS, MemoryNetwork, NetworkCheck, NetworkSides
-from meshq.testing._conformance_network import closing
-from meshq.testing._conformance_stream import read_exactly
+from meshq.testing.conformance._network import closing
+from meshq.testing.conformance._stream import read_exactly
 from tests.env.authorities import Authority
 
 HOST = "broker.example"

@@ -12,7 +12,7 @@ import trio
 from meshq.env import OpenSslTls
 from meshq.settings import TLS
 from meshq.testing import MemoryNetwork
-from meshq.testing._conformance_network import closing
+from meshq.testing.conformance._network import closing
 from tests.env.test_tls import HOST, Files, TlsNetwork, TlsSides, context, memory_sides
 
 

@@ -186,6 +186,6 @@ def package_problems(source: Source) -> Iterator[Problem]:
 
 
 #: Packages that have rooms, folders of their own.
-ROOMS = frozenset({"broker", *layers.ROOMS})
+ROOMS = frozenset({"broker", "testing", *layers.ROOMS})
 #: Modules in packages that are commands or plugins, and so have a public name.
 PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("plugin.py",)}

@@ -8,19 +8,6 @@ compete for the place of the active one.  ``check_disk``, ``check_ha_policy``, `
 """
 
 from meshq.testing._clock import SimEntropy, SimWallClock
-from meshq.testing._conformance import NonconformanceError
-from meshq.testing._conformance_disk import DISK_CHECKS, check_disk
-from meshq.testing._conformance_ha import HA_POLICY_CHECKS, MakePolicies, check_ha_policy
-from meshq.testing._conformance_network import (
-    NETWORK_CHECKS,
-    MakeNetworkSides,
-    NetworkCheck,
-    NetworkSides,
-    check_network,
-)
-from meshq.testing._conformance_stream import STREAM_CHECKS, check_stream
-from meshq.testing._conformance_targets import TARGET_POLICY_CHECKS, check_target_policy
-from meshq.testing._conformance_threads import THREADS_CHECKS, check_threads
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash
 from meshq.testing._ha import MemoryHAPolicy, MemoryRole
@@ -40,6 +27,19 @@ from meshq.testing._simulation import (
 from meshq.testing._swarm import Swarm
 from meshq.testing._threads import InlineThreads
 from meshq.testing._tripwires import TripwireError
+from meshq.testing.conformance._assertions import NonconformanceError
+from meshq.testing.conformance._disk import DISK_CHECKS, check_disk
+from meshq.testing.conformance._ha import HA_POLICY_CHECKS, MakePolicies, check_ha_policy
+from meshq.testing.conformance._network import (
+    NETWORK_CHECKS,
+    MakeNetworkSides,
+    NetworkCheck,
+    NetworkSides,
+    check_network,
+)
+from meshq.testing.conformance._stream import STREAM_CHECKS, check_stream
+from meshq.testing.conformance._targets import TARGET_POLICY_CHECKS, check_target_policy
+from meshq.testing.conformance._threads import THREADS_CHECKS, check_threads
 
 __all__ = [
     "DISK_CHECKS",

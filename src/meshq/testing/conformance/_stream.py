@@ -11,8 +11,8 @@ import trio.testing
 from meshq.abc import Stream
 from meshq.errors import BusyError, ConnectionBrokenError, UsageError
 from meshq.limits import CHECKPOINT_MESSAGES, MIB
-from meshq.testing._conformance import expect, expect_equal, expect_raises
-from meshq.testing._conformance_network import MakeNetworkSides, NetworkCheck, NetworkSides, closing
+from meshq.testing.conformance._assertions import expect, expect_equal, expect_raises
+from meshq.testing.conformance._network import MakeNetworkSides, NetworkCheck, NetworkSides, closing
 
 #: More than any system keeps for a connection on its own: the rest waits in the stream.
 HUGE_BYTES: Final = 64 * MIB

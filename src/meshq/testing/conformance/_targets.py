@@ -8,7 +8,7 @@ from typing import Final
 
 from meshq.abc import TargetPolicy
 from meshq.endpoint import Endpoint
-from meshq.testing._conformance import expect, expect_equal
+from meshq.testing.conformance._assertions import expect, expect_equal
 
 _NODES: Final = [Endpoint("tcp", f"node-{number}", 61616) for number in range(4)]
 _GONE: Final = Endpoint("tcp", "gone", 61616)

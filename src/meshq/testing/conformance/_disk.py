@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from meshq.abc import Disk
-from meshq.testing._conformance import expect, expect_equal, expect_raises
+from meshq.testing.conformance._assertions import expect, expect_equal, expect_raises
 
 #: More buffers than any system takes in one call.
 MANY_BUFFERS: Final = 5_000

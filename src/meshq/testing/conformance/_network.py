@@ -12,7 +12,7 @@ import trio.testing
 
 from meshq.abc import Listener, Network, Stream
 from meshq.errors import BusyError, ClosedError, ConnectionBrokenError
-from meshq.testing._conformance import expect, expect_equal, expect_raises
+from meshq.testing.conformance._assertions import expect, expect_equal, expect_raises
 
 
 @attrs.frozen

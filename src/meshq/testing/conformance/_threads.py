@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from meshq.abc import Threads
-from meshq.testing._conformance import expect, expect_equal, expect_raises
+from meshq.testing.conformance._assertions import expect, expect_equal, expect_raises
 
 
 async def check_threads(make_threads: Callable[[], Threads]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from meshq.abc import ActiveTerm, HAPolicy, NodeControl
-from meshq.testing._conformance import expect
+from meshq.testing.conformance._assertions import expect
 
 MakePolicies = Callable[[int], list[tuple[HAPolicy, NodeControl]]]
 

@@ -1,0 +1,1 @@
+"""Conformance suites for the interfaces of ``meshq.abc``."""
