@@ -39,6 +39,9 @@ RECEIVE_BYTES: Final = 256 * KIB
 ADDRESS_BYTES_MAX: Final = 512
 #: Characters of the name of a node: what the first frame to each client has room for.
 NODE_NAME_CHARACTERS_MAX: Final = 256
+#: A datagram that is broadcast: a node's name, its connectors and a signature, several times over.  UDP has room for
+#: 64 KiB, and every fragment makes a loss more likely.
+DATAGRAM_BYTES_MAX: Final = 8 * KIB
 #: URLs within a client's URL: a list in a list in an agent is three.
 URL_DEPTH_MAX: Final = 8
 DUPLICATE_ID_BYTES_MAX: Final = 255

@@ -9,6 +9,7 @@ is active, and the rule that says which connections it takes; and a client and t
 """
 
 from meshq.abc._admission import Accept, Admission, AdmissionDecision, HandshakeFacts, Redirect, Refuse
+from meshq.abc._broadcast import BroadcastChannel, BroadcastEndpoint
 from meshq.abc._buffer import Buffer
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
@@ -25,6 +26,8 @@ __all__ = [
     "ActiveTerm",
     "Admission",
     "AdmissionDecision",
+    "BroadcastChannel",
+    "BroadcastEndpoint",
     "Buffer",
     "Controllable",
     "Disk",

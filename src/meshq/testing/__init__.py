@@ -3,10 +3,12 @@
 ``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
 the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
-compete for the place of the active one.  ``check_disk``, ``check_ha_policy``, ``check_network``, ``check_stream``,
-``check_target_policy`` and ``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
+compete for the place of the active one, and ``MemoryBroadcast`` carries datagrams between them.  ``check_disk``,
+``check_endpoint``, ``check_ha_policy``, ``check_network``, ``check_stream``, ``check_target_policy`` and
+``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
 """
 
+from meshq.testing._broadcast import MemoryBroadcast
 from meshq.testing._clock import SimEntropy, SimWallClock
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash
@@ -28,6 +30,7 @@ from meshq.testing._swarm import Swarm
 from meshq.testing._threads import InlineThreads
 from meshq.testing._tripwires import TripwireError
 from meshq.testing.conformance._assertions import NonconformanceError
+from meshq.testing.conformance._broadcast import ENDPOINT_CHECKS, EndpointPlace, check_endpoint
 from meshq.testing.conformance._disk import DISK_CHECKS, check_disk
 from meshq.testing.conformance._ha import HA_POLICY_CHECKS, MakePolicies, check_ha_policy
 from meshq.testing.conformance._network import (
@@ -43,6 +46,7 @@ from meshq.testing.conformance._threads import THREADS_CHECKS, check_threads
 
 __all__ = [
     "DISK_CHECKS",
+    "ENDPOINT_CHECKS",
     "HA_POLICY_CHECKS",
     "NETWORK_CHECKS",
     "STREAM_CHECKS",
@@ -52,9 +56,11 @@ __all__ = [
     "DiskCall",
     "DiskFaults",
     "DiskOperation",
+    "EndpointPlace",
     "InlineThreads",
     "MakeNetworkSides",
     "MakePolicies",
+    "MemoryBroadcast",
     "MemoryHAPolicy",
     "MemoryNetwork",
     "MemoryRole",
@@ -76,6 +82,7 @@ __all__ = [
     "Swarm",
     "TripwireError",
     "check_disk",
+    "check_endpoint",
     "check_ha_policy",
     "check_network",
     "check_stream",
