@@ -45,6 +45,8 @@ class SeedReport:
     abandoned: bool
     #: It was a run of the mesh, not of a single broker.
     mesh: bool = False
+    #: The single broker had to step back from time to time.
+    steps_back: bool = False
 
     @property
     def passed(self) -> bool:
@@ -60,16 +62,17 @@ class SeedReport:
     def line(self) -> str:
         """The finding and the command that repeats the seed, in one line."""
         return (
-            f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed, mesh=self.mesh)}"
+            f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- "
+            f"{command_for(self.seed, mesh=self.mesh, turns=self.steps_back)}"
         )
 
 
-def command_for(seed: int, *, mesh: bool = False) -> str:
+def command_for(seed: int, *, mesh: bool = False, turns: bool = False) -> str:
     """Return the command that runs one seed again."""
-    return f"python -m qa.simulate --seed {seed}{' --mesh' if mesh else ''}"
+    return f"python -m qa.simulate --seed {seed}{' --mesh' if mesh else ''}{' --turns' if turns else ''}"
 
 
-def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False) -> SeedReport:
+def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False, turns: bool = False) -> SeedReport:
     """The report of a run of the scenario."""
     failure, caught_by, text = result.failure, tuple[str, ...](), ""
     if isinstance(failure, HistoryError):
@@ -92,6 +95,7 @@ def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False) -> 
         counters=result.counters,
         abandoned=result.abandoned,
         mesh=mesh,
+        steps_back=turns,
     )
 
 
@@ -104,14 +108,14 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def one_seed(seed: int, *, mesh: bool = False) -> SeedReport:
-    """Run one seed here, of a single broker or of the mesh."""
+def one_seed(seed: int, *, mesh: bool = False, turns: bool = False) -> SeedReport:
+    """Run one seed here, of a single broker, perhaps one that takes turns, or of the mesh."""
     began = time.process_time()
-    result = run_mesh_seed(seed) if mesh else run_seed(seed)
-    return report_of(result, time.process_time() - began, mesh=mesh)
+    result = run_mesh_seed(seed) if mesh else run_seed(seed, turns=turns)
+    return report_of(result, time.process_time() - began, mesh=mesh, turns=turns)
 
 
-def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False) -> Iterator[SeedReport]:
+def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False, turns: bool = False) -> Iterator[SeedReport]:
     """Run seeds in ``jobs`` processes; reports come in the order of the seeds.  Stop taking them to stop.
 
     Each process begins afresh, so that no seed inherits anything from this one.
@@ -122,7 +126,7 @@ def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False) -> Iterat
         try:
             while True:
                 while len(waiting) < jobs * AHEAD and (seed := next(left, None)) is not None:
-                    waiting.append(pool.submit(one_seed, seed, mesh=mesh))
+                    waiting.append(pool.submit(one_seed, seed, mesh=mesh, turns=turns))
                 if not waiting:
                     return
                 yield waiting.popleft().result()

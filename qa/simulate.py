@@ -1,6 +1,6 @@
 """The command that runs seeds of the simulation.
 
-``--mesh`` runs three brokers that are linked instead of one.
+``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results.
@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m qa.simulate", description=__doc__)
     parser.add_argument("--mesh", action="store_true", help="three brokers that are linked, not one")
+    parser.add_argument("--turns", action="store_true", help="one broker that has to step back from time to time")
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="how many seeds (%(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="S", help="the first of them (%(default)s)")
     parser.add_argument("--seed", type=int, metavar="S", help="run this seed only, and tell its story")
@@ -52,14 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, or 1 if a seed failed."""
     options = parser().parse_args(arguments)
     mesh: bool = options.mesh
+    turns: bool = options.turns and not mesh
     if options.seed is not None and not options.json:
-        return _one(options.seed, mesh=mesh)
+        return _one(options.seed, mesh=mesh, turns=turns)
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     tally = Tally()
     few = options.jobs < 2 or len(seeds) < 2
-    here = (one_seed(seed, mesh=mesh) for seed in seeds)
+    here = (one_seed(seed, mesh=mesh, turns=turns) for seed in seeds)
     failed_seeds = Path(options.record or (FAILED_MESH_SEEDS if mesh else FAILED_SEEDS))
-    for report in here if few else many_seeds(seeds, options.jobs, mesh=mesh):
+    for report in here if few else many_seeds(seeds, options.jobs, mesh=mesh, turns=turns):
         tally.add(report)
         if not options.json:
             _say_progress(report, tally)
@@ -94,10 +96,10 @@ def _say_progress(report: SeedReport, tally: Tally) -> None:
         _say(f"... {tally.seeds} seeds, {len(tally.failed)} failed")
 
 
-def _one(seed: int, *, mesh: bool) -> int:
+def _one(seed: int, *, mesh: bool, turns: bool) -> int:
     """One seed, with everything that helps to understand it."""
-    result = run_mesh_seed(seed) if mesh else run_seed(seed)
-    report = report_of(result, 0.0, mesh=mesh)
+    result = run_mesh_seed(seed) if mesh else run_seed(seed, turns=turns)
+    report = report_of(result, 0.0, mesh=mesh, turns=turns)
     if result.value is not None:
         for at_s, what in result.value.history.notes:
             _say(f"{at_s:10.4f} {what}")

@@ -14,7 +14,7 @@ from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
 from meshq.limits import PAGE_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.node import Broker
 from meshq.settings import AddressSettings, FullPolicy, JournalSettings
-from meshq.testing import DiskOperation, SimNode, Swarm
+from meshq.testing import DiskOperation, MemoryRole, SimNode, Swarm
 from qa.checkers.end import check_history
 from qa.checkers.history import History
 from qa.simulation.users import Users
@@ -104,8 +104,11 @@ class DiskWatch:
 class BrokerNode:
     """One broker over all its lives, with actors that live in its process."""
 
-    def __init__(self, node: SimNode, history: History, swarm: Swarm) -> None:
+    def __init__(self, node: SimNode, history: History, swarm: Swarm, *, turns: bool = False) -> None:
         self.node = node
+        #: The role that the present life competes for, alone; None: the broker is active as soon as it runs.
+        self.role: MemoryRole | None = None
+        self._turns = turns
         self.history = history
         self.swarm = swarm
         self.rng = swarm.rng("broker process")
@@ -134,7 +137,8 @@ class BrokerNode:
     @property
     def active(self) -> bool:
         """Whether it serves."""
-        return self._active and not self.node.life.dead
+        serves = not self._turns or (self.broker is not None and self.broker._node is not None)
+        return self._active and serves and not self.node.life.dead
 
     @property
     def core(self) -> Core | None:
@@ -179,6 +183,7 @@ class BrokerNode:
 
     def make(self) -> Broker:
         """The broker of this life."""
+        self.role = MemoryRole() if self._turns else None
         return Broker(
             "broker",
             data_dir=DIRECTORY,
@@ -199,6 +204,7 @@ class BrokerNode:
                 **SIFTED_SETTINGS,
             },
             memory_limit=MEMORY_BYTES,
+            ha=self.role.policy() if self.role is not None else None,
             stop_timeout=STOP_S,
             env=self.node.env,
         )
@@ -274,6 +280,16 @@ class BrokerNode:
             self.left("broken rules of the protocol", statistics.violations)
         for queue in core.router.queues.values():
             queue.check()
+
+    def look_at_waiting(self) -> None:
+        """Check that a broker that waits has no store and no session, and note that its next turn is a restart."""
+        if self.broker is None or self.node.life.dead or self.broker.state != "waiting":
+            return
+        self.swarm.count("seen.waiting")
+        if self.node.open_files:
+            self.left("files open in a broker that waits", self.node.open_files)
+        self.history.restarted(self.place)
+        self.watch.starting()
 
     # -- what is done to it ----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import logging
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -27,6 +28,7 @@ from qa.simulation.calm import Calm
 from qa.simulation.faults import Faults, Machine
 from qa.simulation.rare_events import damage_to_indexes, power_after_a_repeat
 from qa.simulation.recovery import record_recoveries
+from qa.simulation.turns import Turns
 from qa.simulation.users import APP, THIEF, USER_SIGHTS, Thief
 from qa.simulation.workload import (
     ADDRESSES,
@@ -183,15 +185,15 @@ class Cast:
         return {**users, **kept, **sifted}
 
 
-async def scenario(simulation: Simulation) -> Outcome:
-    """One seed's minute, and its accounts.
+async def scenario(simulation: Simulation, *, turns: bool = False) -> Outcome:
+    """One seed's minute, and its accounts.  ``turns``: the broker has to step back from time to time.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
     """
     history = History(trio.current_time)
     scene = Scene(history)
-    broker = BrokerNode(simulation.node("broker"), history, simulation.swarm)
+    broker = BrokerNode(simulation.node("broker"), history, simulation.swarm, turns=turns)
     history.sole = dict.fromkeys((*SOLE, *(place_of(ODD, place) for place in PLACES.values())))
     crashes = RECOVERY_CRASHES if simulation.swarm.rng("trials").random() < RECOVERY_SHARE else 0
     broker.start()
@@ -210,7 +212,10 @@ async def scenario(simulation: Simulation) -> Outcome:
     faults = Faults(simulation, scene, broker, cast.machines)
     for machine in cast.machines:
         machine.start()
-    await faults.run(DURATION_S)
+    if turns:
+        await _with_turns(Turns(broker, simulation.swarm), faults)
+    else:
+        await faults.run(DURATION_S)
     while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
         await trio.sleep(1.0)
     await power_after_a_repeat(scene, broker, simulation.swarm)
@@ -240,8 +245,18 @@ async def scenario(simulation: Simulation) -> Outcome:
     return Outcome(history, faults.happened, scene.confirmed)
 
 
-def run_seed(seed: int) -> SimulationResult:
-    """One seed: the result has the failure, if there was one."""
+async def _with_turns(turns: Turns, faults: Faults) -> None:
+    """Break things while the broker takes turns.  A clock that is set back would hold delays over a turn."""
+    faults.kinds = tuple(kind for kind in faults.kinds if kind != "clock")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turns.run)
+        await faults.run(DURATION_S)
+        nursery.cancel_scope.cancel()
+    turns.finish()
+
+
+def run_seed(seed: int, *, turns: bool = False) -> SimulationResult:
+    """One seed: the result has the failure, if there was one.  ``turns``: the broker takes turns as the active one."""
     log = logging.getLogger("meshq")
     before = log.level
     # What goes wrong on purpose is no news.
@@ -249,7 +264,7 @@ def run_seed(seed: int) -> SimulationResult:
     try:
         return simulate(
             seed,
-            scenario,
+            partial(scenario, turns=turns) if turns else scenario,
             duration_s=DURATION_S,
             limit_s=LIMIT_S,
             network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),

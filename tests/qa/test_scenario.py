@@ -46,6 +46,19 @@ def test_a_failing_seed_prints_the_one_line_that_runs_it_again(
 
 
 @pytest.mark.slow
+def test_a_broker_that_has_to_step_back_keeps_every_promise_in_a_run_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = one_seed(3, turns=True)
+    assert report.passed, report.line
+    assert report.counters["fault.step_back"] >= report.counters["seen.waiting"] >= 3
+    assert report.trace != one_seed(3).trace
+    assert report.line.endswith(" -- python -m qa.simulate --seed 3 --turns")
+    assert main(["--turns", "--seed", "3"]) == 0
+    assert "the broker steps back at once" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_one_seed_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "5"]) == 0
     story = capsys.readouterr().out
