@@ -128,7 +128,7 @@ ABLATIONS: Final = (
         features=("queue filter",),
         lasting=True,
         function="meshq.broker:Definitions.restore",
-        old='            filter = _kept_filter(values["filter"], position)\n',
+        old='            filter = kept_filter(values["filter"], position)\n',
         new="            filter = None\n",
     ),
     Ablation(
@@ -202,9 +202,9 @@ ABLATIONS: Final = (
     Ablation(
         features=("divert",),
         lasting=True,
-        function="meshq.broker:Definitions.restore",
-        old="        self._router.diverts.add(_divert_of(values, position))\n",
-        new="        pass\n",
+        function="meshq.broker:DivertDefinitions.restore",
+        old="    self._diverts.add(_divert_of(values, position))\n",
+        new="    pass\n",
     ),
     Ablation(
         features=("exclusive divert",),
@@ -288,9 +288,9 @@ ABLATIONS: Final = (
     Ablation(
         features=("settings at run time",),
         lasting=True,
-        function="meshq.broker:Definitions.restore",
-        old='        self._router.table.put(values["pattern"], settings, position)\n',
-        new="        pass\n",
+        function="meshq.broker:SettingsDefinitions.restore",
+        old='    self._router.table.put(values["pattern"], settings, position)\n',
+        new="    pass\n",
     ),
     Ablation(
         features=("browsing",),

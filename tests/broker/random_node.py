@@ -118,7 +118,7 @@ class RandomNode:
         if self.rng.random() < 0.5:
             exclusive = self.rng.random() < 0.5
             about = {"address": "q", "forwarding_address": "r", "filter": parse_filter("k = 3")}
-            definitions.create_divert("d", **about, exclusive=exclusive)
+            definitions.diverts.create("d", **about, exclusive=exclusive)
         self.house.rest()
 
     def begin(self, records: Any) -> None:

@@ -154,8 +154,8 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     house = house_with("q", "q2", settings={"#": AddressSettings()})
     core = house.core
     core.settings.controlled["b"] = Bridge("b", queue="q", target="there")
-    core.definitions.create_divert("there", address="a", forwarding_address="b", filter=None, exclusive=False)
-    core.definitions.set_address_settings("set", {})
+    core.definitions.diverts.create("there", address="a", forwarding_address="b", filter=None, exclusive=False)
+    core.definitions.settings.set("set", {})
     core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
     arguments, permitted = MANAGEMENT[operation]
@@ -170,8 +170,8 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
 
 def test_lists_show_what_one_may_know_of() -> None:
     house = house_with("q", "other.q")
-    house.core.definitions.create_divert("d", address="q", forwarding_address="x", filter=None, exclusive=False)
-    house.core.definitions.create_divert("e", address="other.q", forwarding_address="x", filter=None, exclusive=False)
+    house.core.definitions.diverts.create("d", address="q", forwarding_address="x", filter=None, exclusive=False)
+    house.core.definitions.diverts.create("e", address="other.q", forwarding_address="x", filter=None, exclusive=False)
     assert client_of(house, "reader").call("queues") == {"queue0": "q", "more": False}
     assert client_of(house, "writer").call("queues") == {"more": False}
     assert (client_of(house, "looker").call("diverts") or {}).get("name0") == "d"

@@ -136,7 +136,7 @@ def test_a_loop_is_refused_and_named_and_nothing_is_made() -> None:
     before = house.log.last
     for address, there, loop in (("c", "a", "c -> a -> b -> c"), ("b", "a", "b -> a -> b"), ("x", "x", "x -> x")):
         with pytest.raises(UsageError, match=f"would close a loop: {loop}"):
-            house.core.definitions.create_divert(
+            house.core.definitions.diverts.create(
                 "4", address=address, forwarding_address=there, filter=None, exclusive=False
             )
     divert(client, "4", "c", "a")
@@ -191,12 +191,12 @@ def test_diverts_are_listed_kept_over_a_crash_and_deleted(monkeypatch: pytest.Mo
     assert contents(house) == {"orders": [b"1"]}
     assert list(again(house).core.router.diverts.by_name) == ["b"]
     with pytest.raises(NotFoundError):
-        house.core.definitions.delete_divert("a")
+        house.core.definitions.diverts.delete("a")
     monkeypatch.setattr(limits, "DIVERTS_MAX", 1)
     divert(client, "c", "x", "y")
     assert client.code == BY_NAME["usage"].number
     house.log.full = True
-    house.core.definitions.delete_divert("b")
+    house.core.definitions.diverts.delete("b")
     assert not again(house).core.router.diverts.by_name
 
 

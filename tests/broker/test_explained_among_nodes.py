@@ -221,7 +221,7 @@ def test_a_node_that_is_gone_is_told_of_as_gone(gone: str, is_gone: str) -> None
 
 def test_what_comes_by_a_divert_stays_here_and_that_is_told() -> None:
     house = build("anycast", [Here("q0")], [There("q0", "strict")], makes=True)
-    house.core.definitions.create_divert("d", address="in", forwarding_address="a", filter=None, exclusive=True)
+    house.core.definitions.diverts.create("d", address="in", forwarding_address="a", filter=None, exclusive=True)
     assert said(house, "in") == {
         ("", "d"): ("yes", "it goes to 'a', only there"),
         ("", "in"): ("no", "the divert 'd' takes it away"),

@@ -39,7 +39,7 @@ def queue(house: House, name: str, address: str, routing: str = "multicast", fil
 
 def divert(house: House, name: str, start: str, end: str, filter: str = "", exclusive: bool = False) -> None:
     condition = parse_filter(filter) if filter else None
-    house.core.definitions.create_divert(
+    house.core.definitions.diverts.create(
         name, address=start, forwarding_address=end, filter=condition, exclusive=exclusive
     )
 

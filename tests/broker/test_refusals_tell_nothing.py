@@ -31,7 +31,7 @@ def house_of(*, filled: bool) -> House:
         core.definitions.create_queue("stock", address="orders.new", routing="anycast", durable=True)
         core.definitions.create_queue("orders.dead", address=None, routing="anycast", durable=True)
         about: dict[str, Any] = {"forwarding_address": "orders.dead", "filter": None, "exclusive": False}
-        core.definitions.create_divert("copies", address="orders.new", **about)
+        core.definitions.diverts.create("copies", address="orders.new", **about)
     return house
 
 
@@ -110,7 +110,7 @@ def test_a_loop_is_named_by_the_diverts_that_one_may_know_of_alone(there: str, t
     ways = {"1": ("orders.dead", "mine.x"), "2": ("mine.y", "mine.z"), "3": ("mine.z", "mine.x")}
     for name, (address, forwarding) in ways.items():
         about: dict[str, Any] = {"forwarding_address": forwarding, "filter": None, "exclusive": False}
-        house.core.definitions.create_divert(name, address=address, **about)
+        house.core.definitions.diverts.create(name, address=address, **about)
     stranger = stranger_of(house)
     session = stranger.attached.session if stranger.attached is not None else 0
     asker = house.core.sessions[session].principal

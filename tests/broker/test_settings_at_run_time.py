@@ -74,7 +74,7 @@ def test_no_message_is_taken_away_to_where_nobody_can_take_it(
     assert BY_NUMBER[client.code].name == "usage" and house.log.last == before
     # An earlier version took it literally: its store opens, and goes on as it was.
     with monkeypatch.context() as earlier:
-        earlier.setattr("meshq.broker.catalog._definitions.address_settings_of", kept_address_settings_of)
+        earlier.setattr("meshq.broker.catalog._settings_definitions.address_settings_of", kept_address_settings_of)
         client.call("set_address_settings", pattern="#", **{setting: name})
     house = next_life(house)
     assert getattr(house.core.router.table.set["#"], setting) == name

@@ -123,7 +123,7 @@ async def test_a_broker_does_not_explain_what_nobody_can_send() -> None:
 
 async def test_a_queue_of_an_earlier_version_can_be_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
-        for module in ("client.admin._admin", "broker.catalog._definitions"):
+        for module in ("client.admin._admin", "broker.catalog._definitions", "broker.catalog._names"):
             for name in ("check_place", "check_literal"):
                 earlier.setattr(f"meshq.{module}.{name}", passed, raising=False)
         earlier.setattr("meshq.client.send._implicit_producers.parse_place", passed)

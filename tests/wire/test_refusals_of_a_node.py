@@ -296,7 +296,7 @@ def retry_transaction() -> NodePeer:
     header = Transact(transaction=1, address="a", producer=PRODUCER, number=1, sent=0)
     peer.say(said(FrameType.TRANSACT, header, number=1, first=1, count=1, table=run.table, body=run.body))
     prepared(peer, 2, 1, 0)
-    node.core.definitions.set_address_settings("a", {"full_policy": "fail"})
+    node.core.definitions.settings.set("a", {"full_policy": "fail"})
     node.core.memory.used_bytes = node.core.memory.limit_bytes
     call = Call(operation="commit_prepared", arguments=("xid", b"x"))
     peer.say(said(FrameType.CALL, call, number=3, first=3))

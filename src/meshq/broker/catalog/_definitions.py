@@ -19,12 +19,14 @@ from meshq.address import (
     check_routing,
 )
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
+from meshq.broker.catalog._definition_records import DefinitionRecords, kept_filter
 from meshq.broker.catalog._distribution_plan import ClusteredQueue
-from meshq.broker.catalog._diverts import DivertRule
+from meshq.broker.catalog._divert_definitions import DivertDefinitions
 from meshq.broker.catalog._known_peers import KnownPeers
-from meshq.broker.catalog._names import check_made, check_open, check_own, check_sendable
+from meshq.broker.catalog._names import check_made, check_open
 from meshq.broker.catalog._queue_numbers import QueueNumbers
 from meshq.broker.catalog._router import Address, Router
+from meshq.broker.catalog._settings_definitions import SettingsDefinitions
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.catalog._subscription import check_same
 from meshq.broker.events._event_bus import EventBus
@@ -32,15 +34,13 @@ from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import AUTO_CREATED, DEFAULT_SPEC, SUBSCRIPTIONS, QueueKind, QueueSpec, SessionOwner
-from meshq.broker.records import DEFINITION, encode_definition
-from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
+from meshq.errors import NotFoundError, UsageError
 from meshq.notifications import QueueCreated, QueueDeleted
-from meshq.selector import Filter, parse_filter
-from meshq.settings import address_settings_of, check_pattern, kept_address_settings_of
+from meshq.selector import Filter
 
 
 class Definitions:
-    """Creates, finds and deletes addresses, queues, diverts and address settings."""
+    """Creates, finds and deletes addresses and queues."""
 
     def __init__(
         self,
@@ -58,8 +58,10 @@ class Definitions:
         self._release_queue = release_queue
         #: The watermarks of the queues, which begin and end with these.
         self.watermarks: HighWatermarks = watermarks
-        self._check_settings = check_settings
-        self.numbers: QueueNumbers = QueueNumbers(release_queue)
+        self._records = DefinitionRecords(release_queue, router)
+        self.numbers: QueueNumbers = self._records.numbers
+        self.diverts: DivertDefinitions = DivertDefinitions(router.diverts, self._records)
+        self.settings: SettingsDefinitions = SettingsDefinitions(router, release_queue, self._records, check_settings)
         #: The queues of other nodes, as far as known.
         self.peers: KnownPeers = KnownPeers(release_queue, warn)
 
@@ -76,13 +78,13 @@ class Definitions:
         if address is not None and address.auto_created:
             # From now on it was created on purpose.
             values = {"kind": "address", "name": name, "routing": routing}
-            address.position = self._write(values, [address.position] if address.position else None)
+            address.position = self._records.write(values, [address.position] if address.position else None)
             address.auto_created = False
         return address or self._add_address(name, routing)
 
     def _add_address(self, name: str, routing: str, *, auto_created: bool = False) -> Address:
         # The journal may refuse: it is asked before anything has changed.
-        position = self._write({"kind": "address", "name": name, "routing": routing, "on_use": auto_created})
+        position = self._records.write({"kind": "address", "name": name, "routing": routing, "on_use": auto_created})
         address = self._router.add_address(name, routing)
         address.position, address.auto_created = position, auto_created
         return address
@@ -156,7 +158,7 @@ class Definitions:
         made = Queue(number, name, address.name, durable=durable, spec=spec)
         position = 0
         if durable:
-            position = self._write(_definition_of(made))
+            position = self._records.write(_definition_of(made))
         else:
             self.numbers.reserve(number)
         queue = self._router.add_queue(made, address)
@@ -196,7 +198,7 @@ class Definitions:
         position = self._router.positions[queue.number]
         if queue.durable:
             values = {**_definition_of(queue), **changed}
-            self._router.positions[queue.number] = self._write(values, [position] if position else None)
+            self._router.positions[queue.number] = self._records.write(values, [position] if position else None)
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete an empty queue, and its address if that ends with it.  The queue's number is never used again."""
@@ -207,91 +209,8 @@ class Definitions:
         if address is not None and self._router.may_go(address):
             self._router.remove_address(address)
             dead.append(address.position)
-        self._forget_at(dead)
+        self._records.forget(dead)
         self._event_bus.emit(QueueDeleted, address=queue.address, queue=queue.name)
-
-    def _forget_at(self, positions: list[int]) -> None:
-        """Delete records, by a new record of the highest queue number that was ever given."""
-        self.numbers.write(self._router.last_number, positions)
-
-    def create_divert(
-        self, name: str, *, address: str, forwarding_address: str, filter: Filter | None, exclusive: bool
-    ) -> DivertRule:
-        """Return the divert; create it unless it exists.
-
-        Raises:
-            UsageError: a name is not valid; or the divert has other settings, would close a loop, or is one too many.
-        """
-        check_made(check_name("name", name))
-        check_made(check_name("address", address), check_name("forwarding_address", forwarding_address))
-        check_sendable(forwarding_address)
-        diverts = self._router.diverts
-        text = filter.text if filter is not None else ""
-        wanted = {
-            "address": address,
-            "forwarding_address": forwarding_address,
-            "filter": text,
-            "exclusive": exclusive,
-        }
-        rule = diverts.by_name.get(name)
-        if rule is not None:
-            for key, value in wanted.items():
-                found = rule.filter_text if key == "filter" else getattr(rule, key)
-                if found != value:
-                    raise UsageError(f"the divert {name!r} exists with {key}={found!r}, not {value!r}")
-            return rule
-        diverts.check_loop(address, forwarding_address)
-        if len(diverts.by_name) >= limits.DIVERTS_MAX:
-            raise UsageError(f"the node has its {limits.DIVERTS_MAX} diverts")
-        values = {"kind": "divert", "name": name, **wanted}
-        rule = _divert_of(values, self._write(values))
-        diverts.add(rule)
-        return rule
-
-    def delete_divert(self, name: str) -> None:
-        """Delete a divert.
-
-        Raises:
-            NotFoundError: there is no divert of this name.
-        """
-        rule = self._router.diverts.by_name.get(name)
-        if rule is None:
-            raise NotFoundError(f"there is no divert {name!r}")
-        self._forget_at([rule.position])
-        self._router.diverts.remove(rule)
-
-    def set_address_settings(self, pattern: str, fields: dict[str, Any]) -> None:
-        """Set the address settings of a pattern, in place of earlier ones, also for later lives of the node.
-
-        Raises:
-            SettingsError: the pattern, or a setting, is not valid; nothing changed.
-            UsageError: an open producer could not go on with the settings; nothing changed.
-        """
-        check_own(check_pattern(pattern))
-        settings = address_settings_of(fields)
-        table = self._router.table
-        if pattern not in table.set and len(table.set) >= limits.ADDRESS_SETTINGS_MAX:
-            raise UsageError(f"the node has its {limits.ADDRESS_SETTINGS_MAX} patterns that were set while it ran")
-        self._check_settings(table.changed(pattern, settings))
-        old = table.positions.get(pattern, 0)
-        position = self._write({"kind": "settings", "pattern": pattern, **fields}, [old] if old else None)
-        table.put(pattern, settings, position)
-        self._release_queue.doom(self._router.settings_changed())
-
-    def remove_address_settings(self, pattern: str) -> None:
-        """Delete the settings that were set for a pattern while the node ran.
-
-        Raises:
-            NotFoundError: none were set.
-            UsageError: an open producer could not go on without the settings; nothing changed.
-        """
-        table = self._router.table
-        if pattern not in table.set:
-            raise NotFoundError(f"no address settings were set for {pattern!r} while the node ran")
-        self._check_settings(table.changed(pattern, None))
-        self._forget_at([table.positions[pattern]])
-        table.drop(pattern)
-        self._release_queue.doom(self._router.settings_changed())
 
     def restore(self, values: dict[str, Any], position: int) -> None:
         """Restore a definition from the journal."""
@@ -300,20 +219,14 @@ class Definitions:
             made = self._router.add_address(values["name"], values["routing"])
             made.position, made.auto_created = position, values["on_use"]
         elif kind == "settings":
-            fields = {name: value for name, value in values.items() if name not in ("kind", "pattern")}
-            try:
-                settings = kept_address_settings_of(fields)
-            except SettingsError as error:
-                raise DamagedError("journal", position, "settings that can be", str(error)) from error
-            self._router.table.put(values["pattern"], settings, position)
-            self._router.settings_changed()
+            self.settings.restore(values, position)
         elif kind == "divert":
-            self._router.diverts.add(_divert_of(values, position))
+            self.diverts.restore(values, position)
         elif kind == "queue":
             address = self._router.addresses[values["address"]]
             spec = DEFAULT_SPEC
             if values["subscription"] or values["filter"] or values["on_use"]:
-                filter = _kept_filter(values["filter"], position)
+                filter = kept_filter(values["filter"], position)
                 spec = QueueSpec(subscription=values["subscription"], filter=filter, auto_created=values["on_use"])
             queue = Queue(values["number"], values["name"], address.name, durable=True, spec=spec)
             queue.paused = values["paused"]
@@ -421,10 +334,6 @@ class Definitions:
             address = self._add_address(target.address, self._routing_of(target.address), auto_created=True)
         return self._add_queue(makes, address, durable=True, spec=AUTO_CREATED)
 
-    def _write(self, values: dict[str, Any], deletes: list[int] | None = None) -> int:
-        record = [encode_definition(values)]  # A full disk takes a record that deletes another one: it is vital.
-        return self._release_queue.write(DEFINITION, record, deletes=deletes or (), vital=bool(deletes))
-
 
 def _definition_of(queue: Queue) -> dict[str, Any]:
     return {
@@ -437,21 +346,3 @@ def _definition_of(queue: Queue) -> dict[str, Any]:
         "filter": queue.spec.filter_text,
         "on_use": queue.spec.auto_created,
     }
-
-
-def _divert_of(values: dict[str, Any], position: int) -> DivertRule:
-    return DivertRule(
-        name=values["name"],
-        address=values["address"],
-        forwarding_address=values["forwarding_address"],
-        filter=_kept_filter(values["filter"], position),
-        exclusive=values["exclusive"],
-        position=position,
-    )
-
-
-def _kept_filter(text: str, position: int) -> Filter | None:
-    try:
-        return parse_filter(text) if text else None
-    except FilterError as error:
-        raise DamagedError("journal", position, "a filter that can be read", text) from error

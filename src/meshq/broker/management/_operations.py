@@ -138,7 +138,7 @@ def create_divert(
         raise UsageError("the divert would close a loop")
     condition = parse_filter(filter) if filter else None
     about = {"address": address, "forwarding_address": forwarding_address}
-    core.definitions.create_divert(name, **about, filter=condition, exclusive=exclusive)
+    core.definitions.diverts.create(name, **about, filter=condition, exclusive=exclusive)
     return {"name": name}
 
 
@@ -147,7 +147,7 @@ def delete_divert(core: Core, name: str) -> Values:
     rule = core.router.diverts.by_name.get(name)
     if rule is not None:
         core.transactions.two_phase.check_divert(rule)
-    core.definitions.delete_divert(name)
+    core.definitions.diverts.delete(name)
     return {}
 
 
@@ -221,7 +221,7 @@ def _give_back(core: Core, asker: Principal | None, queues: list[Queue]) -> Step
 
 def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
     """Say how the addresses of a pattern behave from now on."""
-    core.definitions.set_address_settings(pattern, fields)
+    core.definitions.settings.set(pattern, fields)
     core.open_credits()
     core.schedule_all_dispatches()
     return {}
@@ -229,7 +229,7 @@ def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
 
 def remove_address_settings(core: Core, pattern: str) -> Values:
     """Delete the settings that were set for a pattern while the broker ran."""
-    core.definitions.remove_address_settings(pattern)
+    core.definitions.settings.remove(pattern)
     core.open_credits()
     core.schedule_all_dispatches()
     return {}
