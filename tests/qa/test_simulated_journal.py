@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import trio
 
 from meshq.abc import Env
-from meshq.errors import AddressFullError, JournalBrokenError
+from meshq.errors import AddressFullError, BrokenError, JournalBrokenError
 from meshq.store import Journal
-from meshq.testing import SimDisk, SimNode, Simulation, simulate
+from meshq.testing import MemorySink, SimDisk, SimNode, Simulation, simulate
 from qa.checkers.end import violations_of
 from qa.checkers.history import History
 from qa.simulation.recovery import record_recoveries
@@ -40,25 +40,43 @@ class Ledger:
         assert not back, f"{len(back)} deleted records are back: {sorted(back)[:3]}"
 
 
-async def use(ledger: Ledger, env: Env) -> None:
-    """One life: recover, check, then append and delete from several tasks until the disk fails."""
+async def use(ledger: Ledger, env: Env, make_sink: Callable[[], MemorySink | None] = lambda: None) -> None:
+    """One life: recover, check, then append and delete from several tasks until the disk fails, or the sink."""
+    sink = make_sink()
     try:
-        async with Journal("/data", env=env, segment_bytes=SEGMENT_BYTES) as journal:
+        async with Journal("/data", env=env, segment_bytes=SEGMENT_BYTES, sink=sink) as journal:
             live = {bytes(record.payload): int(record.position) async for record in journal.replay()}
             ledger.check(set(live))
             async with trio.open_nursery() as nursery:
                 for _ in range(4):
-                    nursery.start_soon(write, ledger, journal, env.entropy.generator(), live)
+                    nursery.start_soon(write, ledger, journal, env.entropy.generator(), live, sink)
+                if sink is not None:
+                    nursery.start_soon(lag, sink, env.entropy.generator())
     except* (JournalBrokenError, AddressFullError, OSError):
         # The disk failed and the journal said so.  Damage is another error, and is not forgiven.
         pass
 
 
-async def write(ledger: Ledger, journal: Journal, rng: random.Random, live: dict[bytes, int]) -> None:
+async def lag(sink: MemorySink, rng: random.Random) -> None:
+    """A partner who is now and then slow, and at last gone."""
+    for _ in range(rng.randrange(1, 20)):
+        sink.hold()
+        try:
+            await trio.sleep(rng.random())
+        finally:
+            sink.release()
+        await trio.sleep(rng.random())
+    sink.fail(BrokenError("the partner is gone"))
+
+
+async def write(
+    ledger: Ledger, journal: Journal, rng: random.Random, live: dict[bytes, int], sink: MemorySink | None
+) -> None:
     while True:
         ledger.appended += 1
         payload = b"%d " % ledger.appended + bytes(rng.randrange(2_000))
         live[payload] = await journal.append(payload)
+        assert sink is None or live[payload] <= sink.told, "confirmed, and the sink does not have it"
         ledger.confirmed.add(payload)
         if rng.random() < 0.8:
             victim = rng.choice(list(live))
@@ -106,6 +124,36 @@ def test_what_a_journal_confirmed_is_there_after_every_crash() -> None:
         deleted += len(result.value.deleted)
     assert confirmed > 100 * len(SEEDS)
     assert deleted > 50 * len(SEEDS)
+
+
+@pytest.mark.slow
+def test_what_a_journal_with_a_sink_confirmed_is_in_the_sink_too_and_there_after_every_crash() -> None:
+    async def main(simulation: Simulation) -> tuple[Ledger, list[MemorySink]]:
+        ledger, node = Ledger(), simulation.node("n")
+        sinks: list[MemorySink] = []
+
+        def make_sink() -> MemorySink:
+            sinks.append(MemorySink(delay=0.01))
+            return sinks[-1]
+
+        rng = simulation.swarm.rng("lives")
+        for _ in range(FAULTS):
+            node.spawn(use, ledger, node.env, make_sink)
+            await trio.sleep(8 * rng.random())
+            (node.kill if rng.random() < 0.5 else node.power_off)()
+            node.start()
+        return ledger, sinks
+
+    confirmed = failed = 0
+    for seed in SEEDS:
+        result = simulate(seed, main).check()
+        assert not result.abandoned
+        ledger, sinks = result.value
+        assert ledger.confirmed <= {bytes(part) for sink in sinks for batch in sink.batches for part in batch.parts}
+        confirmed += len(ledger.confirmed)
+        failed += sum(sink.failed for sink in sinks)
+    assert confirmed > 50 * len(SEEDS)
+    assert failed
 
 
 async def recover(env: Env) -> tuple[bytes, ...]:

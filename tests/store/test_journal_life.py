@@ -25,7 +25,7 @@ class SlowThreads(InlineThreads):
         self.waits = trio.Event()
 
     async def run(self, function: Callable[..., Any], *arguments: object, pool: str = "default") -> Any:
-        if function.__name__ == "recover":
+        if getattr(function, "__name__", "") == "recover":
             self.waits.set()
             # As with a real thread, a cancellation does not end the call.
             with trio.CancelScope(shield=True):

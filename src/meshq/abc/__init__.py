@@ -16,6 +16,7 @@ from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._links import ForwardRun, KnownPeer, RemoteBindings, RemoteQueue, StoreAndForwardQueue
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
+from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
 from meshq.abc._services import Controllable, LocalBroker, NodeControl, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
@@ -46,6 +47,9 @@ __all__ = [
     "Refuse",
     "RemoteBindings",
     "RemoteQueue",
+    "ReplicatedBatch",
+    "ReplicationSink",
+    "ReplicationStart",
     "Service",
     "StepBack",
     "StoreAndForwardQueue",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
@@ -11,7 +10,7 @@ from types import TracebackType
 import trio
 from trio import TaskStatus
 
-from meshq.abc import Buffer, Env
+from meshq.abc import Buffer, Env, ReplicationSink
 from meshq.directories import StoreDirectories
 from meshq.errors import (
     BusyError,
@@ -32,7 +31,6 @@ from meshq.settings import encryption_keys as check_keys
 from meshq.statistics import JournalStatistics
 from meshq.store._journal_block import JournalBlock
 from meshq.store._open_journal import DISK_ERRORS, OpenJournal
-from meshq.store.allocation._pending_batch import PendingBatch
 from meshq.store.bodies._large_bodies import LargeBodyFiles
 from meshq.store.commit._commit_log import CommitLog
 from meshq.store.commit._journal_life import JournalLife
@@ -60,6 +58,7 @@ class Journal:
     ``encryption_keys``: 32 bytes each.  The first key encrypts; all keys read.
     ``directories``: the parts of the store that lie elsewhere.
     ``record_prefix``: how many bytes of each record the owner needs at a start; the segment indexes hold these.
+    ``sink``: where records have to be durable, too, before they count as durable.
 
     ``segment_bytes_min`` is there for tests of rolls and compaction, which take smaller segments than are useful.
     """
@@ -75,6 +74,7 @@ class Journal:
         encryption_keys: Sequence[EncryptionKey | Secret | bytes | str] = (),
         directories: StoreDirectories | None = None,
         record_prefix: RecordPrefix = NO_PREFIX,
+        sink: ReplicationSink | None = None,
     ) -> None:
         if not segment_bytes_min <= segment_bytes <= SEGMENT_BYTES_MAX:
             raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
@@ -86,6 +86,7 @@ class Journal:
         self._layout = Layout(root_of(directory), keyring, directories or StoreDirectories())
         self._wanted_node_id = node_id
         self._record_prefix = record_prefix
+        self._sink = sink
         self._lock = StoreLock()
         self._life = JournalLife()
         self._link = OwnerLink()
@@ -116,7 +117,7 @@ class Journal:
 
     @property
     def durable(self) -> Position:
-        """All records up to here are on disk."""
+        """All records up to here are on disk, and wherever the sink says."""
         return Position(0) if self._parts_or_none is None else self._parts_or_none.log.durable
 
     @property
@@ -128,16 +129,6 @@ class Journal:
     def full(self) -> bool:
         """Whether the disk has no space for new records."""
         return self._parts_or_none is not None and self._parts_or_none.state.allocator.full
-
-    @property
-    def queued(self) -> deque[PendingBatch]:
-        """Closed batches that are not written yet: while there are any, all new records need ``request_space``."""
-        return self._parts.log.queued
-
-    @property
-    def large_bytes(self) -> int:
-        """New records of more bytes than this, alone or in an atomic batch, need ``request_space`` first."""
-        return self._parts.log.large_bytes
 
     @property
     def node_id(self) -> NodeId:
@@ -213,6 +204,7 @@ class Journal:
             link=self._link,
             segment_bytes=self._segment_bytes,
             record_prefix=self._record_prefix,
+            sink=self._sink,
         )
         self._recovery = recovery
         for number, reason in recovery.refused.items():

@@ -8,8 +8,9 @@ from typing import Final
 import trio
 from trio import TaskStatus
 
-from meshq.abc import Env
+from meshq.abc import Env, ReplicationSink, ReplicationStart
 from meshq.errors import DamagedError, SettingsError
+from meshq.ids import NodeId, Position
 from meshq.limits import SEGMENT_BYTES
 from meshq.logs import logger
 from meshq.statistics import JournalStatistics
@@ -22,6 +23,7 @@ from meshq.store.commit._journal_life import JournalLife
 from meshq.store.commit._journal_owner import OwnerLink
 from meshq.store.commit._journal_state import JournalState
 from meshq.store.commit._maintenance_wakeup import MaintenanceWakeup
+from meshq.store.commit._replication import Replication, SinkFailedError
 from meshq.store.directory._ping_pong_file import DiskFullError
 from meshq.store.formats._layout_format import Layout
 from meshq.store.formats._record_prefix import NO_PREFIX, RecordPrefix
@@ -52,6 +54,7 @@ class OpenJournal:
         link: OwnerLink,
         segment_bytes: int = SEGMENT_BYTES,
         record_prefix: RecordPrefix = NO_PREFIX,
+        sink: ReplicationSink | None = None,
     ) -> None:
         self._life = life
         self._link = link
@@ -60,7 +63,13 @@ class OpenJournal:
         self.state = JournalState(env, layout, recovery.usage, manifest, self._allocator)
         self.segment = ActiveSegment(self.state)
         self.checkpoints = Checkpoints(link, recovery.checkpoint, recovery.covered)
-        self.log = CommitLog(self.state, self.segment, self.checkpoints, life, segment_bytes)
+        start = ReplicationStart(
+            node_id=NodeId(manifest.node_id), journal_id=manifest.journal_id, last=Position(manifest.last)
+        )
+        self._replication = None if sink is None else Replication(sink, start)
+        self.log = CommitLog(
+            self.state, self.segment, self.checkpoints, life, segment_bytes, replication=self._replication
+        )
         self.compactor = Compactor(self.state, segment_bytes)
         self.indexer = SegmentIndexer(self.state, self.log, record_prefix, recovery.forms, self._segment_damaged)
         self._maintenance_wakeup = MaintenanceWakeup()
@@ -72,6 +81,7 @@ class OpenJournal:
             link=link,
             life=life,
             maintenance=self._maintenance_wakeup,
+            replication=self._replication,
         )
         self._maintenance = Maintenance(
             self.state,
@@ -104,6 +114,10 @@ class OpenJournal:
         if self._link.owner is not None:
             self._link.owner.damaged(error)
 
+    def _sink_advanced(self) -> None:
+        if self._life.failure is None and self.log.settle_replicated():
+            self._link.report(self.log.durable)
+
     # -- the tasks -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -132,6 +146,8 @@ class OpenJournal:
                 nursery.start_soon(self._run_task, "allocator")
                 nursery.start_soon(self._run_task, "maintenance")
                 nursery.start_soon(self._run_task, "index")
+                if self._replication is not None:
+                    nursery.start_soon(self._run_task, "replication")
                 task_status.started()
                 try:
                     with self._run_scope:
@@ -155,10 +171,14 @@ class OpenJournal:
                     await self._allocator.run(self.state.truncate_sealed)
                 elif name == "maintenance":
                     await self._maintenance.run()
-                else:
+                elif name == "index":
                     await self.indexer.run()
+                elif self._replication is not None:
+                    await self._replication.run(self._sink_advanced)
             except DISK_ERRORS as error:
                 self.fail(error)
+            except SinkFailedError as error:
+                self.fail(error.__cause__ or error, "replication")
             except BaseException as error:
                 self.fail(error)
                 raise
@@ -169,9 +189,9 @@ class OpenJournal:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, part: str = "disk") -> None:
         """Stop for good: nothing is written, synced or acknowledged after this."""
-        if not self._life.fail(error):
+        if not self._life.fail(error, part):
             return
         self.log.fail()
         self.halt()
@@ -187,6 +207,8 @@ class OpenJournal:
         self._maintenance_wakeup.wake()
         self._allocator.stop()
         self.indexer.stop()
+        if self._replication is not None:
+            self._replication.stop()
         self.log.resume_waiting()
 
     async def finish(self) -> None:
@@ -202,13 +224,22 @@ class OpenJournal:
         try:
             if self._life.flushing:
                 await self._commits.run()
+                await self._finish_replication()
+            if self._life.flushing:
                 # On a full disk the last segment stays open, as after a crash.
                 with contextlib.suppress(DiskFullError):
-                    await self.segment.seal(self.log.durable)
+                    await self.segment.seal(self.log.synced)
                     await self.indexer.finish()
                 await self.state.run_in_background(self._allocator.remove_unused)
         except DISK_ERRORS as error:
             self.fail(error)
+        except SinkFailedError as error:
+            self.fail(error.__cause__ or error, "replication")
+
+    async def _finish_replication(self) -> None:
+        if self._replication is not None:
+            await self._replication.finish()
+            self.log.settle_replicated()
 
     def close(self) -> None:
         """Close the files."""

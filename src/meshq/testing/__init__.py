@@ -3,9 +3,10 @@
 ``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
 the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
-compete for the place of the active one, and ``MemoryBroadcast`` carries datagrams between them.  ``check_disk``,
-``check_endpoint``, ``check_ha_policy``, ``check_network``, ``check_stream``, ``check_target_policy`` and
-``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
+compete for the place of the active one, ``MemoryBroadcast`` carries datagrams between them, and ``MemorySink`` is a
+partner who has the records of a journal.  ``check_disk``, ``check_endpoint``, ``check_ha_policy``, ``check_network``,
+``check_replication_sink``, ``check_stream``, ``check_target_policy`` and ``check_threads`` say whether a part of your
+own keeps the contract of ``meshq.abc``.
 """
 
 from meshq.testing._broadcast import MemoryBroadcast
@@ -17,6 +18,7 @@ from meshq.testing._movable_clock import MovableClock
 from meshq.testing._network import MemoryNetwork
 from meshq.testing._network_link import NetworkSettings
 from meshq.testing._node import SimNode
+from meshq.testing._replication import MemorySink
 from meshq.testing._simulation import (
     DeadlockError,
     OvertimeError,
@@ -40,6 +42,7 @@ from meshq.testing.conformance._network import (
     NetworkSides,
     check_network,
 )
+from meshq.testing.conformance._replication import REPLICATION_SINK_CHECKS, MakeSink, check_replication_sink
 from meshq.testing.conformance._stream import STREAM_CHECKS, check_stream
 from meshq.testing.conformance._targets import TARGET_POLICY_CHECKS, check_target_policy
 from meshq.testing.conformance._threads import THREADS_CHECKS, check_threads
@@ -49,6 +52,7 @@ __all__ = [
     "ENDPOINT_CHECKS",
     "HA_POLICY_CHECKS",
     "NETWORK_CHECKS",
+    "REPLICATION_SINK_CHECKS",
     "STREAM_CHECKS",
     "TARGET_POLICY_CHECKS",
     "THREADS_CHECKS",
@@ -60,10 +64,12 @@ __all__ = [
     "InlineThreads",
     "MakeNetworkSides",
     "MakePolicies",
+    "MakeSink",
     "MemoryBroadcast",
     "MemoryHAPolicy",
     "MemoryNetwork",
     "MemoryRole",
+    "MemorySink",
     "MovableClock",
     "NetworkCheck",
     "NetworkSettings",
@@ -85,6 +91,7 @@ __all__ = [
     "check_endpoint",
     "check_ha_policy",
     "check_network",
+    "check_replication_sink",
     "check_stream",
     "check_target_policy",
     "check_threads",

@@ -25,6 +25,7 @@ from meshq.store.commit._active_segment import ActiveSegment
 from meshq.store.commit._checkpoints import CHECKPOINT_SHARE, Checkpoints
 from meshq.store.commit._journal_life import JournalLife
 from meshq.store.commit._journal_state import JournalState
+from meshq.store.commit._replication import Replication
 from meshq.store.formats._batch_format import (
     DATA_RECORD,
     KIND_SHIFT,
@@ -59,6 +60,7 @@ class CommitLog:
         "_life",
         "_open",
         "_refusing",
+        "_replication",
         "_segment",
         "_space_wait",
         "_urgent",
@@ -77,6 +79,8 @@ class CommitLog:
         checkpoints: Checkpoints,
         life: JournalLife,
         segment_bytes: int,
+        *,
+        replication: Replication | None,
     ) -> None:
         self._allocator = state.allocator
         self._failpoint = state.env.failpoint
@@ -90,7 +94,7 @@ class CommitLog:
         self.large_bytes: int = large_bytes(segment_bytes)
         #: The highest position given to a record.
         self.last: Position = Position(state.manifest.last)
-        #: All records up to here are on disk.
+        #: All records up to here are on disk, and wherever the sink says.
         self.durable: Position = self.last
         #: The records that ``append_nowait`` refuses: NOTHING, new RECORDS on a full disk, or ALL.
         self._refusing = NOTHING
@@ -99,6 +103,8 @@ class CommitLog:
         self._open = PendingBatch(self.last + 1, self._batch_capacity())
         #: The batch that the commit task has taken.
         self._in_flight: PendingBatch | None = None
+        #: The batches that wait for a sink; None: there is no sink.
+        self._replication = replication
         self._space_wait = DiskSpaceWait()
         #: A task waits for a placed record.
         self._urgent = False
@@ -298,7 +304,8 @@ class CommitLog:
             raise self._life.broken()
 
     def _batch_with(self, position: int) -> PendingBatch:
-        for batch in (self._in_flight, *self.queued):
+        elsewhere = () if self._replication is None else self._replication.waiting
+        for batch in (*elsewhere, self._in_flight, *self.queued):
             if batch is not None and position <= batch.last:
                 return batch
         return self._open
@@ -367,13 +374,35 @@ class CommitLog:
         self._urgent = True
         self._open = PendingBatch(self.last + 1, self._batch_capacity())
 
-    def settle(self, batch: PendingBatch) -> None:
-        """Note that the taken batch is durable; the tasks that wait for its records are woken."""
+    @property
+    def synced(self) -> Position:
+        """All records up to here are on this disk; a sink may not have them yet."""
+        return self.durable if self._replication is None else self._replication.synced
+
+    def settle(self, batch: PendingBatch) -> bool:
+        """Note that the taken batch is on disk; return whether the durable position has moved.
+
+        The tasks that wait for a durable record are woken.
+        """
         self._in_flight = None
+        if self._replication is not None:
+            self._replication.sync(batch)
+            return self.settle_replicated()
         if batch.rows:
             self.durable = Position(batch.last)
         if batch.settled is not None:
             batch.settled.set()
+        return bool(batch.rows)
+
+    def settle_replicated(self) -> bool:
+        """Settle the batches that have become durable; return whether the durable position has moved."""
+        if self._replication is None:
+            return False
+        before, self.durable = self.durable, self._replication.durable
+        for batch in self._replication.settled():
+            if batch.settled is not None:
+                batch.settled.set()
+        return self.durable > before
 
     # -- refusing, and the end -----------------------------------------------------------------------------------
 
@@ -388,7 +417,8 @@ class CommitLog:
     def fail(self) -> None:
         """Refuse every record, and wake all tasks that wait for a record: the disk has failed."""
         self._refusing = ALL
-        for batch in (self._in_flight, *self.queued, self._open):
+        elsewhere = () if self._replication is None else self._replication.waiting
+        for batch in (*elsewhere, self._in_flight, *self.queued, self._open):
             if batch is not None and batch.settled is not None:
                 batch.settled.set()
 

@@ -19,6 +19,7 @@ from meshq.store.commit._journal_life import JournalLife
 from meshq.store.commit._journal_owner import OwnerLink
 from meshq.store.commit._journal_state import JournalState
 from meshq.store.commit._maintenance_wakeup import MaintenanceWakeup
+from meshq.store.commit._replication import Replication
 from meshq.store.segments._segment_writer import SegmentWriter
 
 
@@ -31,6 +32,7 @@ class GroupCommit:
         "_link",
         "_log",
         "_maintenance",
+        "_replication",
         "_segment",
         "_state",
         "_watermark_wanted",
@@ -47,6 +49,7 @@ class GroupCommit:
         link: OwnerLink,
         life: JournalLife,
         maintenance: MaintenanceWakeup,
+        replication: Replication | None,
     ) -> None:
         self._state = state
         self._segment = segment
@@ -55,6 +58,7 @@ class GroupCommit:
         self._link = link
         self._life = life
         self._maintenance = maintenance
+        self._replication = replication
         self._watermark_wanted = False
         self.batch_count = 0
 
@@ -79,7 +83,7 @@ class GroupCommit:
                 return
             if self._watermark_wanted and not pending:
                 self._watermark_wanted = False
-                await self._segment.write_watermark(log.last + 1, log.durable)
+                await self._segment.write_watermark(log.last + 1, log.synced)
                 continue
             batch = await log.next_batch()
             if batch is not None:
@@ -92,22 +96,23 @@ class GroupCommit:
         size = batch.bytes + SECTOR_BYTES
         early = writer is not None and writer.batches and state.env.failpoint("journal.roll_early")
         if writer is None or early or not stays_in_segment(writer, batch, log.behind()):
-            writer = await segment.roll(batch, size, log.durable)
+            writer = await segment.roll(batch, size, log.synced)
             self._maintenance.wake()
             if batch.checkpoint is None and not self._checkpoints.placed:
                 log.place_checkpoint()
         state.allocator.release(batch)
         offset = writer.end
-        seconds = await segment.write(writer, batch.batch_data(), size, log.durable)
+        if self._replication is not None:
+            self._replication.place(batch)
+        # All records before the batch are on this disk.
+        seconds = await segment.write(writer, batch.batch_data(), size, batch.first - 1)
         if self._life.failure is not None:
             # Another task of the journal has failed meanwhile: nothing is acknowledged after that.
             return
         self._record_batch(batch, writer, offset)
         segment.observe(seconds)
-        log.settle(batch)
-        durable_moved = self._link.durable_moved
-        if durable_moved is not None and batch.rows:
-            durable_moved(log.durable)
+        if log.settle(batch):
+            self._link.report(log.durable)
         log.resume_waiting()
 
     def _record_batch(self, batch: PendingBatch, writer: SegmentWriter, offset: int) -> None:

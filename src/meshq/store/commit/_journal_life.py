@@ -45,7 +45,7 @@ class JournalLife:
 
     def __init__(self) -> None:
         self._life: Final = LifeCycle("journal", JOURNAL_TRANSITIONS)
-        #: The error of the disk that ended the journal.
+        #: The error that ended the journal: of the disk, or of replication.
         self.failure: JournalBrokenError | None = None
 
     @property
@@ -82,12 +82,12 @@ class JournalLife:
         """Take an event of the table; return the next state.  Raises: InvariantError."""
         return self._life.on(event)
 
-    def fail(self, error: BaseException) -> bool:
-        """Take the first error of the disk; False if the journal has failed before, or is closed."""
+    def fail(self, error: BaseException, part: str = "disk") -> bool:
+        """Take the first error of the disk, or of replication; False if the journal has failed before, or is closed."""
         if self.failure is not None or self._life.state == "closed":
             return False
         self._life.on("fail")
-        self.failure = caused(JournalBrokenError(f"the journal's disk failed: {error}"), error)
+        self.failure = caused(JournalBrokenError(f"the journal's {part} failed: {error}"), error)
         return True
 
     def broken(self, *, outcome_not_done: bool = False) -> JournalBrokenError:

@@ -46,6 +46,11 @@ class OwnerLink:
         self.owner = owner
         self.durable_moved = owner.durable_moved
 
+    def report(self, durable: Position) -> None:
+        """Tell the owner that the durable position has moved."""
+        if self.durable_moved is not None:
+            self.durable_moved(durable)
+
     def mute(self) -> None:
         """Report no durable position any more: a report must not lead to new records."""
         self.durable_moved = None

@@ -110,7 +110,7 @@ class Maintenance:
         gone = removable(state.usage.segments, active=self._segment.number, covered=covered)
         if gone:
             async with state.manifest_lock:
-                await state.change_manifest(without=gone, last=self._log.durable)
+                await state.change_manifest(without=gone, last=self._log.synced)
                 state.usage.remove(gone)
             await state.remove_segments(gone)
         # Another segment may have begun meanwhile.
@@ -121,5 +121,5 @@ class Maintenance:
             if chosen:
                 await state.allocator.remove_ballast_for_space()
         if chosen:
-            await self._compactor.compact(chosen, self._log.durable)
+            await self._compactor.compact(chosen, self._log.synced)
             state.allocator.manifest_written()

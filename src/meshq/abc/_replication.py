@@ -1,0 +1,76 @@
+"""Where the records of a journal are to be durable besides its own disk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import attrs
+
+from meshq.abc._buffer import Buffer
+from meshq.ids import NodeId, Position
+
+
+@attrs.frozen(kw_only=True)
+class ReplicationStart:
+    """The journal that a sink begins with.
+
+    ``last``: the records up to this position were there before; the first batch follows them.
+    """
+
+    node_id: NodeId
+    journal_id: bytes
+    last: Position
+
+
+@attrs.frozen(kw_only=True)
+class ReplicatedBatch:
+    """The records of one batch, with the positions ``first`` to ``last``; without records ``last`` is ``first`` - 1.
+
+    ``flags``, ``rows`` and ``parts`` are those of the store's batch format, before encryption.  The owner of the
+    journal may change the bytes of ``parts`` after ``ReplicationSink.place`` has returned.
+    """
+
+    first: Position
+    last: Position
+    flags: int
+    rows: Sequence[int]
+    parts: Sequence[Buffer]
+
+
+class ReplicationSink(ABC):
+    """A place besides the journal's own disk where records have to be durable, by a policy that the sink keeps.
+
+    A record counts as durable, and is confirmed and delivered, when it is on the journal's disk and the sink's position
+    covers it.  The sink alone decides whose answers its position waits for.
+    """
+
+    @abstractmethod
+    def begin(self, start: ReplicationStart) -> None:
+        """Begin with a journal that is open; called once, before all other calls."""
+
+    @abstractmethod
+    def place(self, batch: ReplicatedBatch) -> None:
+        """Take the next batch, in the order of positions, while the journal writes the batch to its own disk.
+
+        Called without a checkpoint between two batches, so that a sink only queues the batch here.
+        """
+
+    @abstractmethod
+    async def durable_beyond(self, position: Position) -> Position:
+        """Wait until records beyond ``position`` are durable; return the last position that is durable.
+
+        A position never falls, and never lies behind the last batch that was placed.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed; the call may be repeated.
+        Raises:
+            MeshqError: the records can't become durable by the policy; the journal fails, and confirms nothing more.
+        """
+
+    @abstractmethod
+    def end(self) -> None:
+        """Take note that no batch follows: the journal is being closed, and waits for the position of the last batch.
+
+        From here on ``durable_beyond`` returns that position, or raises, within the time that the policy allows.
+        """

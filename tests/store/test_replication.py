@@ -1,0 +1,208 @@
+"""A journal with a sink: durable is what is on its own disk and wherever the sink says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from meshq.errors import BrokenError, JournalBrokenError
+from meshq.store import Journal
+from meshq.store.formats._batch_format import CHECKPOINT_BATCH, SIZE_MASK
+from meshq.store.formats._record import CheckpointRecord
+from meshq.testing import InlineThreads, MemorySink
+from qa.journal.model import journal_env
+from tests.store.kit import Store, make_owner
+
+
+async def append(journal: Journal, payload: bytes, done: list[bytes]) -> None:
+    await journal.append(payload)
+    done.append(payload)
+
+
+async def test_a_record_is_durable_only_when_the_sink_has_it(store: Store) -> None:
+    sink, told, done = MemorySink(held=True), list[int](), list[bytes]()
+    async with store.journal(sink=sink) as journal, trio.open_nursery() as nursery:
+        journal.attach(make_owner(durable_moved=told.append))
+        nursery.start_soon(append, journal, b"one", done)
+        await trio.sleep(100)
+        # It is on this disk: what dies now is there afterwards, and nobody was told so.
+        assert [record.payload for record in store.records()] == [b"one"]
+        assert (done, told, journal.durable, journal.last) == ([], [], 0, 1)
+        assert journal.statistics().lag_records == 1
+        nursery.start_soon(append, journal, b"two", done)
+        await trio.sleep(100)
+        assert done == [] and sink.payloads() == [b"one", b"two"]
+        sink.release()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (sorted(done), told, journal.durable) == ([b"one", b"two"], [2], 2)
+
+
+class GatedThreads(InlineThreads):
+    """Threads in which a write waits until a test lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = trio.Event()
+
+    async def run(self, function: Callable[..., Any], *arguments: object, pool: str = "default") -> Any:
+        if getattr(function, "__name__", "") == "write":
+            await self.gate.wait()
+        return await super().run(function, *arguments, pool=pool)
+
+
+async def test_a_sink_that_is_faster_than_the_disk_makes_nothing_durable(store: Store) -> None:
+    sink, threads, told, done = MemorySink(), GatedThreads(), list[int](), list[bytes]()
+    async with store.journal(sink=sink, env=journal_env(store.disk, threads=threads)) as journal:
+        journal.attach(make_owner(durable_moved=told.append))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append, journal, b"x", done)
+            await trio.sleep(100)
+            assert (sink.told, told, done, journal.durable) == (1, [], [], 0)
+            threads.gate.set()
+        assert (told, done, journal.durable) == ([1], [b"x"], 1)
+
+
+async def test_a_disk_that_fails_confirms_nothing_although_the_sink_has_it(store: Store) -> None:
+    sink = MemorySink()
+    store.disk.faults.inject("sync", path=".seg", skip=1)
+    with pytest.raises(JournalBrokenError) as caught:
+        async with store.journal(sink=sink) as journal:
+            await journal.append(b"x")
+    assert caught.value.outcome == "unknown"
+    assert sink.payloads() == [b"x"] and journal.durable == 0
+
+
+async def test_a_sink_that_lags_delays_and_loses_nothing(store: Store) -> None:
+    sink = MemorySink(delay=0.5)
+    async with store.journal(sink=sink) as journal:
+        for number in range(20):
+            before = trio.current_time()
+            assert await journal.append(b"%d" % number) == number + 1
+            assert trio.current_time() - before >= 0.5
+    assert b"".join(sink.payloads()) == b"".join(b"%d" % number for number in range(20))
+    assert sink.ended
+
+
+async def test_a_sink_that_fails_ends_the_journal_and_nothing_is_confirmed(store: Store) -> None:
+    sink, told, failures = MemorySink(held=True), list[int](), list[object]()
+    reason = BrokenError("no majority")
+    with pytest.raises(JournalBrokenError) as caught:
+        async with store.journal(sink=sink) as journal:
+            journal.attach(make_owner(durable_moved=told.append, failed=failures.append))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(journal.append, b"x")
+                await trio.testing.wait_all_tasks_blocked()
+                sink.fail(reason)
+    assert caught.value.outcome == "unknown" and caught.value.__cause__ is reason
+    assert "replication failed: no majority" in str(caught.value)
+    assert (told, len(failures), journal.state, journal.durable) == ([], 1, "failed", 0)
+    with pytest.raises(JournalBrokenError) as refused:
+        journal.append_nowait(1, [b"y"])
+    assert refused.value.outcome == "not_done"
+    # On this disk the record is there: a start finds it.
+    assert [record.payload for record in store.records()] == [b"x"]
+
+
+async def test_a_failure_while_the_journal_is_closed_is_one(store: Store) -> None:
+    sink = MemorySink(held=True)
+    journal = store.journal(sink=sink)
+    await journal.open()
+    position = journal.append_nowait(1, [b"x"])
+    caught: list[JournalBrokenError] = []
+
+    async def wait() -> None:
+        with pytest.raises(JournalBrokenError) as error:
+            await journal.wait_durable(position)
+        caught.append(error.value)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        nursery.start_soon(journal.aclose)
+        await trio.testing.wait_all_tasks_blocked()
+        assert journal.state == "open" and sink.ended
+        sink.fail(BrokenError("the partner is gone"))
+    assert journal.state == "failed" and [error.outcome for error in caught] == ["unknown"]
+
+
+async def test_closing_waits_for_the_sink(store: Store) -> None:
+    sink, closed = MemorySink(held=True), trio.Event()
+    journal = store.journal(sink=sink)
+    await journal.open()
+
+    async def close() -> None:
+        await journal.aclose()
+        closed.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run)
+        journal.append_nowait(1, [b"x"])
+        nursery.start_soon(close)
+        await trio.sleep(100)
+        assert sink.ended and not closed.is_set() and journal.durable == 0
+        sink.release()
+        await closed.wait()
+    assert (journal.state, journal.durable) == ("closed", 1)
+    assert all(entry.sealed for entry in store.manifest().entries)
+
+
+async def test_the_sink_gets_every_batch_in_order_with_the_owners_checkpoints(store: Store) -> None:
+    sink = MemorySink()
+    async with store.journal(sink=sink) as journal:
+        journal.attach(make_owner(checkpoint=lambda: [CheckpointRecord(9, b"soft state")]))
+        for number in range(60):
+            await journal.wait_durable(journal.append_nowait(7, [b"%d " % number, bytes(500)]))
+        last, batches = journal.last, sink.batches
+    assert journal.statistics().segments > 2
+    assert batches[0].first == 1 and batches[-1].last == last
+    assert all(one.last + 1 == following.first for one, following in itertools.pairwise(batches))
+    assert any(batch.flags & CHECKPOINT_BATCH for batch in batches)
+    for batch in batches:
+        assert sum(row & SIZE_MASK for row in batch.rows) == sum(map(len, batch.parts))
+        assert len(batch.rows) == batch.last + 1 - batch.first
+
+
+async def test_the_next_life_begins_behind_what_is_there(store: Store) -> None:
+    first, second = MemorySink(), MemorySink()
+    async with store.journal(sink=first) as journal:
+        await journal.append_many([b"one", b"two"])
+        identity = (journal.node_id, journal.journal_id)
+    async with store.journal(sink=second) as journal:
+        await journal.append(b"three")
+    assert first.start is not None and second.start is not None
+    assert (first.start.last, second.start.last) == (0, 2)
+    assert (second.start.node_id, second.start.journal_id) == identity
+    assert second.payloads() == [b"three"]
+
+
+async def test_a_journal_writes_the_same_bytes_with_a_sink_and_without(store: Store) -> None:
+    async def life(sink: MemorySink | None) -> dict[str, bytes]:
+        other = Store()
+        async with other.journal(sink=sink) as journal:
+            for number in range(40):
+                position = await journal.append(b"%d" % number + bytes(700))
+                if number % 3:
+                    await journal.delete(position)
+            await trio.sleep(20)
+        return {path: other.disk.content(path) for path in other.disk.files()}
+
+    assert await life(MemorySink()) == await life(None)
+
+
+async def test_a_run_that_is_cancelled_leaves_the_rest_to_aclose(store: Store) -> None:
+    sink = MemorySink(held=True)
+    journal = store.journal(sink=sink)
+    await journal.open()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run)
+        journal.append_nowait(1, [b"x"])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert (journal.state, journal.durable) == ("open", 0)
+    sink.release()
+    await journal.aclose()
+    assert (journal.state, journal.durable) == ("closed", 1)
