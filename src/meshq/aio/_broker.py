@@ -25,6 +25,8 @@ class Broker(BrokerFace):
 
     ``async with Broker(...)`` enters when the node is active and leaves after a clean stop; ``await broker.run()`` is
     the other way.  ``data_dir=None`` is a broker in memory only: nothing survives it.
+    ``ha``: the policy that says when the node is active; None: from the start to the stop.  With a policy the block is
+    entered when the node is active, or already when it waits, as ``wait_for_activation`` of the policy says.
     ``security``: who may connect; with it every acceptor asks for a user and a password, and clients in this process
     are not asked.  Building one touches nothing.  When the broker fails, the body is cancelled and the block raises
     its error.

@@ -46,6 +46,8 @@ class Broker:
 
     ``async with Broker(...)`` enters when the node is active and leaves after a clean stop; ``await
     nursery.start(broker.run)`` is the other way.  ``data_dir=None`` is a broker in memory only: nothing survives it.
+    ``ha``: the policy that says when the node is active; None: from the start to the stop.  With a policy the block is
+    entered when the node is active, or already when it waits, as ``wait_for_activation`` of the policy says.
     ``security``: who may connect; with it every acceptor asks for a user and a password, and clients in this process
     are not asked.  ``memory_limit``: bytes of messages that the node keeps in memory, past which ``full_policy`` of
     their addresses decides; None: a quarter of the machine's memory.  ``max_session_ttl``: seconds for which a session
@@ -304,7 +306,7 @@ class Broker:
         await self._stopped.wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the node; reports started once it is active, returns after ``stop``.
+        """Run the node; reports started once it is active, or waits by its policy; returns after ``stop``.
 
         Checkpoint: always.
         Cancellation: it is ``stopped`` at once, as after a crash: what was confirmed is safe, clients aren't told.
