@@ -62,6 +62,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"config", "node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha"},
 }
 
+#: The rooms of the broker; each may import those before it.
+_BROKER_ROOMS = (
+    *("bodies", "records", "queue", "events", "work", "log", "catalog", "access"),
+    *("ingress", "settlement", "paging", "transactions", "core", "session"),
+)
 #: Package -> its rooms, from the ground up -> the rooms that each may import, also under ``TYPE_CHECKING``.  The files
 #: at the top of a package are a room with the package's name, and so are the names that its ``__init__`` passes on.
 ROOMS: dict[str, dict[str, frozenset[str]]] = {
@@ -105,6 +110,10 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
             {"formats", "directory", "bodies", "segments", "recovery"}
             | {"inspection", "allocation", "commit", "maintenance", "reading"}
         ),
+    },
+    "broker": {
+        **{room: frozenset(_BROKER_ROOMS[:index]) for index, room in enumerate(_BROKER_ROOMS)},
+        "broker": frozenset(_BROKER_ROOMS),
     },
 }
 
