@@ -15,18 +15,12 @@ from meshq.broker.core._core import Core
 from meshq.broker.ingress._record_writer import keep_rows, skip_rows
 from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.log._duplicates import IdChunk
-from meshq.broker.queue._delivery_options import (
-    DeliveryOptions,
-    RowOptions,
-    asked_of_moved,
-    divide,
-    of_forwarded,
-    read_options,
-)
+from meshq.broker.queue._delivery_options import DeliveryOptions, divide, of_forwarded
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.queue._run_loading import append_with_unacked
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
+from meshq.broker.records._row_options import RowOptions, asked_of_moved, read_options
 from meshq.broker.transactions import TransactionRecovery
 from meshq.errors import DamagedError, invariant
 from meshq.message import MessageOrigin

@@ -20,11 +20,12 @@ from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._release_queue import ReleaseQueue, Views
-from meshq.broker.queue._delivery_options import SPECIAL, DeliveryOptions, RowOptions, asked_of_moved, read_options
+from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import USER_PRODUCERS, SettledRow, UserProducersRecord, encode_user_producers
+from meshq.broker.records._row_options import SPECIAL, RowOptions, asked_of_moved, read_options
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
 from meshq.wire import KIND_ID, RunBytes, duplicate_ids
 

@@ -12,7 +12,7 @@ from meshq.broker.catalog._distribution_plan import Share
 from meshq.broker.catalog._router import Address
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.queue._delivery_options import DeliveryOptions, RowOptions, divide, of_forwarded
+from meshq.broker.queue._delivery_options import DeliveryOptions, divide, of_forwarded
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.records import (
@@ -30,6 +30,7 @@ from meshq.broker.records import (
     encode_routed_head,
     encode_run_head,
 )
+from meshq.broker.records._row_options import RowOptions
 from meshq.errors import AddressFullError
 
 

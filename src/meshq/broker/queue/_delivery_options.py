@@ -7,17 +7,12 @@ have one priority and become visible at one time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from meshq import limits
 from meshq.broker.queue._row_ranges import pieces
-from meshq.errors import RemoteProtocolError
+from meshq.broker.records._row_options import WAIT_MS_MAX, RowOptions
 from meshq.message import MessageOrigin
-from meshq.wire import KIND_CONTROL, KIND_PRIORITY, RunBytes, RunView, decode_map, violation
-
-#: A run with one of these has to be looked at message by message.
-SPECIAL: Final = KIND_CONTROL | KIND_PRIORITY
-_MS_MAX: Final = limits.TIME_S_MAX * 1000
 
 
 class DeliveryOptions(NamedTuple):
@@ -53,61 +48,7 @@ class DeliveryOptions(NamedTuple):
     def waited_ms(self, elapsed_ms: float, now_ms: int) -> int:
         """How long ago the first broker took them: as this life has seen it, or by the time of day."""
         waited = now_ms - (self.begun or self.arrival) if self.taken is None else elapsed_ms - self.taken
-        return min(max(0, int(waited)), _MS_MAX)
-
-
-class RowOptions(NamedTuple):
-    """The options of one message; times are absolute, 0 is none."""
-
-    priority: int = limits.PRIORITY_DEFAULT
-    due: int = 0
-    expires: int = 0
-    group: str | None = None
-
-
-def read_options(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
-    """Return the options of each message of a run; without an arrival (0) no times.
-
-    Raises:
-        RemoteProtocolError: the headers can't be read.
-    """
-    view = RunView(content)
-    found = []
-    for row in range(content.rows):
-        priority = view.priority(row)
-        if view.kind(row) & KIND_CONTROL:
-            found.append(_controlled(view.headers(row), priority, arrival_ms))
-        else:
-            found.append(RowOptions(priority))
-    return found
-
-
-def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowOptions:
-    headers = decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False)
-    ttl, delay, group = headers.get("x", 0), headers.get("d", 0), headers.get("g")
-    if (
-        any(type(span) is not int or not 0 <= span <= _MS_MAX for span in (ttl, delay))
-        or not (group is None or (type(group) is str and 0 < len(group.encode()) <= limits.GROUP_BYTES_MAX))
-        or (not ttl and not delay and group is None)
-    ):
-        raise violation("bad_header", "a message has a time to live, a delay or a group that can't be one")
-    if not arrival_ms:
-        return RowOptions(priority, group=group)
-    return RowOptions(priority, arrival_ms + delay if delay else 0, arrival_ms + ttl if ttl else 0, group)
-
-
-def readable(content: RunBytes) -> bool:
-    """Whether the headers of a run's messages can be read."""
-    try:
-        read_options(content, 0)
-    except RemoteProtocolError:
-        return False
-    return True
-
-
-def asked_of_moved(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
-    """Return the options of moved messages: delays are over."""
-    return [one._replace(due=0) for one in read_options(content, arrival_ms)]
+        return min(max(0, int(waited)), WAIT_MS_MAX)
 
 
 def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> list[tuple[range, DeliveryOptions]]:

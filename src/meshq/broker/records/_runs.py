@@ -6,8 +6,8 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.broker.queue._delivery_options import readable
 from meshq.broker.records._kinds import PLACED, ROUTED, RUN, unreadable
+from meshq.broker.records._row_options import readable
 from meshq.broker.records._rows import _SETTLED_ROW, SettledRow, decode_settled, encode_settled
 from meshq.errors import RemoteProtocolError
 from meshq.ids import IDENTITY_BYTES
