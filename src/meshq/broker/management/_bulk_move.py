@@ -25,7 +25,7 @@ from meshq.selector import Filter
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
-    from meshq.broker.session._principal import Principal
+    from meshq.broker.management._requester import Requester
 
 #: Returns those of the rows of a run, whose verdicts are known, that may be moved; None: the bulk move ends here.
 Movable = Callable[[QueueRun, StoredRun, list[int]], list[int] | None]
@@ -42,7 +42,7 @@ def bulk_move(
     reason: str,
     *,
     movable: Movable | None = None,
-    asker: Principal | None = None,
+    asker: Requester | None = None,
 ) -> Steps:
     """Move the messages of a queue that ``filter`` accepts, in steps; the last step has the number of messages.
 

@@ -17,7 +17,7 @@ from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
-    from meshq.broker.session._principal import Principal
+    from meshq.broker.management._requester import Requester
 
 
 class Parameter(NamedTuple):
@@ -55,7 +55,7 @@ class Operation:
     asks: bool = attrs.field(default=False, kw_only=True)
 
 
-def answer_call(core: Core, operation: str, arguments: Values, asker: Principal | None = None) -> Values | Steps:
+def answer_call(core: Core, operation: str, arguments: Values, asker: Requester | None = None) -> Values | Steps:
     """Carry out one operation, or return the steps in which it is; ``asker`` is the session that asks for it.
 
     Raises:
@@ -84,7 +84,7 @@ def answer_call(core: Core, operation: str, arguments: Values, asker: Principal 
     return known.work(core, **arguments)
 
 
-def _see_to(core: Core, need: Need, arguments: Values, asker: Principal) -> None:
+def _see_to(core: Core, need: Need, arguments: Values, asker: Requester) -> None:
     queue = divert = ""
     if need.where in _FIXED:
         address = _FIXED[need.where]

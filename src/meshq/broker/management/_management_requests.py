@@ -43,7 +43,7 @@ from meshq.wire import (
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
-    from meshq.broker.session._principal import Principal
+    from meshq.broker.management._requester import Requester
 
 #: How JSON, which has no word for it, says "for ever" and "no limit".
 INFINITY: Final = "inf"
@@ -61,7 +61,7 @@ class _Request(NamedTuple):
 class ManagementRequests:
     """The requests of one session's producers."""
 
-    def __init__(self, core: Core, principal: Principal) -> None:
+    def __init__(self, core: Core, principal: Requester) -> None:
         self._core = core
         self._principal = principal
         # Of those that take many steps, how many are not done.

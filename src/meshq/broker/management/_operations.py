@@ -35,9 +35,9 @@ from meshq.wire import COUNTER_MAX, decline
 if TYPE_CHECKING:
     from meshq.abc import Controllable
     from meshq.broker.core._core import Core
+    from meshq.broker.management._requester import Requester
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
-    from meshq.broker.session._principal import Principal
 
 #: Bytes of names in one page: well under what the header of a frame may have.
 _NAMES_BYTES_MAX: Final = 3_000
@@ -89,7 +89,7 @@ def delete_queue(core: Core, name: str) -> Values | Steps:
     return remove_when_moved(core, queue, end_consumers)
 
 
-def create_temporary_queue(core: Core, asker: Principal) -> Values:
+def create_temporary_queue(core: Core, asker: Requester) -> Values:
     """Create a queue that goes with its session."""
     return {"name": create_temporary(core, asker).name}
 
@@ -120,7 +120,7 @@ def _purged(core: Core, queue: Queue) -> Values:
 
 def create_divert(
     core: Core,
-    asker: Principal | None,
+    asker: Requester | None,
     name: str,
     address: str,
     forwarding_address: str,
@@ -156,7 +156,7 @@ def broker(core: Core) -> Values:
     return core.settings.host.describe()
 
 
-def diverts(core: Core, asker: Principal | None, after: str = "") -> Values:
+def diverts(core: Core, asker: Requester | None, after: str = "") -> Values:
     """A page of all diverts that the asker may know of."""
     rules = core.router.diverts.by_name
     rows: list[Values] = []
@@ -172,7 +172,7 @@ def diverts(core: Core, asker: Principal | None, after: str = "") -> Values:
 
 
 def move_messages(
-    core: Core, asker: Principal | None, name: str, address: str, filter: str | None = None, limit: int = 0
+    core: Core, asker: Requester | None, name: str, address: str, filter: str | None = None, limit: int = 0
 ) -> Steps:
     """Move messages that wait in a queue to an address."""
     queue = _existing(core, check_open(name))
@@ -181,7 +181,7 @@ def move_messages(
     return bulk_move(core, queue, condition, limit or _ALL, to_address(address), "moved", asker=asker)
 
 
-def redrive(core: Core, asker: Principal | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
+def redrive(core: Core, asker: Requester | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
     """Send messages back to where they were moved from; takes `send` there."""
     queue = _existing(core, check_open(name))
     condition = parse_filter(filter) if filter else None
@@ -192,7 +192,7 @@ def redrive(core: Core, asker: Principal | None, name: str, filter: str | None =
     return bulk_move(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven", asker=asker)
 
 
-def give_back(core: Core, asker: Principal | None, node_id: str, force: bool = False) -> Steps:
+def give_back(core: Core, asker: Requester | None, node_id: str, force: bool = False) -> Steps:
     """Route messages anew that wait for another node; `force`: also while that is only away."""
     found = [queue for queue in core.router.queues.values() if queue.forwards and node_of(queue) == node_id]
     if not found:
@@ -207,7 +207,7 @@ def give_back(core: Core, asker: Principal | None, node_id: str, force: bool = F
     return _give_back(core, asker, found)
 
 
-def _give_back(core: Core, asker: Principal | None, queues: list[Queue]) -> Steps:
+def _give_back(core: Core, asker: Requester | None, queues: list[Queue]) -> Steps:
     moved = 0
     for queue in queues:
         aim, movable = to_others(core, queue)
@@ -260,7 +260,7 @@ def queue(core: Core, name: str) -> Values:
     return core.router.statistics(_existing(core, name))
 
 
-def queues(core: Core, asker: Principal | None, after: str = "") -> Values:
+def queues(core: Core, asker: Requester | None, after: str = "") -> Values:
     """A page of the names of all queues that the asker may know of."""
     known = core.router.queues
     rows: list[Values] = []
@@ -275,7 +275,7 @@ def queues(core: Core, asker: Principal | None, after: str = "") -> Values:
 
 def explain_route(
     core: Core,
-    asker: Principal | None,
+    asker: Requester | None,
     address: str,
     properties: bytes | dict[str, Any] | None = None,
     headers: bytes | dict[str, Any] | None = None,
@@ -291,7 +291,7 @@ def explain_route(
 
 
 def _explained(
-    core: Core, asker: Principal | None, target: Target, message: StoredRun | None, user: str | None, after: int
+    core: Core, asker: Requester | None, target: Target, message: StoredRun | None, user: str | None, after: int
 ) -> Steps:
     """Explain a route, in steps if the filters are costly."""
     owner = asker.owner if asker is not None else NODE
@@ -326,7 +326,7 @@ def _filters_on(core: Core, target: Target) -> list[Filter]:
     return filters_explained(core.router, target) if core.router.sieves else []
 
 
-def _about_target(core: Core, asker: Principal | None, target: Target, user: str | None) -> Values:
+def _about_target(core: Core, asker: Requester | None, target: Target, user: str | None) -> Values:
     known = core.router.addresses.get(target.address)
     settings = core.router.settings(target.address)
     creates = core.definitions.would_make(target)
@@ -348,7 +348,7 @@ class _KnownRows:
 
     __slots__ = ("_asker", "_core", "_named", "_seen", "rows")
 
-    def __init__(self, core: Core, asker: Principal | None) -> None:
+    def __init__(self, core: Core, asker: Requester | None) -> None:
         self._core = core
         self._asker = asker
         self.rows: dict[int | str, Values] = {}

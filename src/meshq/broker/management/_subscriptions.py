@@ -17,12 +17,12 @@ from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
+    from meshq.broker.management._requester import Requester
     from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.session._principal import Principal
     from meshq.wire import Consume
 
 
-def queue_to_consume(session: Principal, wanted: Consume) -> Queue:
+def queue_to_consume(session: Requester, wanted: Consume) -> Queue:
     """The queue that a consumer of this session reads, made if need be.
 
     Raises:
@@ -49,7 +49,7 @@ def queue_to_consume(session: Principal, wanted: Consume) -> Queue:
     return queue
 
 
-def permit_consuming(session: Principal, wanted: Consume) -> None:
+def permit_consuming(session: Requester, wanted: Consume) -> None:
     """See that a session may consume from a queue, or look at it, also if that comes into being by it.
 
     A subscription's queue is a part of consuming, unless it stays when nobody consumes.
@@ -76,7 +76,7 @@ def permit_consuming(session: Principal, wanted: Consume) -> None:
         permit_new(session, target)
 
 
-def check_free(queue: Queue, session: Principal, *, browse: bool = False) -> None:
+def check_free(queue: Queue, session: Requester, *, browse: bool = False) -> None:
     """See that a session may consume from a queue, or look at it.
 
     Raises:
@@ -89,7 +89,7 @@ def check_free(queue: Queue, session: Principal, *, browse: bool = False) -> Non
         raise decline("in_use", f"{subscription_name(queue)} is not shared, and {_user(queue)} consumes from it")
 
 
-def create_temporary(core: Core, session: Principal) -> Queue:
+def create_temporary(core: Core, session: Requester) -> Queue:
     """A queue that goes with its session, on an address of its own.
 
     Raises:
@@ -124,6 +124,6 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
 
 
 def _user(queue: Queue) -> str:
-    session: Principal = queue.consumers[0].owner.principal  # type: ignore[attr-defined]
+    session: Requester = queue.consumers[0].owner.principal  # type: ignore[attr-defined]
     label = f" {session.label!r}" if session.label else ""
     return f"session {session.number}{label} at {session.peer}"
