@@ -12,7 +12,7 @@ from typing import Any
 
 from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
-from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Column, Feature
+from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature, promise_of
 from qa.seeded.changed_copy import diff_of
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ def fates(feature: Feature) -> list[str]:
     found = []
     for storage in STORAGES:
         for time in TIMES:
-            every = {feature.fate(Column(storage, transport, time)) for transport in TRANSPORTS}
+            every = {Cell(feature, Column(storage, transport, time)).fate for transport in TRANSPORTS}
             (fate,) = every
             found.append(fate)
     return found
@@ -127,7 +127,7 @@ def page() -> str:
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     about = {"cells": len(CELLS), "date": result["date"]}
     transports = " and ".join(TRANSPORTS)
-    shown = "\n".join(f"- **{feature.name}**: {feature.shows}" for feature in FEATURES)
+    shown = "\n".join(f"- **{feature.name}**: {promise_of(feature)}" for feature in FEATURES)
     parts = [
         "\n".join(INTRODUCTION).format(**about),
         "## The cells",

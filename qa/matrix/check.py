@@ -61,7 +61,7 @@ def judge(ablation: Ablation, failed: Sequence[str], played: Sequence[Cell] | No
     own, all_users = frozenset(ablation.features), users(ablation.features)
 
     def reaches(cell: Cell) -> bool:
-        return not ablation.lasting or cell.feature.fate(cell.column) != "works"
+        return not ablation.lasting or cell.fate != "works"
 
     must = [str(cell) for cell in cells if cell.feature.name in own and cell.decisive and reaches(cell)]
     may = {str(cell): None for cell in cells if cell.feature.name in all_users and reaches(cell)}

@@ -88,25 +88,10 @@ class Feature(ABC):
     async def act(self, stage: Stage) -> Any:
         """Use the feature, perhaps in another life of the broker; return the observation."""
 
-    @property
-    def shows(self) -> str:
-        """The promise of the feature, in a sentence."""
-        return inspect.getdoc(type(self)) or ""
 
-    def fate(self, column: Column) -> str:
-        """Which of ``FATES`` it has there."""
-        if column.time == "before":
-            return "works"
-        if column.storage == "memory" or self.passing:
-            return "gone"
-        if column.storage == "non-durable":
-            return "gone" if self.left is None else "left"
-        return "kept"
-
-    def expected(self, column: Column) -> Any:
-        """Return the value that ``act`` has to return in this column."""
-        kept = self.works if self.kept is None else self.kept
-        return {"works": self.works, "kept": kept, "left": self.left, "gone": self.gone}[self.fate(column)]
+def promise_of(feature: Feature) -> str:
+    """The promise of a feature, in a sentence."""
+    return inspect.getdoc(type(feature)) or ""
 
 
 @attrs.frozen
@@ -120,14 +105,33 @@ class Cell:
         return f"{self.feature.name}: {self.column}"
 
     @property
+    def fate(self) -> str:
+        """Which of ``FATES`` the feature has in this surrounding."""
+        feature, column = self.feature, self.column
+        if column.time == "before":
+            return "works"
+        if column.storage == "memory" or feature.passing:
+            return "gone"
+        if column.storage == "non-durable":
+            return "gone" if feature.left is None else "left"
+        return "kept"
+
+    @property
+    def expected(self) -> Any:
+        """The value that ``act`` has to return in this surrounding."""
+        feature = self.feature
+        kept = feature.works if feature.kept is None else feature.kept
+        return {"works": feature.works, "kept": kept, "left": feature.left, "gone": feature.gone}[self.fate]
+
+    @property
     def decisive(self) -> bool:
         """Whether it fails without the feature: where nothing is left, nothing is to be seen of it."""
-        return self.feature.fate(self.column) != "gone"
+        return self.fate != "gone"
 
     def play(self) -> str | None:
         """Play the cell; return the problem, or None."""
         clock = trio.testing.MockClock(autojump_threshold=IDLE_S[self.column.transport])
-        expected = self.feature.expected(self.column)
+        expected = self.expected
         try:
             seen = _frozen(trio.run(self._play, clock=clock))
         except trio.TooSlowError:

@@ -14,7 +14,7 @@ from meshq.errors import UsageError
 from qa.matrix import check as matrix_check
 from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
-from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature
+from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature, promise_of
 from qa.matrix.stage import Stage
 from qa.seeded.changed_copy import changed_file
 
@@ -44,13 +44,14 @@ def test_there_is_a_cell_for_every_feature_in_every_surrounding() -> None:
 def test_an_entry_says_what_it_shows_and_every_outcome_of_it_is_told_from_nothing(feature: Feature) -> None:
     names = {other.name for other in FEATURES} - {feature.name}
     assert set(feature.uses) <= names
-    assert feature.shows.endswith(".") and "\n" not in feature.shows
+    assert promise_of(feature).endswith(".") and "\n" not in promise_of(feature)
     for column in COLUMNS:
-        fate = feature.fate(column)
+        cell = Cell(feature, column)
+        fate = cell.fate
         assert fate in FATES
         assert (fate == "works") is (column.time == "before")
         # What is kept, and what works, can be told from what is left of nothing.
-        assert fate == "gone" or feature.expected(column) != feature.gone
+        assert fate == "gone" or cell.expected != feature.gone
         # Only what goes with its session, or is not durable, may be gone from a broker that keeps things.
         if fate == "gone":
             assert column.storage in ("memory", "non-durable") or feature.passing
