@@ -25,9 +25,9 @@ from meshq.message import Message
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
 from qa.checkers.history import History, place_of
-from qa.mesh.flood import Flood
-from qa.simulation.workload import SETTINGS, Actor, Batch, Dial, Scene, Sender
-from qa.simulation.workload_receive import Receiver
+from qa.mesh.flood import Burst, Flood
+from qa.simulation.workload import SETTINGS, Actor, Batch, Dial, Scene, Sender, Traffic
+from qa.simulation.workload_receive import Queues, Receiver
 
 #: The queues as the history knows them; ``outward`` is also the name of the one on the near side.
 RING: Final = "ring"
@@ -192,16 +192,16 @@ class MeshBridges:
             return scene, name, self._swarm.rng(f"actor/{name}"), dial
 
         if node in self.ring[:2]:
-            actors += [RingSender(*about("ring-sender")), RingReceiver(*about("ring-receiver"), hops=self.hops)]
-            actors[-2].node = actors[-1].node = node
+            actors.append(Sender(*about("ring-sender"), RingTraffic(node)))
+            actors.append(Receiver(*about("ring-receiver"), RingQueues(scene.history, node, self.hops)))
         if self.outward[:1] == (node,):
-            actors.append(OutwardSender(*about("outward-sender")))
+            actors.append(Sender(*about("outward-sender"), OutwardTraffic()))
         if self.outward[1:] == (node,):
-            actors.append(FarReceiver(*about("narrow-receiver"), (NARROW,)))
+            actors.append(Receiver(*about("narrow-receiver"), FarQueues((NARROW,), node)))
         if self.brief[:1] == (node,):
-            actors.append(BriefSender(*about("brief-sender")))
+            actors.append(Flood(*about("brief-sender"), BRIEF_BURST))
         if self.brief[1:] == (node,):
-            actors.append(FarReceiver(*about("forgetful-receiver"), (FORGETFUL,)))
+            actors.append(Receiver(*about("forgetful-receiver"), FarQueues((FORGETFUL,), node)))
         return actors
 
     def look(self, bridges: list[Bridge]) -> None:
@@ -235,33 +235,36 @@ class RingBatch(Batch):
         return f"ring{self.first + self.uids.index(uid)}" if self.with_id else None
 
 
-class RingSender(Sender):
-    """A sender of durable messages into the ring, which have to come all the way round."""
+class RingTraffic(Traffic):
+    """Durable messages into the ring, which have to come all the way round."""
 
-    _count = 0
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._count = 0
 
-    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+    def address(self, rng: random.Random) -> str:
+        """The queue of the node in the ring."""
+        return ring_queue(self._node)
+
+    def batch(self, address: str, uids: tuple[int, ...], *, with_id: bool, durable: bool) -> Batch:
         """A batch of messages that are numbered here."""
         batch = RingBatch(address, uids, with_id, True, self._count)
         self._count += len(uids)
         return batch
 
-    def _address(self) -> str:
-        return ring_queue(self.node)
-
     def known_id(self, batch: Batch, uid: int) -> str | None:
         """An id stands for one message at each node where it is sent."""
         sent = batch.duplicate_id(uid)
-        return None if sent is None else f"{sent}@{self.node}"
+        return None if sent is None else f"{sent}@{self._node}"
 
 
-class RingReceiver(Receiver):
-    """A receiver of messages that have been all the way round."""
+class RingQueues(Queues):
+    """The queue of a node in the ring, of which only messages are taken that have been all the way round."""
 
-    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, *, hops: int) -> None:
-        super().__init__(scene, name, rng, dial, (RING,))
+    def __init__(self, history: History, node: str, hops: int) -> None:
+        super().__init__((RING,), node, only=f"{HOPS} >= {hops}")
+        self._history = history
         self._hops = hops
-        self.filter = f"{HOPS} >= {hops}"
 
     def opened(self, queue: str) -> str:
         """The queue of its node."""
@@ -271,7 +274,7 @@ class RingReceiver(Receiver):
         """Write down how far a message has come, and its sender's id."""
         found = delivery.duplicate_id
         known = None if found is None else f"{found.decode()}@{self.node}"
-        self.history.carried(number, int((delivery.properties or {})[HOPS]), self._hops, known)
+        self._history.carried(number, int((delivery.properties or {})[HOPS]), self._hops, known)
 
 
 class OutwardBatch(Batch):
@@ -283,39 +286,30 @@ class OutwardBatch(Batch):
         return (OUTWARD,)
 
 
-class OutwardSender(Sender):
-    """A sender of durable messages to the near side."""
+class OutwardTraffic(Traffic):
+    """Durable messages to the near side."""
 
-    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+    def address(self, rng: random.Random) -> str:
+        """The queue on the near side."""
+        return OUTWARD
+
+    def batch(self, address: str, uids: tuple[int, ...], *, with_id: bool, durable: bool) -> Batch:
         """A batch of messages for the other side."""
         return OutwardBatch(address, uids, with_id, True)
 
-    def _address(self) -> str:
-        return OUTWARD
+
+#: Small messages to the near side.
+BRIEF_BURST: Final = Burst(BRIEF, size=BURST, body_bytes=0, durable_share=1.0)
 
 
-class BriefSender(Flood):
-    """Sends to the near side, in bursts of small messages."""
-
-    address = BRIEF
-    burst = BURST
-    burst_bytes = 0
-    durable_share = 1.0
-
-
-class FarReceiver(Receiver):
-    """Receives on the far side of a bridge, so slowly that there is seldom room."""
+class FarQueues(Queues):
+    """Queues on the far side of bridges."""
 
     def place(self, queue: str) -> tuple[str, str]:
         """The queue and the place by which the history knows it."""
         known = logical(queue)
         assert known is not None
         return known, self.node
-
-    def died(self) -> None:
-        """Its process has died, and begins anew; the broker may not know that yet."""
-        for queue in self.queues:
-            self.haunt(place_of(self.place(queue)[0], self.node))
 
 
 def logical(queue: str) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from meshq.testing import Swarm
 from qa.checkers.history import History
-from qa.mesh.flood import Flood
+from qa.mesh.flood import Burst, Flood
 from qa.simulation.workload import Actor, Dial, Scene
-from qa.simulation.workload_receive import Receiver
+from qa.simulation.workload_receive import Queues, Receiver
 
 #: A queue that every node has, with a consumer at each.
 LATER: Final = "later"
@@ -17,16 +17,8 @@ DELAYS_S: Final = (0.0, 0.3, 1.0, 3.0, 8.0)
 DELAY_SIGHTS: Final = ("delays",)
 
 
-class LaterSender(Flood):
-    """Sends some messages at a time, each with a delay of its own."""
-
-    address = LATER
-    burst = 5
-    burst_bytes = 0
-
-    def extras(self, uid: int) -> dict[str, Any]:
-        """Its delay follows from its number."""
-        return {"delay": DELAYS_S[uid % len(DELAYS_S)]}
+#: Some messages at a time, each with a delay of its own.
+LATER_BURST: Final = Burst(LATER, size=5, body_bytes=0, delays_s=DELAYS_S)
 
 
 class MeshDelays:
@@ -47,7 +39,8 @@ class MeshDelays:
         if not self.sender:
             return []
         name = f"later-receiver-{node}"
-        actors: list[Actor] = [Receiver(scene, name, self._rng(f"actor/{name}"), dial, (LATER,))]
+        actors: list[Actor] = [Receiver(scene, name, self._rng(f"actor/{name}"), dial, Queues((LATER,), node))]
         if node == self.sender:
-            actors.append(LaterSender(scene, f"later-sender-{node}", self._rng(f"actor/later-sender-{node}"), dial))
+            name = f"later-sender-{node}"
+            actors.append(Flood(scene, name, self._rng(f"actor/{name}"), dial, LATER_BURST))
         return actors

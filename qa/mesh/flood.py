@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, Final
 
+import attrs
 import trio
 
 from meshq.client import Client
 from meshq.errors import MeshqError
 from meshq.message import Message
 from qa.checkers.history import body_of
-from qa.simulation.workload import Actor
+from qa.simulation.workload import Actor, Dial, Scene
 
 #: A burst is more than half of the memory that a node may have, and what a link may have under way, ten times.
 BURST: Final = 40
@@ -18,48 +20,65 @@ BURST_BYTES: Final = 15_000
 ADDRESS: Final = "shared"
 
 
-class Flood(Actor):
-    """Sends bursts of large messages to one queue, which go to the disk, or wait, or are refused."""
+@attrs.frozen(kw_only=True)
+class Burst:
+    """Messages that are sent at a time to one queue."""
 
-    address = ADDRESS
-    burst = BURST
-    burst_bytes = BURST_BYTES
+    address: str = attrs.field(kw_only=False)
+    size: int = BURST
+    body_bytes: int = BURST_BYTES
     #: How many of the bursts are durable.
-    durable_share = 0.7
+    durable_share: float = 0.7
+    #: The delays of messages, which follow from their numbers; empty: none waits.
+    delays_s: tuple[float, ...] = ()
 
-    def extras(self, uid: int) -> dict[str, Any]:
-        """Return the options of a message."""
-        return {}
+    def delay_s(self, uid: int) -> float:
+        """How long a message waits, in seconds."""
+        return self.delays_s[uid % len(self.delays_s)] if self.delays_s else 0.0
+
+
+#: Large messages, which go to the disk, or wait, or are refused.
+LARGE: Final = Burst(ADDRESS)
+
+
+class Flood(Actor):
+    """Sends bursts of messages to one queue."""
+
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, burst: Burst = LARGE) -> None:
+        super().__init__(scene, name, rng, dial)
+        self._burst = burst
 
     async def use(self, client: Client) -> None:
         """Some bursts.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
         for _ in range(self.rng.randrange(1, 10)):
             if self.finished:
                 return
-            await self._burst(client)
+            await self._send(client)
             await trio.sleep(self.rng.expovariate(0.3))
 
-    async def _burst(self, client: Client) -> None:
+    async def _send(self, client: Client) -> None:
+        burst = self._burst
         history, ops, messages = self.history, list[int](), list[Message]()
-        durable = self.rng.random() < self.durable_share
-        for _ in range(self.burst):
+        durable = self.rng.random() < burst.durable_share
+        for _ in range(burst.size):
             uid = self.scene.uid()
-            extras = self.extras(uid)
-            body = body_of(uid, self.burst_bytes)
+            delay_s = burst.delay_s(uid)
+            body = body_of(uid, burst.body_bytes)
+            extras: dict[str, Any] = {"delay": delay_s} if burst.delays_s else {}
             messages.append(Message(body, duplicate_id=f"d{uid}", durable=durable, **extras))
             op = history.sent(
                 self.name,
-                self.address,
+                burst.address,
                 uid,
                 producer=f"{self.name}/{self.clients}",
                 duplicate_id=f"d{uid}",
                 durable=durable,
                 node=self.node,
-                delay_s=extras.get("delay", 0.0),
+                delay_s=delay_s,
             )
             ops.append(op)
         try:
-            await client.send_many(self.address, messages)
+            await client.send_many(burst.address, messages)
         except MeshqError as error:
             self.history.note(f"{self.name}: {error!r}")
             for op in ops:
@@ -67,4 +86,4 @@ class Flood(Actor):
         else:
             for op in ops:
                 history.send_ok(op)
-            self.scene.confirmed += self.burst
+            self.scene.confirmed += burst.size

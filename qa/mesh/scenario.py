@@ -33,9 +33,9 @@ from qa.simulation.faults import Machine
 from qa.simulation.recovery import record_recoveries
 from qa.simulation.scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
 from qa.simulation.workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender, topic_filter
-from qa.simulation.workload_receive import Receiver
-from qa.simulation.workload_transacting import TransactingReceiver
-from qa.simulation.workload_two_phase import Ledger, Manager, PreparingReceiver
+from qa.simulation.workload_receive import PLAIN, Queues, Receiver, Settling
+from qa.simulation.workload_transacting import Transacting
+from qa.simulation.workload_two_phase import Ledger, Manager, Preparing
 
 #: What the seeds of a mesh have to have met, besides what those of a single broker meet.
 MESH_SIGHTS: Final = (
@@ -94,13 +94,18 @@ class MeshCast:
 
     def _receiving(self, scene: Scene, name: str, dial: Dial, rng: Callable[[str], random.Random]) -> list[Actor]:
         """Return a receiver of a node: plain, in transactions, or in prepared transactions with a manager."""
-        about = scene, f"receiver-{name}", rng(f"actor/receiver-{name}"), dial, CONSUMED
+        receiver, receiving = f"receiver-{name}", rng(f"actor/receiver-{name}")
+        transacting = Transacting(scene, receiver, receiving, name)
+        settling: Settling = PLAIN
+        managers: list[Actor] = []
         way = rng(f"cast/transacting-{name}").random()
         if way < PREPARING_SHARE:
             ledger = Ledger(scene.history)
-            manager = Manager(scene, f"manager-{name}", rng(f"actor/manager-{name}"), dial, ledger)
-            return [PreparingReceiver(*about, ledger=ledger), manager]
-        return [TransactingReceiver(*about) if way < TRANSACTING_SHARE else Receiver(*about)]
+            managers.append(Manager(scene, f"manager-{name}", rng(f"actor/manager-{name}"), dial, ledger))
+            settling = Preparing(scene, receiving, transacting, ledger)
+        elif way < TRANSACTING_SHARE:
+            settling = transacting
+        return [Receiver(scene, receiver, receiving, dial, Queues(CONSUMED, name), settling=settling), *managers]
 
     @property
     def all_machines(self) -> list[Machine]:

@@ -125,7 +125,7 @@ async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNo
     for queue, (live, _) in state["queues"].items():
         history.recounted(known_as(queue), live)
     for clerk in clerks:
-        for queue, stands in clerk.standing.items():
+        for queue, stands in clerk.care.standing.items():
             if stands is not (queue in state["queues"]):
                 history.left(f"queue {queue} that should {'' if stands else 'not '}exist", 1)
 

@@ -42,19 +42,21 @@ from qa.simulation.workload import (
     Sender,
     topic_filter,
 )
-from qa.simulation.workload_odd import ODD, PLACES, OddReceiver, OddSender, ttl_of
-from qa.simulation.workload_receive import Clerk, Receiver
+from qa.simulation.workload_odd import ODD, PLACES, OddQueues, OddSettling, OddTraffic, ttl_of
+from qa.simulation.workload_receive import PLAIN, Clerk, Queues, Receiver, Settling, UsedQueues
 from qa.simulation.workload_sifted import (
     HALF,
+    SIFTED_KINDS,
+    SIFTED_PACE,
     SIFTED_SHARE,
     SIFTED_SIGHTS,
-    SiftedReceiver,
-    SiftedSender,
+    SiftedQueues,
+    SiftedTraffic,
     furnish_sifted,
     sifted_known,
 )
-from qa.simulation.workload_transacting import TransactingReceiver
-from qa.simulation.workload_two_phase import Ledger, Manager, PreparingReceiver
+from qa.simulation.workload_transacting import Transacting
+from qa.simulation.workload_two_phase import Ledger, Manager, Preparing
 from qa.simulation.workload_undertaker import UNDERTAKER_SHARE, UNDERTAKER_SIGHTS, Undertaker
 
 #: Simulated seconds of faults, and the least that a seed has to have confirmed.
@@ -85,7 +87,7 @@ class Cast:
         rng = simulation.swarm.rng
         self.clerks: list[Clerk] = []
         self.undertaker: Undertaker | None = None
-        self.sifting: list[SiftedReceiver] = []
+        self.sifting: list[SiftedQueues] = []
         users = broker.users
 
         def dial(node: SimNode, user: str = APP) -> Dial:
@@ -107,24 +109,28 @@ class Cast:
         self.sender = Sender(scene, "sender", rng("actor/sender"), dial(first))
         others: list[Actor] = [Sender(scene, "second", rng("actor/second"), dial(second))]
         if rng("cast/shared").random() < 0.5:
-            others.append(Receiver(scene, "sharer", rng("actor/sharer"), dial(second), ("shared",)))
+            others.append(Receiver(scene, "sharer", rng("actor/sharer"), dial(second), Queues(("shared",))))
         receiver = self._receiver(scene, rng, dial(second), dial(third), others)
-        news = Receiver(scene, "reader", rng("actor/reader"), dial(third), ("news-b",))
+        news = Receiver(scene, "reader", rng("actor/reader"), dial(third), Queues(("news-b",)))
         parts: list[Actor] = [receiver]
         if rng("cast/odd").random() < 0.5:
             scene.history.odd[ODD] = None
             scene.history.ttl_of = ttl_of
-            others.append(OddSender(scene, "odd", rng("actor/odd"), dial(second)))
-            parts.append(OddReceiver(scene, "odd-reader", rng("actor/odd-reader"), dial(third)))
+            others.append(Sender(scene, "odd", rng("actor/odd"), dial(second), OddTraffic()))
+            reading = rng("actor/odd-reader")
+            parts.append(
+                Receiver(scene, "odd-reader", reading, dial(third), OddQueues(), settling=OddSettling(reading))
+            )
         if rng("cast/sifted").random() < SIFTED_SHARE:
             self._sift(scene, rng, dial(second), dial(third), others, parts)
         if rng("cast/clerk").random() < 0.5:
-            clerk = Clerk(scene, "clerk", rng("actor/clerk"), dial(second))
+            filing = rng("actor/clerk")
+            clerk = Clerk(scene, "clerk", filing, dial(second), UsedQueues(scene, "clerk", filing))
             self.clerks.append(clerk)
             others.append(clerk)
         if rng("cast/hosted").random() < 0.5:
             inside = Sender(scene, "inside", rng("actor/inside"), broker.client)
-            news = Receiver(scene, "reader", rng("actor/reader"), broker.client, ("news-b",))
+            news = Receiver(scene, "reader", rng("actor/reader"), broker.client, Queues(("news-b",)))
             inside.expendable = news.expendable = True
             broker.hosted += [inside, news]
         else:
@@ -145,18 +151,21 @@ class Cast:
         others: list[Actor],
     ) -> Receiver:
         """Return the receiver of most queues, plain or in transactions, and the manager of prepared ones."""
-        queues = ("shared", "solo", "news-a")
-        receiving = TransactingReceiver if rng("cast/transacting").random() < 0.5 else Receiver
+        name, receiving = "receiver", rng("actor/receiver")
+        transacting = Transacting(scene, name, receiving)
+        settling: Settling = transacting if rng("cast/transacting").random() < 0.5 else PLAIN
         if rng("cast/preparing").random() < 0.3:
             ledger = Ledger(scene.history)
             others.append(Manager(scene, "manager", rng("actor/manager"), deciding, ledger))
             if rng("cast/undertaker").random() < UNDERTAKER_SHARE:
                 # Its queues are not made again by somebody who comes too late, as those of the clerk.
-                self.undertaker = Undertaker(scene, "clerk.end", rng("actor/undertaker"), deciding, ledger)
-                self.clerks.append(self.undertaker)
-                others.append(self.undertaker)
-            return PreparingReceiver(scene, "receiver", rng("actor/receiver"), reading, queues, ledger=ledger)
-        return receiving(scene, "receiver", rng("actor/receiver"), reading, queues)
+                deleting = rng("actor/undertaker")
+                self.undertaker = Undertaker(scene, "clerk.end", deleting, ledger)
+                clerk = Clerk(scene, "clerk.end", deleting, deciding, self.undertaker)
+                self.clerks.append(clerk)
+                others.append(clerk)
+            settling = Preparing(scene, receiving, transacting, ledger)
+        return Receiver(scene, name, receiving, reading, Queues(("shared", "solo", "news-a")), settling=settling)
 
     def _sift(
         self,
@@ -169,13 +178,19 @@ class Cast:
     ) -> None:
         """Return the sender to a topic with filters, and its two receivers."""
         sifted_known(scene.history)
-        self.sifting = [
-            SiftedReceiver(scene, "sifted-reader", rng("actor/sifted-reader"), reading),
-            SiftedReceiver(scene, "sifted-half", rng("actor/sifted-half"), sending, only=HALF),
-        ]
-        others.append(SiftedSender(scene, "sifted", rng("actor/sifted"), sending))
-        parts.append(self.sifting[0])
-        others.append(self.sifting[1])
+        sender = Sender(scene, "sifted", rng("actor/sifted"), sending, SiftedTraffic())
+        sender.pace = SIFTED_PACE
+        others.append(sender)
+        settling = Settling(SIFTED_KINDS)
+        for name, dial, only, actors in (
+            ("sifted-reader", reading, None, parts),
+            ("sifted-half", sending, HALF, others),
+        ):
+            queues = SiftedQueues(scene.history, name, only=only)
+            self.sifting.append(queues)
+            # The groups are left to the other receiver in the end.
+            leaves = only is not None
+            actors.append(Receiver(scene, name, rng(f"actor/{name}"), dial, queues, settling=settling, leaves=leaves))
 
     def met(self) -> dict[str, int]:
         """Count the sights of users, of queues deleted too early, and of filters."""

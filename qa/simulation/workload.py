@@ -231,11 +231,32 @@ class PieceIterator:
         return piece
 
 
+class Traffic:
+    """The messages of a sender: their addresses, their options and their ids."""
+
+    def address(self, rng: random.Random) -> str:
+        """The address of the next batch."""
+        return rng.choices(tuple(ADDRESSES), WEIGHTS)[0]
+
+    def batch(self, address: str, uids: tuple[int, ...], *, with_id: bool, durable: bool) -> Batch:
+        """A batch of new messages."""
+        return Batch(address, uids, with_id, durable)
+
+    def known_id(self, batch: Batch, uid: int) -> str | None:
+        """The duplicate id of a message by which the history knows it."""
+        return batch.duplicate_id(uid)
+
+
+#: Messages without wishes, to all addresses.
+PLAIN: Final = Traffic()
+
+
 class Sender(Actor):
     """A sender in every way; a send with a duplicate id whose outcome is unknown is repeated."""
 
-    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, traffic: Traffic = PLAIN) -> None:
         super().__init__(scene, name, rng, dial)
+        self._traffic = traffic
         # Batches whose fate is not known yet, oldest first.
         self._again: list[Batch] = []
         self._old: deque[Batch] = deque(maxlen=REMEMBERED)
@@ -271,25 +292,15 @@ class Sender(Actor):
         if self._old and self.rng.random() < 0.1:
             return self.rng.choice(self._old)
         size = BATCH_LARGE if self.rng.random() < 0.01 else self.rng.choice(BATCH_SIZES)
-        address = self._address()
+        address = self._traffic.address(self.rng)
         with_id = self.rng.random() < 0.5
         # What is kept to the end is counted in the journal.
         durable = with_id or address == "kept" or self.rng.random() < 0.8
-        batch = self.batch_of(address, tuple(self.scene.uid() for _ in range(size)), with_id, durable)
+        uids = tuple(self.scene.uid() for _ in range(size))
+        batch = self._traffic.batch(address, uids, with_id=with_id, durable=durable)
         if with_id:
             self._old.append(batch)
         return batch
-
-    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
-        """A batch of messages."""
-        return Batch(address, uids, with_id, durable)
-
-    def _address(self) -> str:
-        return self.rng.choices(tuple(ADDRESSES), WEIGHTS)[0]
-
-    def known_id(self, batch: Batch, uid: int) -> str | None:
-        """The duplicate id of a message by which the history knows it."""
-        return batch.duplicate_id(uid)
 
     # -- what is written down
 
@@ -299,7 +310,7 @@ class Sender(Actor):
             batch.queues,
             uid,
             producer=f"{self.name}/{self.clients}/{batch.address}{stream}",
-            duplicate_id=self.known_id(batch, uid),
+            duplicate_id=self._traffic.known_id(batch, uid),
             durable=batch.durable,
             node=self.node,
             delay_s=batch.extras(uid).get("delay", 0.0),

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from meshq.client import Consumer, Delivery
 from meshq.settings import AddressSettings
-from qa.checkers.history import place_of
-from qa.simulation.workload import Batch, Dial, Scene, Sender
-from qa.simulation.workload_receive import Receiver
+from qa.simulation.workload import Batch, Traffic
+from qa.simulation.workload_receive import Queues, Settling
 
 #: The queue, and where its messages go: each with the place by which the history knows it.
 ODD: Final = "odd"
@@ -57,34 +56,36 @@ class OddBatch(Batch):
         return extras
 
 
-class OddSender(Sender):
-    """Sends to the odd queue only."""
+class OddTraffic(Traffic):
+    """Messages to the odd queue only."""
 
-    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+    def address(self, rng: random.Random) -> str:
+        """The odd queue."""
+        return ODD
+
+    def batch(self, address: str, uids: tuple[int, ...], *, with_id: bool, durable: bool) -> Batch:
         """A batch of messages that ask for something."""
         return OddBatch(address, uids, with_id, durable)
 
-    def _address(self) -> str:
-        return ODD
 
+class OddQueues(Queues):
+    """The three places of the odd queue."""
 
-class OddReceiver(Receiver):
-    """Receives from all three, and gives back and rejects more than others."""
-
-    kinds = (10, 8, 3, 1)
-
-    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
-        super().__init__(scene, name, rng, dial, tuple(PLACES))
+    def __init__(self) -> None:
+        super().__init__(tuple(PLACES))
 
     def place(self, queue: str) -> tuple[str, str]:
         """The queue and the place by which the history knows it."""
         return ODD, PLACES[queue]
 
-    def died(self) -> None:
-        """Its process has died, and begins anew; the broker may not know that yet."""
-        for place in PLACES.values():
-            self.haunt(place_of(ODD, place))
+
+class OddSettling(Settling):
+    """Messages are given back and rejected more often than elsewhere, and some are given back for a time."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__((10, 8, 3, 1))
+        self._rng = rng
 
     async def give_back(self, consumer: Consumer, batch: list[Delivery]) -> None:
         """By the queue's settings, or after a time of one's own.  Checkpoint: maybe.  Cancellation: not touched."""
-        await consumer.nack(*batch, delay=self.rng.choice((None, 0.0, 0.5)))
+        await consumer.nack(*batch, delay=self._rng.choice((None, 0.0, 0.5)))

@@ -10,13 +10,11 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-import trio
-
 from meshq.client import Client, Delivery
 from meshq.settings import AddressSettings
-from qa.checkers.history import History, place_of, uid_of
-from qa.simulation.workload import Batch, Dial, Scene, Sender
-from qa.simulation.workload_receive import Receiver
+from qa.checkers.history import History, uid_of
+from qa.simulation.workload import Batch, Traffic
+from qa.simulation.workload_receive import Queues
 
 #: The address, which to the history is one queue, and where what was delivered too often goes.
 SIFTED: Final = "sifted"
@@ -34,6 +32,10 @@ SIFTED_SETTINGS: Final[dict[str, AddressSettings]] = {
 }
 SIFTED_SHARE: Final = 0.4
 SIFTED_SIGHTS: Final = ("sifted", "sifted_dead")
+#: How often messages are acknowledged, given back, rejected, and kept.
+SIFTED_KINDS: Final = (10, 8, 3, 1)
+#: How many batches a second are sent, about.
+SIFTED_PACE: Final = 0.5
 #: What one of two consumers takes.
 HALF: Final = "half = 0"
 
@@ -59,27 +61,26 @@ class SiftedBatch(Batch):
         return extras
 
 
-class SiftedSender(Sender):
-    """Sends to the topic only."""
+class SiftedTraffic(Traffic):
+    """Messages to the topic only."""
 
-    pace = 0.5
+    def address(self, rng: random.Random) -> str:
+        """The topic."""
+        return SIFTED
 
-    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+    def batch(self, address: str, uids: tuple[int, ...], *, with_id: bool, durable: bool) -> Batch:
         """A batch of messages of both kinds."""
         return SiftedBatch(address, uids, with_id, durable)
 
-    def _address(self) -> str:
-        return SIFTED
 
+class SiftedQueues(Queues):
+    """All queues of the topic, each of which must give only messages that its filter accepts."""
 
-class SiftedReceiver(Receiver):
-    """Receives from all of the topic's queues, and rejects and gives back more than others."""
-
-    kinds = (10, 8, 3, 1)
-
-    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, *, only: str | None = None) -> None:
-        super().__init__(scene, name, rng, dial, tuple(SIFTED_PLACES))
-        self.filter = only
+    def __init__(self, history: History, receiver: str, *, only: str | None = None) -> None:
+        super().__init__(tuple(SIFTED_PLACES), only=only)
+        self._history = history
+        self._receiver = receiver
+        #: How often each of ``SIFTED_SIGHTS`` was met.
         self.met = dict.fromkeys(SIFTED_SIGHTS, 0)
         self._misplaced = 0
 
@@ -87,43 +88,15 @@ class SiftedReceiver(Receiver):
         """The queue and the place by which the history knows it."""
         return SIFTED, SIFTED_PLACES[queue]
 
-    def died(self) -> None:
-        """Its process has died, and begins anew; the broker may not know that yet."""
-        for place in SIFTED_PLACES.values():
-            self.haunt(place_of(SIFTED, place))
-
     def handed(self, delivery: Delivery, number: int) -> None:
         """See that the filter of the queue accepts it."""
-        place = self.history.deliveries[number].node
+        place = self._history.deliveries[number].node
         self.met["sifted_dead"] += place.startswith("dead")
         self.met["sifted"] = 1
         uid = uid_of(delivery.body)
         if uid is not None and not place.endswith(str(kind_of(uid))):
             self._misplaced += 1
-            self.history.left(f"messages that {self.name} got against a queue's filter", self._misplaced)
-
-    async def use(self, client: Client) -> None:
-        """Consume for a while; who takes only half leaves the groups to the other one in the end.
-
-        Checkpoint: always.  Cancellation: ends it.  Raises: nothing.
-        """
-        if self.filter is None:
-            await super().use(client)
-            return
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._until_closing, nursery.cancel_scope)
-            await super().use(client)
-            nursery.cancel_scope.cancel()
-
-    async def _until_closing(self, scope: trio.CancelScope) -> None:
-        while not self.scene.closing:  # noqa: ASYNC110 - nobody tells
-            await trio.sleep(0.5)
-        scope.cancel()
-
-    @property
-    def finished(self) -> bool:
-        """Take nothing in the end, as a consumer of half of the messages."""
-        return self.filter is not None and self.scene.closing
+            self._history.left(f"messages that {self._receiver} got against a queue's filter", self._misplaced)
 
 
 async def furnish_sifted(client: Client) -> None:

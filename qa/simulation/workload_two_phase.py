@@ -1,4 +1,4 @@
-"""A receiver that prepares its transactions, and the manager that decides the undecided ones.
+"""Acknowledgements in prepared transactions, and the manager that decides the undecided transactions.
 
 The manager's log is the ``Ledger``: it outlives every process.  A verdict is written there before anybody is told;
 what was given up before there was one is rolled back, whenever it turns up.
@@ -16,7 +16,8 @@ from meshq.client import Client, Consumer, Delivery
 from meshq.errors import MeshqError, TransactionRolledBackError, UsageError
 from qa.checkers.history import History
 from qa.simulation.workload import SETTINGS, Actor, Dial, Scene
-from qa.simulation.workload_transacting import TransactingReceiver
+from qa.simulation.workload_receive import Settling
+from qa.simulation.workload_transacting import Transacting
 
 COMMIT: Final = "commit"
 ROLLBACK: Final = "rollback"
@@ -99,34 +100,34 @@ async def decide(client: Client, ledger: Ledger, xid: bytes, verdict: str) -> No
     ledger.decided(xid)
 
 
-class PreparingReceiver(TransactingReceiver):
-    """A receiver whose transactions are prepared, and decided by the receiver or by the manager."""
+class Preparing(Settling):
+    """Acknowledgements in transactions of which most are prepared, and decided by the receiver or by the manager."""
 
-    def __init__(
-        self, scene: Scene, name: str, rng: random.Random, dial: Dial, queues: tuple[str, ...], *, ledger: Ledger
-    ) -> None:
-        super().__init__(scene, name, rng, dial, queues)
+    def __init__(self, scene: Scene, rng: random.Random, transacting: Transacting, ledger: Ledger) -> None:
+        super().__init__()
+        self._scene = scene
+        self._history = scene.history
+        self._rng = rng
+        self._transacting = transacting
         self._ledger = ledger
 
     def died(self) -> None:
         """Give up the undecided transactions of a process that has died."""
-        super().died()
         for entry in self._ledger.entries.values():
             entry.given_up = entry.given_up or not entry.verdict
 
-    async def acknowledge(self, consumer: Consumer, batch: list[Delivery], *, confirm: bool) -> bool:
+    async def acknowledge(self, client: Client, consumer: Consumer, batch: list[Delivery], *, confirm: bool) -> bool:
         """In a transaction, now and then in two phases.  Checkpoint: always.  Cancellation: unknown."""
-        if self.scene.closing or self.rng.random() < 0.3:
-            return await super().acknowledge(consumer, batch, confirm=confirm)
-        self._transactions += 1
-        name = f"{self.name}/x{self._transactions}"
+        if self._scene.closing or self._rng.random() < 0.3:
+            return await self._transacting.acknowledge(client, consumer, batch, confirm=confirm)
+        name = self._transacting.next_name("x")
         xid = name.encode()
-        entry = Entry([], max(self.history.settlements))
+        entry = Entry([], max(self._history.settlements))
         self._ledger.entries[xid] = entry
-        transaction = await self.client.transaction(xid).__aenter__()
+        transaction = await client.transaction(xid).__aenter__()
         try:
-            for _ in range(self.rng.randrange(4)):
-                await self._send(transaction, name, entry.ops)
+            for _ in range(self._rng.randrange(4)):
+                await self._transacting.send(transaction, name, entry.ops)
             await transaction.ack(*batch)
             await transaction.prepare()
         except MeshqError as error:
@@ -136,14 +137,14 @@ class PreparingReceiver(TransactingReceiver):
             if error.outcome != "unknown":
                 raise TransactionRolledBackError("it was not prepared") from error
             raise
-        entry.verdict = COMMIT if self.rng.random() < 0.7 else ROLLBACK
-        if self.rng.random() < 0.5:
-            await trio.sleep(self.rng.expovariate(2.0))
+        entry.verdict = COMMIT if self._rng.random() < 0.7 else ROLLBACK
+        if self._rng.random() < 0.5:
+            await trio.sleep(self._rng.expovariate(2.0))
             try:
-                await decide(self.client, self._ledger, xid, entry.verdict)
+                await decide(client, self._ledger, xid, entry.verdict)
             except MeshqError as error:
                 # The manager goes on with it.
-                self.history.note(f"{name}: {error!r}")
+                self._history.note(f"{name}: {error!r}")
         return False
 
 

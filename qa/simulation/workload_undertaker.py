@@ -1,4 +1,4 @@
-"""A client that deletes queues to which prepared transactions send: no deletion may come before the decision."""
+"""The deletion of queues to which prepared transactions send: no deletion may come before the decision."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import trio
 from meshq.client import Client
 from meshq.errors import BusyError, MeshqError, NotFoundError
 from qa.checkers.history import body_of
-from qa.simulation.workload import Dial, Scene
-from qa.simulation.workload_receive import Clerk
+from qa.simulation.workload import Scene
 from qa.simulation.workload_two_phase import COMMIT, ROLLBACK, Entry, Ledger
 
 #: The share of the seeds with prepared transactions in which queues are deleted under them.
@@ -20,11 +19,15 @@ UNDERTAKER_SHARE: Final = 0.5
 UNDERTAKER_SIGHTS: Final = ("delete_refused", "delete_after_restart")
 
 
-class Undertaker(Clerk):
-    """Prepares a transaction that sends to a queue of its own, and tries to delete the queue before it decides."""
+class Undertaker:
+    """Prepares a transaction that sends to a new queue, and tries to delete the queue before the decision."""
 
-    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, ledger: Ledger) -> None:
-        super().__init__(scene, name, rng, dial)
+    def __init__(self, scene: Scene, name: str, rng: random.Random, ledger: Ledger) -> None:
+        self.standing: dict[str, bool] = {}
+        self._scene = scene
+        self._history = scene.history
+        self._name = name
+        self._rng = rng
         self._ledger = ledger
         self._mine: list[Entry] = []
         #: How often a queue was kept for a decision, and how often for one that a broker had taken up at its start.
@@ -32,40 +35,40 @@ class Undertaker(Clerk):
 
     def died(self) -> None:
         """Give up the undecided transactions of a process that has died."""
-        super().died()
         for entry in self._mine:
             entry.given_up = entry.given_up or not entry.verdict
 
-    async def _one_queue(self, client: Client, name: str) -> None:
+    async def one_queue(self, client: Client, name: str) -> None:
+        """Make a queue and use it.  Checkpoint: always.  Cancellation: ends it.  Raises: MeshqError."""
         await client.create_queue(name)
         xid, entry = name.encode(), Entry([])
         self._ledger.entries[xid] = entry
         self._mine.append(entry)
         uids = await self._prepared(client, name, xid, entry)
-        starts = self.history.restarts
-        for _ in range(self.rng.randrange(1, 4)):
-            await trio.sleep(self.rng.expovariate(1.0))
+        starts = self._history.restarts
+        for _ in range(self._rng.randrange(1, 4)):
+            await trio.sleep(self._rng.expovariate(1.0))
             if not await self._is_kept(client, name, entry):
                 # It is not known whether the queue goes later.
                 for uid in uids:
-                    self.history.gone(name, uid, "may be deleted with its queue")
+                    self._history.gone(name, uid, "may be deleted with its queue")
                 entry.given_up = True
                 return
-            self.met["delete_after_restart"] += self.history.restarts > starts
+            self.met["delete_after_restart"] += self._history.restarts > starts
             if entry.given_up:
                 return
-        entry.verdict = COMMIT if self.rng.random() < 0.7 else ROLLBACK
+        entry.verdict = COMMIT if self._rng.random() < 0.7 else ROLLBACK
         while xid in self._ledger.entries:  # noqa: ASYNC110 - the manager tells
             await trio.sleep(0.2)
-        if self.rng.random() < 0.5:
+        if self._rng.random() < 0.5:
             self.standing[name] = True
             return
         for uid in uids:
-            self.history.gone(name, uid, "deleted with its queue")
+            self._history.gone(name, uid, "deleted with its queue")
         try:
             await client.delete_queue(name)
         except BusyError:
-            self.history.left("queues kept for transactions that are decided", 1)
+            self._history.left("queues kept for transactions that are decided", 1)
         else:
             self.standing[name] = False
 
@@ -74,10 +77,10 @@ class Undertaker(Clerk):
         uids: list[int] = []
         transaction: Any = await client.transaction(xid).__aenter__()
         try:
-            for _ in range(self.rng.randrange(1, 5)):
-                uid = self.scene.uid()
+            for _ in range(self._rng.randrange(1, 5)):
+                uid = self._scene.uid()
                 uids.append(uid)
-                op = self.history.sent(self.name, name, uid, duplicate_id=f"d{uid}", transaction=name)
+                op = self._history.sent(self._name, name, uid, duplicate_id=f"d{uid}", transaction=name)
                 entry.ops.append(op)
                 await transaction.send(name, body_of(uid), duplicate_id=f"d{uid}")
             await transaction.prepare()
@@ -98,10 +101,10 @@ class Undertaker(Clerk):
         except NotFoundError:
             lost = True
         except MeshqError as error:
-            self.history.note(f"{self.name}: {error!r}")
+            self._history.note(f"{self._name}: {error!r}")
             return error.outcome == "not_done"
         else:
             lost = True
         # Somebody may have rolled the transaction back, on behalf of a client that died.
-        self.history.left("queues deleted under a prepared transaction", int(lost and not entry.given_up))
+        self._history.left("queues deleted under a prepared transaction", int(lost and not entry.given_up))
         return False
