@@ -136,7 +136,7 @@ async def test_what_gets_ahead_slowly_is_waited_for() -> None:
 
         nursery.start_soon(creep)
         began = trio.current_time()
-        await run._until(lambda: run._progress.confirmed == 10, "all is confirmed")
+        await run._until(lambda: run._states.progress.confirmed == 10, "all is confirmed")
         assert trio.current_time() - began == pytest.approx(STALL_SECONDS * 9)
 
 

@@ -6,7 +6,7 @@ It acts on what the processes report, and on what the nodes say of what they hol
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from meshq.demo._kill_plan import (
 from meshq.demo._member import Member, free_ports
 from meshq.demo._options import Options
 from meshq.demo._process import Child, DemoError
+from meshq.demo._process_states import ProcessStates
 from meshq.demo._progress import ProgressView
 from meshq.demo._result_format import KillResult, Result, conclude
 from meshq.demo._settings import node_name
@@ -72,17 +73,7 @@ class Director:
         ]
         self._brokers: dict[Child, Member] = {}
         self._tally = Tally([])
-        # Processes that are ready; brokers without a port, that know all others, that stand still, and what they said.
-        self._ready: dict[Child, str] = {}
-        self._taken: dict[Child, None] = {}
-        self._met: dict[Child, None] = {}
-        self._frozen: dict[Child, None] = {}
-        self._numbers: dict[Child, report.Numbers] = {}
-        # Consumers that hold, that have no connection; batches acknowledged by ticket.
-        self._holding: dict[Child, None] = {}
-        self._offline: dict[Child, None] = {}
-        self._acknowledging = 0
-        self._progress = report.Progress(0, 0)
+        self._states = ProcessStates()
         self._kills: list[KillResult] = []
         self._phases: dict[str, float] = {}
         self._phase_began = time.monotonic()
@@ -105,31 +96,15 @@ class Director:
     def _heard(self, child: Child, said: report.Report) -> None:
         if isinstance(said, report.Delivered):
             self._tally.take_delivered(child.name, said)
-            self._view.show(self._progress.confirmed, self._tally.delivered)
+            self._view.show(self._states.progress.confirmed, self._tally.delivered)
         elif isinstance(said, report.Settled):
             self._tally.take_settled(child.name, said)
-        elif isinstance(said, report.Progress):
-            self._progress = said
-            self._view.show(said.confirmed, self._tally.delivered)
-        elif isinstance(said, report.Ready):
-            self._ready[child] = said.url
-        elif isinstance(said, report.PortTaken):
-            self._taken[child] = self._leaving[child] = None
-        elif isinstance(said, report.MeshReady):
-            self._met[child] = None
-        elif isinstance(said, report.Frozen):
-            self._frozen[child] = None
-        elif isinstance(said, report.Numbers):
-            self._numbers[child] = said
-        elif isinstance(said, report.Holding):
-            self._holding[child] = None
-        elif isinstance(said, report.Acknowledging):
-            self._acknowledging += 1
-        elif isinstance(said, report.Connection):
-            if said.up:
-                self._offline.pop(child, None)
-            else:
-                self._offline[child] = None
+        else:
+            self._states.take(child, said)
+            if isinstance(said, report.Progress):
+                self._view.show(said.confirmed, self._tally.delivered)
+            elif isinstance(said, report.PortTaken):
+                self._leaving[child] = None
         self._ring()
 
     def _ring(self) -> None:
@@ -151,9 +126,7 @@ class Director:
 
     def _moved(self) -> tuple[int, ...]:
         """The figures that change while the run progresses; redeliveries, which may go on for ever, are left out."""
-        counts = self._progress.sent, self._progress.confirmed, self._tally.delivered
-        states: tuple[Sized, ...] = self._ready, self._taken, self._met, self._frozen, self._holding, self._offline
-        return (*counts, *map(len, states))
+        return (self._tally.delivered, *self._states.sizes())
 
     def _phase_ended(self, name: str) -> None:
         now = time.monotonic()
@@ -162,7 +135,7 @@ class Director:
 
     def is_ready(self, child: Child) -> bool:
         """Whether this process is at work."""
-        return child in self._ready
+        return child in self._states.ready
 
     # -- what is done
 
@@ -188,7 +161,7 @@ class Director:
             for consumer in member.consumers:
                 await consumer.tell(report.Connect(member.url))
         clients = (producer, *consumers)
-        await self._until(lambda: all(child in self._ready for child in clients), "all processes are connected")
+        await self._until(lambda: self._states.all_ready(clients), "all processes are connected")
         await self._all_met()
         who = f"{len(self.members)} nodes" if self._clustered else "a broker"
         self._view.say(f"{who}, a producer and {len(consumers)} consumers are at work")
@@ -202,10 +175,10 @@ class Director:
         await self._dismiss(*clients)
         await self._dismiss(*self.children)
         self._phase_ended("stop")
-        self._view.show(self._progress.confirmed, self._tally.delivered)
+        self._view.show(self._states.progress.confirmed, self._tally.delivered)
         return conclude(
             self._tally,
-            confirmed=self._progress.confirmed,
+            confirmed=self._states.progress.confirmed,
             kills=self._kills,
             consumers=[member.names for member in self.members],
             left=left,
@@ -238,9 +211,10 @@ class Director:
     async def _ready_or_taken(self, *members: Member) -> bool:
         """Wait until these nodes serve, or have found their port taken; whether all serve."""
         brokers = [member.broker for member in members]
-        await self._until(lambda: all(each in self._ready or each in self._taken for each in brokers), "brokers serve")
+        ready, taken = self._states.ready, self._states.taken
+        await self._until(lambda: all(each in ready or each in taken for each in brokers), "brokers serve")
         for member in members:
-            member.url = self._ready.get(member.broker, "")
+            member.url = ready.get(member.broker, "")
         return all(member.url for member in members)
 
     async def _all_ready(self) -> None:
@@ -268,11 +242,11 @@ class Director:
         """Return when every node knows every other one and all consumers: from then on each is dealt a share."""
         if not self._clustered:
             return
-        self._met.clear()
+        self._states.met.clear()
         brokers = [member.broker for member in self.members]
         for broker in brokers:
             await broker.tell(report.AwaitMesh(len(self.members), len(self.members)))
-        await self._until(lambda: all(broker in self._met for broker in brokers), "all nodes know each other")
+        await self._until(lambda: all(broker in self._states.met for broker in brokers), "all nodes know each other")
 
     # -- kills
 
@@ -280,18 +254,17 @@ class Director:
         """Fill the queue, see that it is full enough, kill, and start again on the same directory and port."""
         member = self.members[kill.node - 1]
         await producer.tell(report.Limit(kill.hold_at))
-        await self._until(lambda: self._progress.confirmed >= kill.hold_at, f"{kill.hold_at} rows are confirmed")
+        await self._until(lambda: self._states.progress.confirmed >= kill.hold_at, f"{kill.hold_at} rows are confirmed")
         ready = await self._fill(kill, member, producer)
         waiting = await self._catch(kill, member, producer)
         began = time.monotonic()
         await self._kill_broker(kill, member)
         caught = sum(self._tally.unsettled.get(name, 0) for name in member.names)
-        unconfirmed = self._progress.sent - self._progress.confirmed
+        unconfirmed = self._states.progress.sent - self._states.progress.confirmed
         batches = [batch for batch in self._tally.open_batches() if batch[0] in member.names]
         for consumer in member.consumers:
             await consumer.tell(report.AckQuota(-1))
-        self._acknowledging = 0
-        self._holding.clear()
+        self._states.kill_is_over()
         await self._restart(member)
         result = KillResult(
             when=kill.when,
@@ -304,7 +277,7 @@ class Director:
         )
         # What this kill has cut off must not be taken for a catch of the next one.
         await self._until(lambda: self._tally.all_settled(batches), "what became of each acknowledgement is known")
-        await self._until(lambda: not self._offline, "all consumers are connected again")
+        await self._until(lambda: not self._states.offline, "all consumers are connected again")
         await self._all_met()
         self._kills.append(result)
         self._view.say(_said_of(result, self._clustered))
@@ -315,16 +288,16 @@ class Director:
         names = member.names
         for consumer in member.consumers:
             await consumer.tell(report.AckQuota(0))
-        await self._until(lambda: len(self._holding) == len(names), f"all consumers of node {kill.node} hold")
+        await self._until(lambda: len(self._states.holding) == len(names), f"all consumers of node {kill.node} hold")
         self._phase_ended(f"until kill {len(self._kills) + 1}")
         await producer.tell(report.Limit(kill.check_at))
         held = self._tally.unsettled
 
         def full() -> bool:
-            finished = self._progress.finished or kill.in_flight
+            finished = self._states.progress.finished or kill.in_flight
             # One of them acknowledges a batch while the node is killed.
             enough = sum(held.get(name, 0) for name in names) >= DELIVERED_MIN + BATCH and held.get(names[-1], 0) > 0
-            return finished and enough and self._progress.confirmed >= kill.check_at
+            return finished and enough and self._states.progress.confirmed >= kill.check_at
 
         await self._until(full, f"{DELIVERED_MIN} messages are delivered and unacknowledged")
         numbers = await self._ask(member)
@@ -340,14 +313,17 @@ class Director:
         if not kill.freezes:
             await producer.tell(report.Limit(kill.go_on_to))
         await self._until(
-            lambda: self._acknowledging > 0 and (self._progress.sent > kill.check_at or not kill.catches_sends),
+            lambda: (
+                self._states.acknowledging > 0
+                and (self._states.progress.sent > kill.check_at or not kill.catches_sends)
+            ),
             "a consumer acknowledges, and the producer is on its way",
         )
         if not kill.freezes:
             return 0
         broker, name = member.broker, node_name(member.number)
         await broker.tell(report.Freeze())
-        await self._until(lambda: broker in self._frozen, f"the {broker.name} stands still")
+        await self._until(lambda: broker in self._states.frozen, f"the {broker.name} stands still")
         await producer.tell(report.Limit(kill.go_on_to))
         while True:
             anything = self._anything()
@@ -359,22 +335,22 @@ class Director:
 
     async def _kill_broker(self, kill: Kill, member: Member) -> None:
         """SIGKILL; returns when the broker is gone and every consumer of it has noticed."""
-        broker, progress = member.broker, self._progress
+        broker, progress = member.broker, self._states.progress
         self._leaving[broker] = None
         broker.kill()
         await broker.ended.wait()
         consumers = member.consumers
-        await self._until(lambda: all(each in self._offline for each in consumers), "its consumers are cut off")
+        await self._until(lambda: all(each in self._states.offline for each in consumers), "its consumers are cut off")
         if not kill.catches_sends:
             return
 
         def caught() -> bool:
-            progress = self._progress
+            progress = self._states.progress
             return progress.finished or progress.sent > progress.confirmed
 
         # The producer goes on until its window is full: then it has said so.
         await self._until(caught, "the producer has said what is not confirmed")
-        if self._progress.finished:
+        if self._states.progress.finished:
             raise DemoError(f"the producer was done with all {progress.sent:,} flights before the kill could catch any")
 
     # -- what the nodes hold
@@ -382,10 +358,10 @@ class Director:
     async def _ask(self, member: Member) -> report.Numbers:
         """Ask a node for the numbers of its messages."""
         broker = member.broker
-        self._numbers.pop(broker, None)
+        self._states.asked(broker)
         await broker.tell(report.AskNumbers())
-        await self._until(lambda: broker in self._numbers, f"the {broker.name} says what it holds")
-        return self._numbers.pop(broker)
+        await self._until(lambda: self._states.has_answered(broker), f"the {broker.name} says what it holds")
+        return self._states.answer(broker)
 
     async def _ask_all(self) -> list[int]:
         """Ask each node for the number of its messages.
@@ -401,7 +377,7 @@ class Director:
 
     async def _finish(self) -> list[int]:
         """Wait until all is sent and no node holds messages, or nothing progresses; return the rest in each node."""
-        await self._until(lambda: self._progress.finished, "the producer has finished")
+        await self._until(lambda: self._states.progress.finished, "the producer has finished")
         try:
             while True:
                 await self._until(lambda: not self._tally.unsettled_total, "all acknowledgements are decided")
