@@ -14,7 +14,7 @@ import trio
 from meshq.abc import Listener, Network, Stream
 from meshq.errors import BusyError, ClosedError, ConnectionBrokenError
 from meshq.testing._network_link import OPEN, Link, NetworkContext
-from meshq.testing._network_stream import MemoryStream, Waiter
+from meshq.testing._network_stream import MemoryStream, WaitingPlace
 
 #: Names by which a host reaches itself.
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -150,7 +150,7 @@ class MemoryListener(Listener):
         self._loopback = loopback
         #: Connections made and not accepted yet.
         self.backlog: deque[MemoryStream] = deque()
-        self._acceptable = Waiter()
+        self._acceptable = WaitingPlace()
         self._accepting = False
         self._closed = False
         #: The process died; ``accept`` returns only when cancelled.

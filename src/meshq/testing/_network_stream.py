@@ -34,7 +34,7 @@ class Machine(Protocol):
         """Do it now, or when the process runs again; never if it is dead."""
 
 
-class Waiter:
+class WaitingPlace:
     """A place for one task to wait.  A wake-up may be for nothing: the task looks again."""
 
     __slots__ = ("task",)
@@ -59,6 +59,50 @@ class Waiter:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
+class SendBuffer:
+    """The bytes of one direction that left their sender's call, and that the receiver has not said it has read.
+
+    The link carries at most ``limit_bytes`` of them; the rest waits in the process, in order.
+    """
+
+    __slots__ = ("_limit_bytes", "_waiting", "under_way_bytes", "waiting_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._waiting: deque[memoryview] = deque()
+        #: The sum of what waits.
+        self.waiting_bytes: int = 0
+        #: On the link, or arrived and not read.
+        self.under_way_bytes: int = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """How much the link takes now."""
+        return self._limit_bytes - self.under_way_bytes
+
+    def put(self, data: memoryview) -> None:
+        """Let bytes wait behind all others."""
+        self._waiting.append(data)
+        self.waiting_bytes += len(data)
+
+    def take(self) -> bytes:
+        """The next bytes for the link, as many as the link takes; empty: nothing waits, or the link is full."""
+        free = self.free_bytes
+        if not self._waiting or not free:
+            return b""
+        piece = self._waiting.popleft()
+        if len(piece) > free:
+            self._waiting.appendleft(piece[free:])
+            piece = piece[:free]
+        self.waiting_bytes -= len(piece)
+        return bytes(piece)
+
+    def clear(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
+        self.waiting_bytes = 0
+
+
 class MemoryStream(Stream):
     """One end of a connection between two simulated hosts."""
 
@@ -75,9 +119,7 @@ class MemoryStream(Stream):
         "_reading",
         "_uncredited",
         "_unread",
-        "_unseen",
-        "_waiting",
-        "_waiting_bytes",
+        "_unsent",
         "_writable",
         "fabric",
         "host",
@@ -111,13 +153,9 @@ class MemoryStream(Stream):
         self._unread = bytearray()
         #: Bytes read that the sender was not told of.
         self._uncredited = 0
-        #: Bytes that left this process and that the peer has not said it has read.
-        self._unseen = 0
-        #: Bytes that the kernel has no room for, in order, and their sum.
-        self._waiting: deque[memoryview] = deque()
-        self._waiting_bytes = 0
-        self._readable = Waiter()
-        self._writable = Waiter()
+        self._unsent = SendBuffer(fabric.settings.buffer_bytes)
+        self._readable = WaitingPlace()
+        self._writable = WaitingPlace()
         self._reading = False
         self._flushing = False
         #: Calls of ``receive`` since the last one that passed through the scheduler.
@@ -126,7 +164,7 @@ class MemoryStream(Stream):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._failure or "open"
-        return f"<MemoryStream {self.host.name}->{self._peer} {state} waiting_bytes={self._waiting_bytes}>"
+        return f"<MemoryStream {self.host.name}->{self._peer} {state} waiting_bytes={self._unsent.waiting_bytes}>"
 
     # -- what a process calls ------------------------------------------------------------------------------
 
@@ -137,20 +175,19 @@ class MemoryStream(Stream):
     def send_nowait(self, data: Buffer) -> int:
         if self._closed or self._failure is not None:
             self._refuse()
-        taken = bytes(data)
+        taken, unsent = bytes(data), self._unsent
         if not taken:
-            return self._waiting_bytes
-        room = 0
-        if not self._waiting and not self.host.paused:
-            room = self.fabric.settings.buffer_bytes - self._unseen
-            if len(taken) <= room:
+            return unsent.waiting_bytes
+        free = 0
+        if not unsent.waiting_bytes and not self.host.paused:
+            free = unsent.free_bytes
+            if len(taken) <= free:
                 self._transmit(taken)
                 return 0
-            if room:
-                self._transmit(taken[:room])
-        self._waiting.append(memoryview(taken)[room:])
-        self._waiting_bytes += len(taken) - room
-        return self._waiting_bytes
+            if free:
+                self._transmit(taken[:free])
+        unsent.put(memoryview(taken)[free:])
+        return unsent.waiting_bytes
 
     async def flush(self) -> None:
         if self._flushing:
@@ -161,7 +198,7 @@ class MemoryStream(Stream):
                 if self._closed or self._failure is not None:
                     await self._hang_if_dead()
                     self._refuse()
-                if not self._waiting:
+                if not self._unsent.waiting_bytes:
                     return
                 await self._writable.wait()
         finally:
@@ -224,7 +261,7 @@ class MemoryStream(Stream):
             self._unread += item
             self.wake_if_running()
         elif type(item) is int:
-            self._unseen -= item
+            self._unsent.under_way_bytes -= item
             self.pump()
         elif item is RST:
             self.failed("reset by the peer")
@@ -252,27 +289,21 @@ class MemoryStream(Stream):
         """Hand waiting bytes to the link, as many as its buffer takes."""
         if self.host.paused:
             return
-        while self._waiting and (room := self.fabric.settings.buffer_bytes - self._unseen):
-            piece = self._waiting.popleft()
-            if len(piece) > room:
-                self._waiting.appendleft(piece[room:])
-                piece = piece[:room]
-            self._waiting_bytes -= len(piece)
-            self._transmit(bytes(piece))
-        if not self._waiting:
+        while piece := self._unsent.take():
+            self._transmit(piece)
+        if not self._unsent.waiting_bytes:
             self._writable.wake()
 
     def wake_if_running(self) -> None:
         """Wake reader and writer, unless the process is paused."""
         if not self.host.paused:
             self._readable.wake()
-            if not self._waiting:
+            if not self._unsent.waiting_bytes:
                 self._writable.wake()
 
     def drop(self) -> None:
         """Forget the unsent bytes, and leave the host's table of connections."""
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        self._unsent.clear()
         self.host.streams.pop(self, None)
 
     def hang_up(self) -> None:
@@ -334,7 +365,7 @@ class MemoryStream(Stream):
         return data
 
     def _transmit(self, data: bytes) -> None:
-        self._unseen += len(data)
+        self._unsent.under_way_bytes += len(data)
         if len(data) > 1 and self.fabric.rng.random() < self.fabric.settings.split_chance:
             self.fabric.counters["split"] += 1
             size = self.fabric.rng.randint(1, len(data) - 1)
