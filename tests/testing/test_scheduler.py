@@ -22,11 +22,21 @@ def test_a_missing_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_names() == ["trio.no_such_name"]
 
 
+def unexpected() -> None:
+    """The run can't go on."""
+    raise AssertionError("the run goes on")
+
+
+def new_clock() -> SimClock:
+    """A clock of a run that nobody judges."""
+    return SimClock(on_deadlock=lambda: False, on_limit=unexpected)
+
+
 class Recorder(Scheduler):
     """Notes each batch as trio hands it over."""
 
     def __init__(self, rng: random.Random, clock: SimClock) -> None:
-        super().__init__(rng, clock)
+        super().__init__(rng, clock, on_stuck=unexpected)
         self.batches: list[list[str]] = []
 
     def shuffle(self, x: list[trio.lowlevel.Task]) -> None:
@@ -37,7 +47,7 @@ class Recorder(Scheduler):
 
 
 def test_trio_still_asks_for_the_order_of_each_batch_and_runs_what_is_left_in_it() -> None:
-    clock = SimClock()
+    clock = new_clock()
     scheduler = Recorder(random.Random(0), clock)
     ran: list[str] = []
     life = Life("n", 1)
@@ -58,11 +68,11 @@ def test_trio_still_asks_for_the_order_of_each_batch_and_runs_what_is_left_in_it
             await trio.sleep(1)
             assert ran == ["one"], ADVICE
             assert [task.name.rpartition(".")[2] for task in life.held] == ["two"], ADVICE
-            scheduler.go_on(life)
+            scheduler.resume(life)
             await trio.sleep(1)
             assert ran == ["one", "two"], ADVICE
             scheduler.kill(life)
-            scheduler.go_on(life)
+            scheduler.resume(life)
             assert not life.running
 
     with scheduled_by(scheduler):
@@ -74,7 +84,7 @@ def test_trio_still_asks_for_the_order_of_each_batch_and_runs_what_is_left_in_it
 def test_the_order_within_a_batch_differs_by_seed() -> None:
     def order(seed: int) -> tuple[int, ...]:
         ran: list[int] = []
-        clock = SimClock()
+        clock = new_clock()
 
         async def task(number: int) -> None:
             ran.append(number)
@@ -84,7 +94,7 @@ def test_the_order_within_a_batch_differs_by_seed() -> None:
                 for number in range(4):
                     nursery.start_soon(task, number)
 
-        with scheduled_by(Scheduler(random.Random(seed), clock)):
+        with scheduled_by(Scheduler(random.Random(seed), clock, on_stuck=unexpected)):
             trio.run(main, clock=clock)
         return tuple(ran)
 
@@ -95,7 +105,7 @@ def test_the_order_within_a_batch_differs_by_seed() -> None:
 
 def test_outside_the_block_trio_is_as_it_was() -> None:
     before = _scheduler._run._r, _scheduler._run._ALLOW_DETERMINISTIC_SCHEDULING
-    with scheduled_by(Scheduler(random.Random(0), SimClock())):
+    with scheduled_by(Scheduler(random.Random(0), new_clock(), on_stuck=unexpected)):
         assert _scheduler._run._r is not before[0]
     assert (_scheduler._run._r, _scheduler._run._ALLOW_DETERMINISTIC_SCHEDULING) == before
 
@@ -109,14 +119,14 @@ def test_the_clock_waits_for_those_who_wait_for_idleness() -> None:
             await wait_all_tasks_blocked()
             return trio.current_time()
 
-    clock = SimClock()
-    with scheduled_by(Scheduler(random.Random(0), clock)):
+    clock = new_clock()
+    with scheduled_by(Scheduler(random.Random(0), clock, on_stuck=unexpected)):
         assert trio.run(main, clock=clock) == 0
     assert clock.now == 5
 
 
 def test_alarms_ring_in_the_order_of_time_then_of_asking_and_only_when_nothing_is_runnable() -> None:
-    clock, rang = SimClock(), []
+    clock, rang = new_clock(), []
 
     async def main() -> None:
         clock.call_at(2.0, lambda: rang.append("late"))
@@ -131,12 +141,12 @@ def test_alarms_ring_in_the_order_of_time_then_of_asking_and_only_when_nothing_i
         assert rang == ["first", "second", "late"]
         assert trio.current_time() == 2.5
 
-    with scheduled_by(Scheduler(random.Random(0), clock)):
+    with scheduled_by(Scheduler(random.Random(0), clock, on_stuck=unexpected)):
         trio.run(main, clock=clock)
 
 
 def test_a_wait_on_the_clock_takes_no_notice_of_cancellation() -> None:
-    clock = SimClock()
+    clock = new_clock()
 
     async def main() -> None:
         with trio.move_on_after(1) as scope:
@@ -145,5 +155,5 @@ def test_a_wait_on_the_clock_takes_no_notice_of_cancellation() -> None:
             await trio.lowlevel.checkpoint()
         assert scope.cancelled_caught
 
-    with scheduled_by(Scheduler(random.Random(0), clock)):
+    with scheduled_by(Scheduler(random.Random(0), clock, on_stuck=unexpected)):
         trio.run(main, clock=clock)

@@ -199,7 +199,7 @@ class SimNode:
     def resume(self) -> None:
         """Let a paused process go on, as SIGCONT does."""
         if not self.life.running and not self.life.dead:
-            self._world.scheduler.go_on(self.life)
+            self._world.scheduler.resume(self.life)
             if self._world.fabric is not None:
                 self._world.fabric.resume_host(self.name)
 

@@ -93,14 +93,14 @@ class SimClock(trio.abc.Clock):
     #: Told to those who would keep tests from waiting in real time.
     simulated = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_deadlock: Callable[[], bool], on_limit: Callable[[], object]) -> None:
         self.now: float = 0.0
         #: How far time may go, and what is called when it would go farther.
         self.limit: float = math.inf
-        self.on_limit: Callable[[], object] = bool
-        #: Called when nothing is runnable and there is no deadline to wait for.  None once the simulation is
-        #: over: trio then waits for its own wake-up socket.
-        self.on_deadlock: Callable[[], object] | None = None
+        self._on_limit = on_limit
+        #: Called when nothing is runnable and there is no deadline to wait for.  Returns False once the run is over:
+        #: trio then waits for its own wake-up socket.
+        self._on_deadlock = on_deadlock
 
         #: What is to happen: (time, a number that keeps the order of asking, what).
         self._alarms: list[tuple[float, int, Callable[[], object]]] = []
@@ -126,12 +126,11 @@ class SimClock(trio.abc.Clock):
             while alarms and alarms[0][0] <= now:
                 heapq.heappop(alarms)[2]()
         elif deadline == math.inf and not alarms:
-            if self.on_deadlock is None:
+            if not self._on_deadlock():
                 return math.inf
-            self.on_deadlock()
         elif deadline > self.limit:
             self.now, self.limit = self.limit, math.inf
-            self.on_limit()
+            self._on_limit()
         elif deadline > self.now:
             self.now = deadline
         return 0.0
@@ -158,7 +157,7 @@ class Scheduler(random.Random):
     code only, for one version of Python.  ``on_stuck`` is called when one instant takes too many turns.
     """
 
-    def __init__(self, rng: random.Random, clock: SimClock) -> None:
+    def __init__(self, rng: random.Random, clock: SimClock, *, on_stuck: Callable[[], object]) -> None:
         super().__init__(0)
         self._rng = rng
         self._clock = clock
@@ -175,7 +174,7 @@ class Scheduler(random.Random):
         self._batch: list[trio.lowlevel.Task] = []
         #: Lives that are not running.
         self._stopped: dict[Life, None] = {}
-        self.on_stuck: Callable[[], object] = bool
+        self._on_stuck = on_stuck
         #: Turns left before the run is abandoned; None while it is not being ended.
         self.turns_left: int | None = None
 
@@ -195,7 +194,7 @@ class Scheduler(random.Random):
             self._turns_idle += 1
             if self._turns_idle > IDLE_TURNS_MAX or self._turns_here > TURNS_MAX:
                 self._turns_here = self._turns_idle = 0
-                self.on_stuck()
+                self._on_stuck()
         if self.turns_left is not None:
             self.turns_left -= 1
             if self.turns_left < 0:
@@ -259,7 +258,7 @@ class Scheduler(random.Random):
         life.dead = True
         self.stop(life)
 
-    def go_on(self, life: Life) -> None:
+    def resume(self, life: Life) -> None:
         """Let ``life`` run again, unless it is dead."""
         if not life.dead:
             self._release(life)

@@ -88,8 +88,8 @@ class Simulation:
         #: How long the workload is meant to last, in simulated seconds.
         self.duration_s = duration_s
         self.swarm: Swarm = Swarm(seed)
-        self.clock: SimClock = SimClock()
-        self.scheduler: Scheduler = Scheduler(self.swarm.rng("order"), self.clock)
+        self.clock: SimClock = SimClock(on_deadlock=self._deadlock, on_limit=self._late)
+        self.scheduler: Scheduler = Scheduler(self.swarm.rng("order"), self.clock, on_stuck=self._stuck)
         self.fabric: Fabric | None = None
         self.nursery: trio.Nursery | None = None
         self.nodes: dict[str, SimNode] = {}
@@ -99,9 +99,8 @@ class Simulation:
         self._result: SimulationResult | None = None
         self._scope = trio.CancelScope()
         self._wires = ExitStack()
-        self.clock.on_deadlock = self._deadlock
-        self.clock.on_limit = self._late
-        self.scheduler.on_stuck = self._stuck
+        #: All tasks have ended.
+        self._over = False
 
     # -- for the main task -----------------------------------------------------------------------------------
 
@@ -167,7 +166,7 @@ class Simulation:
                 node.sever()
             self.scheduler.end(CLEARING_TURNS_MAX)
             nursery.cancel_scope.cancel()
-        self.clock.on_deadlock = None
+        self._over = True
 
     def conclude(self) -> SimulationResult:
         """Return the result of the run; later events do not change it."""
@@ -184,8 +183,10 @@ class Simulation:
             )
         return self._result
 
-    def _deadlock(self) -> None:
-        self._still(DeadlockError, "no task can run and there is nothing to wait for")
+    def _deadlock(self) -> bool:
+        if not self._over:
+            self._still(DeadlockError, "no task can run and there is nothing to wait for")
+        return not self._over
 
     def _stuck(self) -> None:
         self._still(SpinError, f"the clock stands still at {self.clock.now} s while tasks run")
