@@ -101,9 +101,9 @@ class SegmentAllocator:
         self._env = env
         self._layout = layout
         self._segment_bytes = segment_bytes
-        self.next_number = next_number
+        self.next_number: int = next_number
         #: Whether the disk has no space for new messages.
-        self.full = False
+        self.full: bool = False
         self._on_full_changed = on_full_changed
         self._spare: PreallocatedSegment | None = None
         self._reserve: PreallocatedSegment | None = None
@@ -111,7 +111,7 @@ class SegmentAllocator:
         #: A spare segment is needed soon, or now.
         self._spare_requested = False
         #: Set when spare and reserve are ready, or the disk is known to be full.
-        self.space_known = trio.Event()
+        self.space_known: trio.Event = trio.Event()
         # Requests for a segment, by bytes, and the function to call then.
         self._requests: deque[tuple[int, Callable[[], None]]] = deque()
         # The segment for the request that is being answered.

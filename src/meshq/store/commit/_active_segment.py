@@ -23,8 +23,8 @@ class ActiveSegment:
         self._state = state
         self._inline = InlineSync()
         self.writer: SegmentWriter | None = None
-        self.sync_count = 0
-        self.inline_count = 0
+        self.sync_count: int = 0
+        self.inline_count: int = 0
 
     @property
     def number(self) -> int:

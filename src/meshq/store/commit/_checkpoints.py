@@ -36,7 +36,7 @@ class Checkpoints:
         #: The last position that the durable checkpoint covers.
         self._covered = covered
         #: Whether a checkpoint was placed that is not durable yet.
-        self.placed = False
+        self.placed: bool = False
 
     @property
     def covered(self) -> float:

@@ -33,13 +33,13 @@ class SegmentWriter:
         self._file = preallocated.file
         self._keys = SegmentKeys(header, keyring)
         self._previous = self._keys.genesis
-        self.number = header.number
-        self.base = header.base
-        self.capacity = preallocated.capacity
+        self.number: int = header.number
+        self.base: int = header.base
+        self.capacity: int = preallocated.capacity
         #: The offset of the next batch; all bytes before it are durable.
-        self.end = SEGMENT_HEADER_BYTES
-        self.last = header.base - 1
-        self.batches = 0
+        self.end: int = SEGMENT_HEADER_BYTES
+        self.last: int = header.base - 1
+        self.batches: int = 0
 
     def entry(self, *, sealed: bool = False) -> SegmentEntry:
         """Return the manifest entry of the segment as it is now."""
