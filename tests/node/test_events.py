@@ -71,8 +71,8 @@ async def test_an_iterator_that_nobody_holds_is_forgotten_and_one_that_is_closed
         assert named([event async for event in closed]) == ["queue_created"]
         del closed
         await client.create_queue("c")
-        assert broker.events._event_bus._watchers == []
-        broker.events._event_bus.emit(QueueCreated)
+        assert broker._event_bus._watchers == []
+        broker._event_bus.emit(QueueCreated)
         client._watchers.happened(Connected(at=0.0, peer="", node_id=b"", node_name=""))
         assert client._watchers._sinks._sinks == []
 

@@ -68,6 +68,19 @@ class ConnectionWatcher(Protocol):
         """Note that the node is gone, "left" or "away", and why; called again after each failed attempt to connect."""
 
 
+class ConnectionCounts:
+    """The counters of one client's connections."""
+
+    __slots__ = ("connected", "renewed", "resumed")
+
+    def __init__(self) -> None:
+        #: Connections made.
+        self.connected = 0
+        #: Sessions resumed, and sessions made anew.
+        self.resumed = 0
+        self.renewed = 0
+
+
 class Connection:
     """The connections of one client, one after the other."""
 
@@ -101,10 +114,7 @@ class Connection:
         #: The node at the other end, or the last one.
         self.node_name = ""
         self.peer = ""
-        #: Connections made, sessions resumed and made anew.
-        self.connected = 0
-        self.resumed = 0
-        self.renewed = 0
+        self.counts = ConnectionCounts()
         self._log = log or ChangeLog()
         # The node that is being dialed, or was dialed last.
         self._target: Endpoint | None = None
@@ -128,8 +138,8 @@ class Connection:
         while not self._closing:
             dial = self._machine.next(self._targets.topology.endpoints())
             if dial is None:
-                exhausted = _exhausted(error, "unknown" if self.connected else "not_done")
-                if self.connected and self._settings.reconnect_attempts:
+                exhausted = _exhausted(error, "unknown" if self.counts.connected else "not_done")
+                if self.counts.connected and self._settings.reconnect_attempts:
                     self._lost(exhausted, final=True)
                 return exhausted
             self._target = dial.target
@@ -137,12 +147,12 @@ class Connection:
                 with trio.CancelScope() as self._pausing:
                     await trio.sleep(dial.delay_s)
                 self._pausing = None
-            before = self.connected
+            before = self.counts.connected
             ended = await self._once(dial.target)
             if self._closing:
                 return None
             error = ended.error
-            attached = self.connected > before
+            attached = self.counts.connected > before
             self._session.link_failures.ended(error, attached=attached)
             final = ended.fatal or (attached and not self._settings.reconnect_attempts)
             if attached:
@@ -301,15 +311,15 @@ class Connection:
             self._dialing.deadline = math.inf
         assert self._target is not None
         self._machine.attached(self._target, now)
-        self.connected += 1
+        self.counts.connected += 1
         same_node = welcome.node_id == self._node_id
         self._node_id, self.node_name = welcome.node_id, welcome.node_name
         made: type[Connected] | type[Reattached] | partial[FailedOver] = Connected
         if attached.resumed:
-            self.resumed += 1
+            self.counts.resumed += 1
             made = Reattached
-        elif self.connected > 1:
-            self.renewed += 1
+        elif self.counts.connected > 1:
+            self.counts.renewed += 1
             made = partial(FailedOver, same_node=same_node)
         event = made(at=now, peer=self.peer, node_id=welcome.node_id, node_name=welcome.node_name)
         kind = type(event).__name__

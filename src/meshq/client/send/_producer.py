@@ -20,15 +20,13 @@ from meshq.client.calls._completion import combined, copied_error
 from meshq.client.calls._link_failures import outcome_of
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
+from meshq.client.send._gather_pace import GatherPace
 from meshq.client.session._client_context import ClientContext
 from meshq.errors import ClosedError, MeshqError, UsageError, invariant
 from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.wire import Envelope, encode_run
 
-#: Loop turns for which a run that still grows is kept open.  A producer passes through the scheduler every 64
-#: messages, so a full run takes four.
-GATHER_TURNS_MAX = 8
 # Looked up in every send: a name of this module is found sooner than one of another.
 _RUN_BYTES: Final = limits.RUN_BYTES_TARGET
 _PRIORITY: Final = limits.PRIORITY_DEFAULT
@@ -77,14 +75,7 @@ class Producer:
         self._durable = True
         # Messages that may be appended before the next check.
         self._room = 0
-        # Whether the flusher knows of us; how long the run was at its last look; for how many turns it has been
-        # open, and for how many of them it has not grown.
-        self._armed = False
-        self._seen = 0
-        self._turns = 0
-        self._idle_turns = 0
-        # The last run that did not grow was a single message: an occasional message is sent at once.
-        self._lone = False
+        self._pace = GatherPace()
         # Messages of runs cut so far.
         self._cut_count = 0
         # Runs that failed and were not reported: place of the first message, count, error.
@@ -354,9 +345,8 @@ class Producer:
             limits.RUN_MESSAGES_MAX - len(self._bodies),
             self._window - unconfirmed,
         )
-        if not self._armed:
-            self._armed = True
-            self._seen = self._turns = self._idle_turns = 0
+        if not self._pace.armed:
+            self._pace.begin()
             self._context.flusher.arm(self)
 
     def _cut(self) -> None:
@@ -387,22 +377,11 @@ class Producer:
     def flush_idle(self) -> bool:
         """Send the gathered messages if their number no longer grows; return whether to call again in the next turn."""
         count = len(self._bodies)
-        self._turns += 1
-        if count == self._seen:
-            self._idle_turns += 1
-        else:
-            # It grew, or another run was begun.  A task runs once in each turn, but anywhere in it: only a run that
-            # has not grown between two more looks is not growing.
-            self._idle_turns = 0
-            if count < self._seen:
-                self._turns = 0
-            self._seen = count
-        if count and (self._idle_turns >= 2 or self._turns >= GATHER_TURNS_MAX or (count == 1 and self._lone)):
-            self._lone = count == 1
+        if self._pace.due(count):
             self._cut()
-        elif count or self._idle_turns < 2:
+        elif count or self._pace.fresh:
             return True
-        self._armed = False
+        self._pace.end()
         self._room = 0
         return False
 
