@@ -168,7 +168,7 @@ class Receiver(Actor):
                     await trio.sleep(self.rng.expovariate(5.0))
                 holding |= not await self._settle(client, consumer, batch, numbers)
             # One that is just being made again leaves only when it has been: the next one would not be alone.
-            while not consumer._inbox.ready:  # noqa: ASYNC110 - nobody tells
+            while consumer._inbox.life.state != "open":  # noqa: ASYNC110 - nobody tells
                 await trio.sleep(0.05)
 
     def _delivered(self, stream: str, queue: str, delivery: Delivery, window: int) -> int:

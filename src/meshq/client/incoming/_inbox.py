@@ -6,11 +6,12 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.incoming._body_prefetch import BodyPrefetch
 from meshq.client.incoming._body_reads import BodyReads
+from meshq.client.incoming._consumer_life import new_life
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage, RunOwner
 from meshq.client.incoming._spans import RUN, DeliverySpan, check_deliveries, spans_of
 from meshq.errors import MeshqError, StaleDeliveryError, UsageError
@@ -51,6 +52,17 @@ class InboxOwner(RunOwner, Protocol):
 M = TypeVar("M", bound=ReceivedMessage)
 
 
+class ConsumeRequest(NamedTuple):
+    """The request by which each session opens a consumer."""
+
+    #: The encoded header of its CONSUME frame.
+    header: bytes
+    #: Whether the queue ends with the session, so that no later session opens it again.
+    temporary: bool = False
+    #: Whether the consumer browses.
+    browse: bool = False
+
+
 class Inbox(Generic[M]):
     """The deliveries of one consumer.  ``make`` makes a message of a run and an index."""
 
@@ -66,18 +78,14 @@ class Inbox(Generic[M]):
         "_stream",
         "arriving",
         "auto",
-        "browse",
         "channel",
-        "closing",
         "consumer",
-        "ended",
         "epoch",
         "failed",
         "handed",
-        "header",
+        "life",
         "open",
-        "ready",
-        "temporary",
+        "request",
         "undone",
     )
 
@@ -85,35 +93,25 @@ class Inbox(Generic[M]):
         self,
         consumer: InboxOwner,
         make: Callable[[DeliveredRun, int], M],
-        header: bytes,
+        request: ConsumeRequest,
         stream: FrameStream,
         reads: BodyReads,
         *,
         auto: bool,
-        temporary: bool = False,
-        browse: bool = False,
     ) -> None:
         self.consumer = consumer
         self._changed = consumer.changed
         self._make = make
         self._stream = stream
         self._reads = reads
-        #: The encoded header of its CONSUME frame.
-        self.header = header
+        self.request = request
+        #: Where the consumer is between its opening and its end.
+        self.life = new_life()
         #: Whether messages are acknowledged at hand-over.
         self.auto = auto
-        #: Whether the queue ends with the session, so that no later session opens it again.
-        self.temporary = temporary
-        #: Whether the consumer browses; and whether the browse has ended.
-        self.browse = browse
-        self.ended = False
         #: The session's channel and epoch; 0 when there is none.
         self.channel = 0
         self.epoch = 0
-        #: The broker has opened the channel.
-        self.ready = False
-        #: Whether the consumer is being closed.
-        self.closing = False
         self.failed: MeshqError | None = None
         #: The lowest tag that was not handed to the application.
         self.handed = 1
@@ -133,9 +131,19 @@ class Inbox(Generic[M]):
 
     # -- in
 
+    @property
+    def browse(self) -> bool:
+        """Whether the consumer browses."""
+        return self.request.browse
+
+    @property
+    def ended(self) -> bool:
+        """Whether a browse has brought everything."""
+        return self.life.state == "ended"
+
     def begin(self, channel: int, epoch: int) -> None:
-        """Begin in a new session: drop the state of the previous session."""
-        self.ready = False
+        """Begin in a new session, or wait for one without a channel: drop the state of the previous session."""
+        self.life.on("ask" if channel else "defer")
         self.channel = channel
         self.epoch = epoch
         self.handed = 1
@@ -153,7 +161,7 @@ class Inbox(Generic[M]):
 
     def opened(self) -> None:
         """Note that the broker has opened the channel."""
-        self.ready = True
+        self.life.on("open")
         self.consumer.opened()
 
     def deliver(self, frame: Frame) -> None:
@@ -168,7 +176,8 @@ class Inbox(Generic[M]):
         run = DeliveredRun(self.consumer, self.epoch, frame)
         if run.view.run.base < 0:
             raise violation("bad_table", "the rows describe less than the body")
-        if self.closing:
+        if not self.epoch:
+            # The consumer is closed, or is being closed.
             return
         if run.large is not None and self.arriving is None:
             self.arriving = BodyPrefetch(self, self._reads)
@@ -411,8 +420,8 @@ class Inbox(Generic[M]):
 
     def end_browse(self) -> None:
         """End a browse: the messages that are here can still be received, and are not acknowledged."""
-        self.ended = True
-        self.auto = self.ready = False
+        self.life.on("end")
+        self.auto = False
         self._pending.clear()
         self._changed()
 
@@ -420,11 +429,15 @@ class Inbox(Generic[M]):
         """Fail the consumer for good."""
         if self.failed is None:
             self.failed = error
-            self.end()
+            self.life.on("fail")
+            self._end()
             self.consumer.failed(error)
 
-    def end(self) -> None:
-        """End the inbox: its deliveries are stale, its gathered acknowledgements are still sent."""
+    def close(self) -> None:
+        """Close the inbox: its deliveries are stale, its gathered acknowledgements are still sent."""
+        self.life.on("close")
+        self._end()
+
+    def _end(self) -> None:
         self.epoch = 0
-        self.ready = False
         self._forget()

@@ -15,7 +15,7 @@ from meshq.address import SEPARATOR, parse_target
 from meshq.client.calls._block import Block
 from meshq.client.calls._calls import OpenCompletion
 from meshq.client.calls._completion import Wakeup, copied_error
-from meshq.client.incoming._inbox import Inbox, returning
+from meshq.client.incoming._inbox import ConsumeRequest, Inbox, returning
 from meshq.client.receive._delivery import Delivery
 from meshq.client.session._client_context import ClientContext
 from meshq.errors import (
@@ -146,7 +146,12 @@ class Consumer:
             self.queue = queue = f"{queue}{SEPARATOR}{subscription.name}"
         self._session = session = context.session
         self._inbox = Inbox(
-            self, Delivery, header.encode(), session.stream, session.body_reads, auto=auto, browse=browse
+            self,
+            Delivery,
+            ConsumeRequest(header.encode(), browse=browse),
+            session.stream,
+            session.body_reads,
+            auto=auto,
         )
         self._block = Block(f"the consumer of {queue!r}")
         self._wakeup = Wakeup()

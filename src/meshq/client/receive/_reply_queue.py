@@ -14,7 +14,7 @@ from meshq.client.calls._calls import Call, OpenCompletion
 from meshq.client.calls._completion import Completion, copied_error
 from meshq.client.calls._link_failures import outcome_of
 from meshq.client.incoming._delivered_run import ReceivedMessage
-from meshq.client.incoming._inbox import Inbox
+from meshq.client.incoming._inbox import ConsumeRequest, Inbox
 from meshq.client.session._session import ClientSession
 from meshq.errors import (
     BrokenError,
@@ -115,7 +115,12 @@ class ReplyQueue:
         header = Consume(queue=self.queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
         session = self._session
         inbox = self._inbox = Inbox(
-            self, ReceivedMessage, header, session.stream, session.body_reads, auto=True, temporary=True
+            self,
+            ReceivedMessage,
+            ConsumeRequest(header, temporary=True),
+            session.stream,
+            session.body_reads,
+            auto=True,
         )
         opened = self._opened = OpenCompletion("opening the reply queue")
         opened.since = trio.current_time()

@@ -47,14 +47,12 @@ class OpenConsumers:
 
     def close(self, inbox: Inbox[Any]) -> Call | None:
         """Close a consumer; return the call to wait for, or None."""
-        call = None
-        inbox.closing = True
-        if inbox.ready:
-            call = self._channels.leave(inbox.channel, inbox.reached)
-        if inbox.ready or not inbox.channel:
+        state = inbox.life.state
+        call = self._channels.leave(inbox.channel, inbox.reached) if state == "open" else None
+        if state not in ("opening", "closing"):
+            # Else the answer to its opening comes back here.
             self._inboxes.pop(inbox, None)
-        # Else it is being opened; the answer to that comes back here.
-        inbox.end()
+        inbox.close()
         return call
 
     def _consume(self, inbox: Inbox[Any]) -> None:
@@ -62,7 +60,11 @@ class OpenConsumers:
         inbox.begin(channel, self._facts.epoch)
 
         def consumed(values: Values, error: MeshqError | None) -> None:
-            if isinstance(error, NotActiveError) and not inbox.closing:
+            state = inbox.life.state
+            if state not in ("opening", "closing"):
+                # Lost before the answer.
+                return
+            if isinstance(error, NotActiveError) and state == "opening":
                 # The node is going away: the next session asks again.
                 inbox.begin(0, self._facts.epoch)
             elif error is not None:
@@ -70,10 +72,11 @@ class OpenConsumers:
                 inbox.fail(error)
             else:
                 inbox.opened()
-                if inbox.closing:
-                    self.close(inbox)
+                if state == "closing":
+                    self._inboxes.pop(inbox, None)
+                    self._channels.leave(channel, inbox.reached)
 
-        self._calls.add(InnerCall(opening(FrameType.CONSUME, channel, inbox.header), consumed))
+        self._calls.add(InnerCall(opening(FrameType.CONSUME, channel, inbox.request.header), consumed))
 
     def deliver(self, frame: Frame) -> None:
         """Take a DELIVER frame.
@@ -110,12 +113,13 @@ class OpenConsumers:
     def renew(self) -> None:
         """Handle a new session: open every consumer again whose messages it may show again."""
         for inbox in list(self._inboxes):
-            if inbox.closing:
+            state = inbox.life.state
+            if state == "closing":
                 del self._inboxes[inbox]
-            elif inbox.temporary:
+            elif inbox.request.temporary:
                 del self._inboxes[inbox]
                 inbox.fail(self._link_failures.cut_off("its temporary queue is gone with its session"))
-            elif inbox.browse and inbox.ready:
+            elif inbox.browse and state == "open":
                 # From its beginning it would show again what was seen.
                 del self._inboxes[inbox]
                 inbox.fail(self._link_failures.cut_off("the browse is gone with its session: begin another one"))
