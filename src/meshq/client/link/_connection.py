@@ -58,7 +58,7 @@ def _drop_unsent() -> None:
     """The writer of a link that has ended: drop the unsent bytes."""
 
 
-class ConnectionWatcher(Protocol):
+class LinkWatcher(Protocol):
     """The watcher of a connection: hears its events, and of every node that is gone."""
 
     def happened(self, event: ConnectionEvent) -> None:
@@ -68,7 +68,7 @@ class ConnectionWatcher(Protocol):
         """Note that the node is gone, "left" or "away", and why; called again after each failed attempt to connect."""
 
 
-class ConnectionCounts:
+class LinkCounts:
     """The counters of one client's connections."""
 
     __slots__ = ("connected", "renewed", "resumed")
@@ -92,7 +92,7 @@ class Connection:
         label: str,
         login: Login,
         *,
-        watcher: ConnectionWatcher,
+        watcher: LinkWatcher,
         log: ChangeLog | None = None,
     ) -> None:
         self._session = session
@@ -114,7 +114,7 @@ class Connection:
         #: The node at the other end, or the last one.
         self.node_name = ""
         self.peer = ""
-        self.counts = ConnectionCounts()
+        self.counts = LinkCounts()
         self._log = log or ChangeLog()
         # The node that is being dialed, or was dialed last.
         self._target: Endpoint | None = None
