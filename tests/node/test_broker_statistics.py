@@ -66,6 +66,6 @@ def test_what_a_newer_broker_says_beyond_this_is_left_out_and_what_is_missing_is
 async def test_an_answer_that_lacks_something_breaks_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Broker("hq", data_dir=None) as broker, broker.client() as client:
         assert broker._node is not None
-        monkeypatch.setattr(broker._node.core, "describe", dict)
+        monkeypatch.setattr(broker._node.core.settings.host, "describe", dict)
         with pytest.raises(RemoteProtocolError, match="lack"):
             await client.broker()

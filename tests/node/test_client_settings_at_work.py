@@ -105,7 +105,7 @@ async def test_a_client_id_labels_a_client_in_the_brokers_words() -> None:
     async with wires() as here, here.node.client(client_id="billing 7") as client:
         await client.create_queue("q")
         (server,) = list(here.node.broker._node.inproc.connections)  # type: ignore[union-attr]
-        assert "billing 7" in server.session.peer
+        assert "billing 7" in server.session.principal.peer
 
 
 # -- how it connects and comes back
