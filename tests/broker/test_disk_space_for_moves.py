@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import abc
-from meshq.node._local_broker import LocalRemoteBindings
+from meshq.node._local_broker import LocalPeerQueues, LocalRemoteBindings
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FLAG_REJECT, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import make_house
@@ -37,7 +37,7 @@ def test_what_a_link_carries_while_room_is_made_does_not_expire_here(carried: bo
     client = house.client()
     client.call("create_queue", name="late")
     routes = LocalRemoteBindings(house.core)
-    forwarding = routes.forwarding("$meshq.cluster.x")
+    forwarding = LocalPeerQueues(house.core).forwarding("$meshq.cluster.x")
     theirs = abc.RemoteQueue(number=7, name="theirs", address="theirs", routing="anycast", consumers=1)
     routes.replace(forwarding, "on_demand", [theirs])
     client.put(client.produce("theirs"), bytes(5_000), envelopes=[expiring(4_000)])

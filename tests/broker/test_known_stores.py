@@ -10,7 +10,7 @@ from meshq import abc
 from meshq.broker import records
 from meshq.broker.catalog._known_peers import NOWHERE
 from meshq.errors import AddressFullError
-from meshq.node._local_broker import LocalRemoteBindings
+from meshq.node._local_broker import LocalPeerQueues, LocalRemoteBindings
 from meshq.wire import Binding, FrameType, header_of
 from tests.broker.kit import House, make_core, make_house
 from tests.broker.logs import FakeLog
@@ -39,8 +39,8 @@ class Sender:
         self.begin()
 
     def begin(self) -> None:
-        self.routes = LocalRemoteBindings(self.house.core)
-        self.forward = self.routes.forwarding(FORWARD)
+        self.routes, self.peers = LocalRemoteBindings(self.house.core), LocalPeerQueues(self.house.core)
+        self.forward = self.peers.forwarding(FORWARD)
         self.routes.take_up(self.forward, "on_demand")
 
     def restart(self, upto: int | None = None) -> None:
@@ -52,7 +52,7 @@ class Sender:
     def link(self, store: bytes, *names: str, **settings: Any) -> None:
         self.forward.detach()
         self.routes.replace(self.forward, "on_demand", theirs(*names, **settings), store)
-        self.routes.met(self.forward, "tcp://there")
+        self.peers.met(self.forward, "tcp://there")
 
     def send(self, name: str, body: bytes) -> None:
         client = self.house.client()
@@ -217,7 +217,7 @@ def test_without_room_for_the_new_numbers_the_record_of_the_node_waits_for_them(
         assert queues(sender.given()) == [NOWHERE] * 601
     else:
         # There is room by now.
-        sender.routes.met(sender.forward, "tcp://elsewhere")
+        sender.peers.met(sender.forward, "tcp://elsewhere")
         sender.restart()
         assert queues(sender.given()) == list(range(600, 0, -1))
 

@@ -14,10 +14,11 @@ from meshq.abc._buffer import Buffer
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
-from meshq.abc._links import ForwardRun, KnownPeer, RemoteBindings, RemoteQueue, StoreAndForwardQueue
+from meshq.abc._links import ForwardRun, KnownPeer, PeerQueues, RemoteBindings, RemoteQueue, StoreAndForwardQueue
+from meshq.abc._local import FrameLink, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
-from meshq.abc._services import Controllable, LocalBroker, NodeControl, Service
+from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
 
@@ -31,18 +32,23 @@ __all__ = [
     "BroadcastEndpoint",
     "Buffer",
     "Controllable",
+    "Demand",
     "Disk",
     "Entropy",
     "Env",
     "File",
     "ForwardRun",
+    "FrameLink",
     "HAPolicy",
     "HandshakeFacts",
     "KnownPeer",
     "Listener",
+    "LocalAcceptor",
     "LocalBroker",
     "Network",
     "NodeControl",
+    "NotificationSink",
+    "PeerQueues",
     "Redirect",
     "Refuse",
     "RemoteBindings",

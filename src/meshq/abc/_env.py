@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from meshq import limits
 from meshq.abc._disk import Disk
+from meshq.abc._local import LocalAcceptor
 from meshq.abc._network import Network, Tls
 from meshq.abc._threads import Threads
 
@@ -63,4 +64,4 @@ class Env:
     failpoint: Callable[[str], bool] = no_failpoint
     #: In-process endpoints by name: ``inproc://name`` finds its broker here.  Whoever shares the dictionary
     #: shares the process.
-    local: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    local: dict[str, LocalAcceptor] = attrs.field(factory=dict, repr=False)

@@ -90,12 +90,24 @@ class StoreAndForwardQueue(ABC):
         """The number of messages in the queue, dispatched or not."""
 
 
-class RemoteBindings(ABC):
-    """The remote bindings of links: the queues of other nodes.  A link is named by its store-and-forward queue."""
+class PeerQueues(ABC):
+    """The store-and-forward queues of a broker, one for each node that the broker knows."""
 
     @abstractmethod
     def forwarding(self, name: str) -> StoreAndForwardQueue:
         """Return the store-and-forward queue of this name, created if missing."""
+
+    @abstractmethod
+    def former(self, prefix: str) -> Sequence[KnownPeer]:
+        """List the nodes known before the restart whose store-and-forward queue's ``name`` begins with ``prefix``."""
+
+    @abstractmethod
+    def met(self, link: StoreAndForwardQueue, connector: str) -> None:
+        """Note the URL of a link's peer, which is kept over restarts with the peer's bindings."""
+
+
+class RemoteBindings(ABC):
+    """The remote bindings of links: the queues of other nodes.  A link is named by its store-and-forward queue."""
 
     @abstractmethod
     def replace(self, link: StoreAndForwardQueue, mode: str, queues: Sequence[RemoteQueue], store: bytes = b"") -> None:
@@ -107,12 +119,8 @@ class RemoteBindings(ABC):
         """Add or update one queue of a link's peer."""
 
     @abstractmethod
-    def met(self, link: StoreAndForwardQueue, connector: str) -> None:
-        """Note the URL of a link's peer, which is kept over restarts with the peer's bindings."""
-
-    @abstractmethod
-    def former(self, prefix: str) -> Sequence[KnownPeer]:
-        """List the nodes known before the restart whose store-and-forward queue's ``name`` begins with ``prefix``."""
+    def remove(self, link: StoreAndForwardQueue, number: int) -> None:
+        """Remove one queue of a link's peer."""
 
     @abstractmethod
     def take_up(self, link: StoreAndForwardQueue, mode: str) -> None:
@@ -125,11 +133,3 @@ class RemoteBindings(ABC):
     @abstractmethod
     def mark(self, link: StoreAndForwardQueue, gone: str) -> None:
         """Set the state of a link's peer: "away", "left", or empty if the peer is linked.  Its bindings stay."""
-
-    @abstractmethod
-    def remove(self, link: StoreAndForwardQueue, number: int) -> None:
-        """Remove one queue of a link's peer."""
-
-    @abstractmethod
-    def consumers(self, queue: str) -> int:
-        """Return the number of consumers of a queue of this node; 0 if the queue is missing."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
 from meshq.abc._env import Env
-from meshq.abc._links import RemoteBindings
+from meshq.abc._links import PeerQueues, RemoteBindings
+from meshq.abc._local import LocalAcceptor
 from meshq.errors import SettingsError
+from meshq.notifications import Notification
 from meshq.settings import Secret
 from meshq.statistics import BridgeStatistics
 
@@ -34,22 +36,42 @@ class NodeControl:
     env: Env
 
 
+class Demand(ABC):
+    """The demand for messages at a broker: its queues and their consumers, and the nodes that have linked to it."""
+
+    @abstractmethod
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` whenever a queue or its consumers have changed."""
+
+    @abstractmethod
+    def watch_peers(self, watcher: Callable[[bytes, str], None]) -> None:
+        """Call ``watcher`` whenever another node has linked to the broker, with the id and the URL of that node."""
+
+    @abstractmethod
+    def consumers(self, queue: str) -> int:
+        """Return the number of consumers of a queue of the broker; 0 if the queue is missing."""
+
+
+class NotificationSink(Protocol):
+    """A receiver of notifications for the watchers of the broker."""
+
+    def emit(self, kind: type[Notification], **about: Any) -> None:
+        """Notify all watchers; ``about``: the fields of the notification."""
+
+
 @attrs.frozen(kw_only=True)
 class LocalBroker:
     """An active broker, with everything that its services may use.
 
-    ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.  ``on_peer``: the
-    same for whenever another node has linked to this one; it is told that node's id, and the URL where it says it is.
-    ``say``: tell whoever watches the broker of a notification.  ``open_link``: a client's end of a new link to the
-    broker.
+    ``acceptor``: opens links for clients of the broker.
     """
 
     control: NodeControl
+    acceptor: LocalAcceptor
+    demand: Demand
     routes: RemoteBindings
-    on_demand_changed: Callable[[Callable[[], None]], None]
-    on_peer: Callable[[Callable[[bytes, str], None]], None]
-    say: Callable[..., None]
-    open_link: Callable[[], Any]
+    peers: PeerQueues
+    notifications: NotificationSink
 
 
 class Controllable(ABC):

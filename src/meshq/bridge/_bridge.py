@@ -190,7 +190,7 @@ class Bridge(Service, Controllable):
 
     async def _carry(self, broker: LocalBroker) -> None:
         settings, control = self.settings, broker.control
-        here = Client.over(broker.open_link, env=control.env, reconnect_attempts=0)
+        here = Client.over(partial(broker.acceptor.connect_local, "a service"), env=control.env, reconnect_attempts=0)
         self._there = there = self._factory(control.connectors, control.env).connect()
         # The block below is not entered before the target answers, which may be never.
         on_failed_attempts(there, self._not_reached)

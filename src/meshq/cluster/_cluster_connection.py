@@ -182,11 +182,11 @@ class ClusterConnection(Service):
             for url in self._urls
         ]
         by_url = dict(zip(self._urls, self._peers, strict=True))
-        for former in broker.routes.former(self.settings.prefix):
+        for former in broker.peers.former(self.settings.prefix):
             if not former.connector:
                 # Another node answers at the URL, so the place of this node is unknown.
                 continue
-            link = broker.routes.forwarding(former.name)
+            link = broker.peers.forwarding(former.name)
             broker.routes.take_up(link, self.settings.load_balancing)
             peer = by_url.get(former.connector)
             if peer is not None:
@@ -205,8 +205,8 @@ class ClusterConnection(Service):
         """
         check_in_trio("Broker")
         self._broker = broker
-        broker.on_demand_changed(self._something_changed)
-        broker.on_peer(self._met)
+        broker.demand.watch(self._something_changed)
+        broker.demand.watch_peers(self._met)
         try:
             async with trio.open_nursery() as nursery:
                 for url, peer in zip(self._urls, self._peers, strict=True):
@@ -317,7 +317,7 @@ class ClusterConnection(Service):
         if self._broker is None:
             raise NotActiveError(f"the cluster connection {self.name!r} is not served")
         there = {peer.node_id: peer.consumers(queue) for peer in self._peers if peer.connected}
-        return self._broker.routes.consumers(queue) + sum(there.values())
+        return self._broker.demand.consumers(queue) + sum(there.values())
 
     async def wait_for(
         self,

@@ -113,7 +113,7 @@ class Peer:
         """Switch to another node at the same URL, or back to a node that was given up."""
         self._yield()
         if self._forwarding is not None:
-            self._broker.routes.met(self._forwarding, "")
+            self._broker.peers.met(self._forwarding, "")
             # The place of the old node is unknown: its messages wait, and no more are dealt to it.
             self._broker.routes.withdraw(self._forwarding)
         self.node_id, self._forwarding = node_id, None
@@ -127,7 +127,7 @@ class Peer:
             self._warn("peer_twice", text, node_id.hex())
             self.error, self.state = RedundantLinkError(text), "spare"
             raise self.error
-        self._forwarding = self._broker.routes.forwarding(f"{self._settings.prefix}{node_id.hex()}")
+        self._forwarding = self._broker.peers.forwarding(f"{self._settings.prefix}{node_id.hex()}")
 
     @property
     def absent(self) -> bool:
@@ -198,7 +198,7 @@ class Peer:
         number, store = self._opened
         self.known = True
         self._broker.routes.replace(forwarding, self._settings.load_balancing, list(self._queues.values()), store)
-        self._broker.routes.met(forwarding, self._url)
+        self._broker.peers.met(forwarding, self._url)
         self._broker.routes.mark(forwarding, "")
         forwarding.attach(self._take, number)
         _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
@@ -235,9 +235,9 @@ class Peer:
         if before != state and self._claims.get(self.node_id) is self:
             about = {"node_id": self.node_id.hex(), "node_name": self.name}
             if state == "linked":
-                self._broker.say(NodeJoined, **about)
+                self._broker.notifications.emit(NodeJoined, **about)
             else:
-                self._broker.say(NodeLeft, reason=state, successor="", **about)
+                self._broker.notifications.emit(NodeLeft, reason=state, successor="", **about)
         self._changed()
 
     @property

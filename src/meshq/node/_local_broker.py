@@ -140,8 +140,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             self.queue.remove_consumer(consumer)
 
 
-class LocalRemoteBindings(abc.RemoteBindings):
-    """The remote bindings of a node's links."""
+class LocalPeerQueues(abc.PeerQueues):
+    """The store-and-forward queues of a node."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -149,6 +149,51 @@ class LocalRemoteBindings(abc.RemoteBindings):
     def forwarding(self, name: str) -> ForwardQueue:
         """The store-and-forward queue of this name."""
         return ForwardQueue(self._core, self._core.definitions.forward_queue(name))
+
+    def former(self, prefix: str) -> list[abc.KnownPeer]:
+        """Nodes of an earlier life."""
+        by_number = self._core.router.by_number
+        known = [
+            (by_number[number].name, peer)
+            for number, peer in self._core.definitions.peers.peers.items()
+            if number in by_number
+        ]
+        return [
+            abc.KnownPeer(name=name, connector=peer.connector, left=peer.left)
+            for name, peer in known
+            if name.startswith(prefix)
+        ]
+
+    def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:
+        """Note the URL of a peer."""
+        self._core.definitions.peers.met(link.number, connector)
+
+
+class LocalDemand(abc.Demand):
+    """The demand at a node."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` whenever a queue or its consumers have changed."""
+        self._core.router.demand.watchers.append(watcher)
+
+    def watch_peers(self, watcher: Callable[[bytes, str], None]) -> None:
+        """Call ``watcher`` whenever another node has linked to this node."""
+        self._core.router.demand.on_peer.append(watcher)
+
+    def consumers(self, queue: str) -> int:
+        """Consumers of a queue here."""
+        found = self._core.router.queues.get(queue)
+        return len(found.consumers) if found is not None else 0
+
+
+class LocalRemoteBindings(abc.RemoteBindings):
+    """The remote bindings of a node's links."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def replace(
         self, link: abc.StoreAndForwardQueue, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b""
@@ -184,24 +229,6 @@ class LocalRemoteBindings(abc.RemoteBindings):
             known.gone = gone
             self._core.definitions.peers.met(link.number, known.connector, left=gone == "left")
 
-    def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:
-        """Note the URL of a peer."""
-        self._core.definitions.peers.met(link.number, connector)
-
-    def former(self, prefix: str) -> list[abc.KnownPeer]:
-        """Nodes of an earlier life."""
-        by_number = self._core.router.by_number
-        known = [
-            (by_number[number].name, peer)
-            for number, peer in self._core.definitions.peers.peers.items()
-            if number in by_number
-        ]
-        return [
-            abc.KnownPeer(name=name, connector=peer.connector, left=peer.left)
-            for name, peer in known
-            if name.startswith(prefix)
-        ]
-
     def take_up(self, link: abc.StoreAndForwardQueue, mode: str) -> None:
         """Restore the bindings of a peer known before the restart, or forget a peer that left with all its messages."""
         peers = self._core.definitions.peers
@@ -226,11 +253,6 @@ class LocalRemoteBindings(abc.RemoteBindings):
         """Remove one queue of a peer."""
         self._core.router.unbind(_key(link), number)
         self._core.definitions.peers.drop(link.number, number)
-
-    def consumers(self, queue: str) -> int:
-        """Consumers of a queue here."""
-        found = self._core.router.queues.get(queue)
-        return len(found.consumers) if found is not None else 0
 
     def _binding(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> RemoteBinding:
         return RemoteBinding(

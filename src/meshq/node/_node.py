@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -36,7 +35,7 @@ from meshq.logs import Warnings, logger
 from meshq.node._core_host import CoreHost
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
-from meshq.node._local_broker import LocalRemoteBindings
+from meshq.node._local_broker import LocalDemand, LocalPeerQueues, LocalRemoteBindings
 from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
@@ -220,11 +219,11 @@ class Node:
                 core.settings.controlled[service.name] = service
         broker = abc.LocalBroker(
             control=control,
+            acceptor=self.inproc,
+            demand=LocalDemand(core),
             routes=LocalRemoteBindings(core),
-            on_demand_changed=core.router.demand.watchers.append,
-            on_peer=core.router.demand.on_peer.append,
-            say=core.settings.event_bus.emit,
-            open_link=partial(self.inproc.connect_local, "a service"),
+            peers=LocalPeerQueues(core),
+            notifications=core.settings.event_bus,
         )
         for service in self._settings.services:
             service.take_up(broker)

@@ -6,8 +6,8 @@ written at once.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeAlias
 
 from meshq import abc, limits
 from meshq.errors import ConnectionBrokenError
@@ -15,46 +15,8 @@ from meshq.wire._frames import FLAG_BODY_CHECKED, Frame, head
 from meshq.wire._receive_buffer import ReceiveBuffer
 
 OnFrames = Callable[[list[Frame]], None]
-
-
-class Link(ABC):
-    """One side of a connection.
-
-    ``on_frames`` gets each batch of frames that has arrived; it must not raise.  ``on_closed`` is called once when
-    the other side, or the outside, has ended the link; not after a ``close`` of our own.
-    """
-
-    on_frames: OnFrames
-    on_closed: Callable[[], None]
-    #: The link can't lose a frame without losing both sides: nothing needs to be kept for a resume.
-    lossless: bool
-    #: In process or on the loopback device, or under TLS: bodies arrive as they were sent.
-    local: bool
-    peer: str
-    #: SHA-256 of the server's certificate, the same at both ends; empty without TLS.
-    binding: bytes = b""
-    #: At a server: who the certificate of the client says it is.
-    identities: tuple[str, ...] = ()
-    #: At a server under TLS: the host name that the client has asked for; empty if it named none.
-    server_name: str = ""
-    #: Bytes that waited unsent when something was sent last.
-    waiting: int = 0
-
-    @abstractmethod
-    def send(self, frame: Frame) -> None:
-        """Queue a frame, to be sent by the next ``flush``.  After ``close`` the frame is dropped."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Send the queued frames.  A broken stream is reported through its reader, not here."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the link at once; queued frames are sent if that needs no waiting.  Twice is silent."""
-
-    @abstractmethod
-    def admit(self) -> None:
-        """Allow frames as large as the protocol permits, because the other side is authenticated."""
+#: One side of a connection, with the frames of the protocol.
+Link: TypeAlias = abc.FrameLink[Frame]
 
 
 class StreamLink(Link):
