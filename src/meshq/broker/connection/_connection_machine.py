@@ -49,7 +49,7 @@ class ConnectionCounts:
     turned_away: int = 0
 
 
-class ConnectionWatcher(Protocol):
+class ConnectionOwner(Protocol):
     """The owner of a connection, which is told of its life."""
 
     def attached(self, connection: ServerConnection) -> None:
@@ -70,7 +70,7 @@ class ServerConnection:
         core: Core,
         sessions: SessionRegistry,
         link: Link,
-        watcher: ConnectionWatcher,
+        watcher: ConnectionOwner,
         counts: ConnectionCounts,
         *,
         trusted: bool = True,
