@@ -33,12 +33,12 @@ def l1_kept_while_it_lives(history: History) -> Iterator[Violation]:
             continue
         # When it was stored is not known: what was begun in an earlier life may have been confirmed there.
         confirmed = [send for send in sends if send.outcome == "done" and send.invoked_s > last_start_s]
-        if any(send.queues[0] in history.calm for send in sends):
+        if any(send.queues[0] in history.expected.calm for send in sends):
             confirmed = [send for send in sends if send.outcome == "done"]
         for queue in dict.fromkeys(queue for send in confirmed for queue in send.queues):
             message = (queue, uid)
             if (
-                queue in history.willing
+                queue in history.expected.willing
                 and message not in history.removed
                 and not is_settled(delivered.get(message, ()))
             ):
@@ -60,7 +60,7 @@ def l2_gone_at_its_time(history: History) -> Iterator[Violation]:
     sends = {uid: found[-1] for uid, found in history.sends_by_uid().items()}
     for delivery in history.deliveries:
         send = sends.get(delivery.uid or -1)
-        if send is None or delivery.queue not in history.calm or delivery.since_s is None:
+        if send is None or delivery.queue not in history.expected.calm or delivery.since_s is None:
             continue
         late_s = delivery.since_s - _ends_s(send)[1]
         if late_s > MOMENT_S:
@@ -109,7 +109,7 @@ def l3_never_early(history: History) -> Iterator[Violation]:
         if found and not waited(min(send.invoked_s for send in found), found[0].delay_s, deliveries[0]):
             after = f"{deliveries[0].at_s - found[0].invoked_s:.3f} s after it was sent"
             yield Violation("L3", f"{queue} gave message {uid} {after} with {found[0].delay_s} s of delay", uid)
-        if queue not in history.calm:
+        if queue not in history.expected.calm:
             continue
         for delivery, later in itertools.pairwise(deliveries):
             for settlement in delivery.settlements:
@@ -123,7 +123,7 @@ def l4_urgent_first(history: History) -> Iterator[Violation]:
     sends = history.sends_by_uid()
     least: dict[str, int] = {}
     for delivery in history.deliveries:
-        if delivery.queue not in history.calm or delivery.redelivered or delivery.since_s is None:
+        if delivery.queue not in history.expected.calm or delivery.redelivered or delivery.since_s is None:
             continue
         ends = [send.ended_s for send in sends.get(delivery.uid or -1, ()) if send.ended_s is not None]
         if not ends or min(ends) >= delivery.since_s:
@@ -141,7 +141,7 @@ def l5_one_holder(history: History) -> Iterator[Violation]:
     highest: dict[tuple[str, str], int] = {}
     for delivery in history.deliveries:
         group = delivery.line[1]
-        if group is None or delivery.queue not in history.calm:
+        if group is None or delivery.queue not in history.expected.calm:
             continue
         key = (delivery.queue, group)
         held = [one for one in holders.get(key, ()) if not _settled_before(one, delivery)]
@@ -173,7 +173,7 @@ def l6_no_more_than_the_window(history: History) -> Iterator[Violation]:
             held[settled[at][1]] = held.get(settled[at][1], 0) - 1
             at += 1
         held[delivery.stream] = held.get(delivery.stream, 0) + 1
-        if delivery.queue in history.calm and held[delivery.stream] > delivery.window:
+        if delivery.queue in history.expected.calm and held[delivery.stream] > delivery.window:
             what = f"{delivery.stream} holds {held[delivery.stream]} messages with a window of {delivery.window}"
             yield Violation("L6", what, delivery.uid)
     for at_s, what, number, most in history.bounds:

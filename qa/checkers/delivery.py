@@ -41,7 +41,7 @@ def is_settled(deliveries: Sequence[Delivery]) -> bool:
 def left_by_queue(history: History) -> dict[str, dict[int, None]]:
     """The messages that are left of each queue, wherever they stand."""
     found: dict[str, dict[int, None]] = {}
-    for place, messages in history.remaining.items():
+    for place, messages in history.final.remaining.items():
         found.setdefault(queue_of(place), {}).update((uid, None) for uid, _ in messages)
     return found
 
@@ -62,7 +62,7 @@ def q1_nothing_confirmed_is_lost(history: History) -> Iterator[Violation]:
     for uid, sends in history.sends_by_uid().items():
         confirmed = [send for send in sends if send.outcome == "done" and send.durable]
         for queue in dict.fromkeys(queue for send in confirmed for queue in send.queues):
-            if queue not in live and queue not in history.willing:
+            if queue not in live and queue not in history.expected.willing:
                 continue
             kept = uid in live.get(queue, ()) or (queue, uid) in history.removed
             if not kept and not is_settled(delivered.get((queue, uid), ())):
@@ -83,7 +83,7 @@ def q2_nothing_from_nowhere(history: History) -> Iterator[Violation]:
             yield Violation("Q2", f"{where}: message {delivery.uid} had not been sent", delivery.uid)
         elif not any(delivery.queue in send.queues for send in earlier):
             yield Violation("Q2", f"{where}: message {delivery.uid} was not sent to that queue", delivery.uid)
-    for place, messages in history.remaining.items():
+    for place, messages in history.final.remaining.items():
         for uid, sequence in messages:
             if not any(queue_of(place) in send.queues for send in sends.get(uid, ())):
                 yield Violation("Q2", f"{place} holds message {uid} (sequence {sequence}), never sent there", uid)
@@ -125,7 +125,7 @@ def numbers_of(history: History) -> dict[tuple[str, int], dict[int, None]]:
     for (_, uid), deliveries in history.deliveries_by_message().items():
         for delivery in deliveries:
             found.setdefault((delivery.place, uid), {})[delivery.sequence] = None
-    for place, messages in history.remaining.items():
+    for place, messages in history.final.remaining.items():
         for uid, sequence in messages:
             if sequence:
                 found.setdefault((place, uid), {})[sequence] = None
@@ -153,11 +153,11 @@ def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple
     """
     found = list(stands)
     known = dict.fromkeys(place for _, (place, _) in found)
-    doubted = any(place.rpartition("@")[2] in history.doubted for place in known) if len(known) > 1 else False
-    most = (once * len(known) if queue in history.odd else once) + int(doubted)
-    if queue in history.forgetful:
+    doubted = any(place.rpartition("@")[2] in history.expected.doubted for place in known) if len(known) > 1 else False
+    most = (once * len(known) if queue in history.expected.odd else once) + int(doubted)
+    if queue in history.expected.forgetful:
         sent_s = min(send.invoked_s for uid, _ in found for send in history.sends_by_uid()[uid])
-        most += int(any(at_s > sent_s for at_s in history.starts.get(history.forgetful[queue][0], ())))
+        most += int(any(at_s > sent_s for at_s in history.starts.get(history.expected.forgetful[queue][0], ())))
     # Looked for only where it matters.
     return most if len(found) <= most else most + int(_stays_at_its_source(history, found))
 
@@ -169,7 +169,7 @@ def _stays_at_its_source(history: History, stands: Sequence[tuple[int, tuple[str
     gone for good and can't say so, or the source itself is and never asks.  Then it waits there to the end, and nobody
     has received it at that place.
     """
-    for where, itself in history.parted.items():
+    for where, itself in history.expected.parted.items():
         here = sorted((number, uid) for uid, (place, number) in stands if place == where)
         if len(here) < 2:
             continue
@@ -279,7 +279,7 @@ def q6_consumed_is_final(history: History) -> Iterator[Violation]:
         if delivery.was_granted_after(ended_s, stream):
             what = f"message {delivery.uid} was acknowledged at {ended_s} and came again from {delivery.place}"
             yield Violation("Q6", what, delivery.uid)
-    for where, messages in history.remaining.items():
+    for where, messages in history.final.remaining.items():
         for uid, sequence in messages:
             if (where, uid, sequence) in final:
                 yield Violation("Q6", f"{where} still holds message {uid}, which was acknowledged", uid)

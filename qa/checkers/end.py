@@ -57,7 +57,7 @@ def q8_conservation(history: History) -> Iterator[Violation]:
     added = the sum of ``FATES``; ready + delivering + delayed + scheduled = the messages found in the journal.
     A counter that is not given is 0, but for ``added``: without it there is nothing to check.
     """
-    for queue, counters in history.statistics.items():
+    for queue, counters in history.final.statistics.items():
         added = counters.get("added")
         fates = {fate: counters.get(fate, 0) for fate in FATES}
         if added is not None and added != sum(fates.values()):
@@ -65,10 +65,10 @@ def q8_conservation(history: History) -> Iterator[Violation]:
             yield Violation("Q8", f"{queue}: {added} added, but {listed or 'nothing'} of them accounted for")
         if min(counters.values(), default=0) < 0:
             yield Violation("Q8", f"{queue} has a negative counter: {counters}")
-        if queue in history.remaining:
+        if queue in history.final.remaining:
             # What is not due is there, and has not been added yet.
             here = fates["ready"] + fates["delivering"] + fates["delayed"] + counters.get("scheduled", 0)
-            found = len(history.remaining[queue])
+            found = len(history.final.remaining[queue])
             if here != found:
                 yield Violation("Q8", f"{queue} counts {here} messages, its journal holds {found}")
 
@@ -90,11 +90,11 @@ def q14_works_again(history: History) -> Iterator[Violation]:
         elif min(confirmed) > history.healed_s + HEALING_S:
             late = f"{min(confirmed) - history.healed_s:.1f} s after healing{at}"
             yield Violation("Q14", f"the barrier send took until {late}")
-    for place, counters in history.statistics.items():
+    for place, counters in history.final.statistics.items():
         waiting = counters.get("ready", 0) + counters.get("delivering", 0)
-        if waiting and queue_of(place) in history.willing:
+        if waiting and queue_of(place) in history.expected.willing:
             yield Violation("Q14", f"{place} has a willing consumer and still {waiting} messages: {counters}")
-    for what, number in history.leftovers.items():
+    for what, number in history.final.leftovers.items():
         if number:
             yield Violation("Q14", f"{number} {what} left over")
 
@@ -102,7 +102,7 @@ def q14_works_again(history: History) -> Iterator[Violation]:
 def q15_recovery_is_a_fixed_point(history: History) -> Iterator[Violation]:
     """Q15: recovering again, or after a crash inside recovery, comes to the same state as recovering once."""
     first: dict[str, tuple[str, object]] = {}
-    for recovery in history.recoveries:
+    for recovery in history.final.recoveries:
         way, state = first.setdefault(recovery.subject, (recovery.way, recovery.state))
         if state != recovery.state:
             what = f"{recovery.subject} recovered to {recovery.state!r} {recovery.way}, to {state!r} {way}"

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
 from meshq.errors import Outcome, invariant
+from qa.checkers.expectations import Expectations
+from qa.checkers.final_counts import FinalCounts
 
 #: ``uid`` and checksum, in hexadecimal, with a separator after each.
 HEAD_BYTES = 16 + 1 + 8 + 1
@@ -147,47 +149,25 @@ class Settlement:
         return self.outcome != "not_done"
 
 
-@attrs.define(eq=False, kw_only=True)
-class Recovery:
-    """The outcome of a recovery; all outcomes of one ``subject``, the same stored state, have to be equal."""
-
-    subject: str
-    way: str
-    state: object
-
-
-def _for_ever(uid: int) -> float:
-    return math.inf
-
-
 class History:
     """The events of a run, in the order in which they were recorded.  ``clock`` gives the time in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._ops = 0
+        #: What the checkers have to know of queues and places, to judge them fairly.
+        self.expected = Expectations()
+        #: What was counted when all was over.
+        self.final = FinalCounts()
         self.sends: dict[int, Send] = {}
         self.deliveries: list[Delivery] = []
         self.settlements: dict[int, Settlement] = {}
         #: (time, what): faults and other notes, for whoever reads a failure.
         self.notes: list[tuple[float, str]] = []
-        #: Place -> its counters, as the broker gave them at the end.
-        self.statistics: dict[str, dict[str, int]] = {}
-        #: Place -> (uid, sequence) of the messages that its journal still holds at the end.  ``"queue@a>b"``: for that
-        #: queue on node b, but still on node a.
-        self.remaining: dict[str, list[tuple[int, int]]] = {}
         #: (queue, uid) -> why the broker may have removed it: expired, dead-lettered, purged, ...
         self.removed: dict[tuple[str, int], str] = {}
         #: When the last fault was over.
         self.healed_s: float | None = None
-        #: Queues with a consumer that took all it was given after healing.
-        self.willing: dict[str, None] = {}
-        #: Places that never have two consumers at a time.
-        self.sole: dict[str, None] = {}
-        #: Queues whose messages move from place to place, and are not numbered in the order of sending.
-        self.odd: dict[str, None] = {}
-        #: The time to live of a message, in seconds.
-        self.ttl_of: Callable[[int], float] = _for_ever
         #: Node -> when its time of day was set, and by how many seconds it is off since then.
         self.clocks: dict[str, list[tuple[float, float]]] = {}
         #: Place -> from when until when clients that died may still have a consumer there, for all the broker knows.
@@ -198,28 +178,12 @@ class History:
         self.starts: dict[str, list[float]] = {}
         #: Why the broker refused to open a store whose disk had lost nothing but what was not synced.
         self.refusals: list[str] = []
-        #: What should have been 0 at the end: credit, tasks, open files, ...
-        self.leftovers: dict[str, int] = {}
-        self.recoveries: list[Recovery] = []
-        #: Queues of a stage in which nothing fails: what they give is judged to the moment.
-        self.calm: dict[str, None] = {}
         #: (queue, messages in it, when that was asked, when it was answered, when its last consumer had closed).
         self.looks: list[tuple[str, int, float, float, float]] = []
         #: (time, what, how much of it there was, how much there may be).
         self.bounds: list[tuple[float, str, int, int]] = []
-        #: Place -> the number behind which stands what may have been sent before what stands in front of it.
-        self.behind: dict[str, int] = {}
-        #: Nodes that are gone, and may have stored what was given back all the same.
-        self.doubted: dict[str, None] = {}
-        #: Places from which bridges carried messages, their own node or the next one being gone for good: whether it is
-        #: their own.
-        self.parted: dict[str, bool] = {}
         #: (node, mode, how it sees the one that is gone, messages that it has dealt to that one since).
         self.deals: list[tuple[str, str, str, int]] = []
-        #: Queue -> the node from which a bridge carries it to an address that remembers so many ids.
-        self.forgetful: dict[str, tuple[str, int]] = {}
-        #: Places to which nothing may come, and why something might.
-        self.spared: dict[str, str] = {}
         #: Number of a delivery -> the hops it has made, those it had to make, and its sender's duplicate id.
         self.hops: dict[int, tuple[int, int, str | None]] = {}
 
@@ -344,22 +308,10 @@ class History:
         self.healed_s = self._clock()
         self.note("healed")
 
-    def drains(self, queue: str) -> None:
-        """Note that from now on a consumer takes and acknowledges all messages of this queue."""
-        self.willing[queue] = None
-
     def haunts(self, place: str, seconds: float) -> None:
         """A client that consumed from a place has died: for so long the broker may take it for silent only."""
         now = self._clock()
         self.haunted.setdefault(place, []).append((now, now + seconds))
-
-    def counted(self, place: str, statistics: Mapping[str, int]) -> None:
-        """The counters of a place at the end."""
-        self.statistics[place] = dict(statistics)
-
-    def recounted(self, place: str, live: Sequence[tuple[int, int]]) -> None:
-        """The (uid, sequence) of every message that the journal holds for a place at the end."""
-        self.remaining[place] = list(live)
 
     def gone(self, queue: str, uid: int, why: str) -> None:
         """The broker was told, or allowed, to remove a message: expired, dead-lettered, purged, dropped."""
@@ -376,14 +328,6 @@ class History:
         self.starts.setdefault(node, []).append(self._clock())
         self.note(f"{node} is gone for good")
 
-    def doubtful(self, node: str) -> None:
-        """Note that messages for a node were given back, although the node may have stored some of them."""
-        self.doubted[node] = None
-
-    def overtaken(self, place: str, last: int) -> None:
-        """Note that messages which this place numbers from now on may have been passed by others elsewhere."""
-        self.behind[place] = last
-
     def dealt(self, node: str, mode: str, state: str, number: int) -> None:
         """A node has dealt so many messages to one that it knows to be ``state``."""
         self.deals.append((node, mode, state, number))
@@ -397,10 +341,6 @@ class History:
         self.refusals.append(why)
         self.note(f"the broker refuses its store: {why}")
 
-    def left(self, what: str, number: int) -> None:
-        """Something that has to be 0 at the end."""
-        self.leftovers[what] = number
-
     def looked(self, queue: str, messages: int, asked_s: float, released_s: float = -math.inf) -> None:
         """So many messages were in a queue, held ones included, at some moment between ``asked_s`` and now; its last
         consumer closed at ``released_s``."""
@@ -413,10 +353,6 @@ class History:
     def carried(self, number: int, hops: int, expected: int, duplicate_id: str | None) -> None:
         """The message of this delivery has come over so many bridges."""
         self.hops[number] = (hops, expected, duplicate_id)
-
-    def recovered(self, subject: str, way: str, state: object) -> None:
-        """Record the state to which one way of recovering ``subject`` led."""
-        self.recoveries.append(Recovery(subject=subject, way=way, state=state))
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ def b1_no_dead_letter_by_refusal(history: History) -> Iterator[Violation]:
 
     Nobody but the bridge consumes from its queue.
     """
-    for place, why in history.spared.items():
+    for place, why in history.expected.spared.items():
         found = [delivery.uid for delivery in history.deliveries if delivery.place == place]
-        found += [uid for uid, _ in history.remaining.get(place, ())]
+        found += [uid for uid, _ in history.final.remaining.get(place, ())]
         for uid in dict.fromkeys(found):
             yield Violation("B1", f"message {uid} is in {place}, where nothing goes because {why}", uid)
 
@@ -43,7 +43,7 @@ def b3_no_more_than_was_under_way(history: History) -> Iterator[Violation]:
     A bridge has no more under way than that.  What it had under way when its broker died may be held up by the network,
     and come when the next life has sent others, and the target has forgotten the ids.
     """
-    for queue, (node, remembered) in history.forgetful.items():
+    for queue, (node, remembered) in history.expected.forgetful.items():
         sent = [send.invoked_s for send in history.sends.values() if queue in send.queues]
         starts = sum(at_s > min(sent, default=math.inf) for at_s in history.starts.get(node, ()))
         # What the target has stored and could not confirm waits at the source, too, if the target is gone for good.

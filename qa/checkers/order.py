@@ -58,7 +58,7 @@ def _producers_in_order(history: History) -> Iterator[Violation]:
 
 def _passed(history: History, place: str, numbers: Iterable[int]) -> bool:
     """Whether a message may stand behind others that were sent later: it has moved, or was given back."""
-    return queue_of(place) in history.odd or max(numbers) > history.behind.get(place, math.inf)
+    return queue_of(place) in history.expected.odd or max(numbers) > history.expected.behind.get(place, math.inf)
 
 
 def _dealt_anew(history: History, send: Send, place: str) -> bool:
@@ -128,7 +128,7 @@ def _consumers_in_order(history: History) -> Iterator[Violation]:
     highest: dict[tuple[str, tuple[int, str | None]], int] = {}
     for delivery in history.deliveries:
         queue = delivery.place
-        single = queue in history.sole or len(consumers[queue]) == 1
+        single = queue in history.expected.sole or len(consumers[queue]) == 1
         if single and not delivery.redelivered:
             line = (queue, delivery.line)
             if delivery.sequence < highest.get(line, 0) and not _revived(history, delivery):
@@ -139,7 +139,7 @@ def _consumers_in_order(history: History) -> Iterator[Violation]:
 
 def _revived(history: History, delivery: Delivery) -> bool:
     """Whether a message had expired, waited for room to be moved, and lives again since a clock was put back."""
-    ttl_s = math.inf if delivery.uid is None else history.ttl_of(delivery.uid)
+    ttl_s = math.inf if delivery.uid is None else history.expected.ttl_of(delivery.uid)
     sends = history.sends_by_uid().get(delivery.uid or -1, ())
     if ttl_s == math.inf or not sends:
         return False
@@ -167,7 +167,12 @@ def _returned_in_order(history: History) -> Iterator[Violation]:
             first = settlement.deliveries[0]
             at_s = settlement.invoked_s
             haunted = any(began <= at_s < ended for began, ended in history.haunted.get(first.place, ()))
-            if first.stream and first.place in history.sole and not haunted and first.queue not in history.odd:
+            if (
+                first.stream
+                and first.place in history.expected.sole
+                and not haunted
+                and first.queue not in history.expected.odd
+            ):
                 yield from _returned(history, settlement)
 
 

@@ -37,7 +37,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
             for queue in await client.queues():
                 counted = await client.queue(queue)
                 counters = {name: getattr(counted, name) for name in COUNTERS}
-                history.counted(node.place_of(queue, node.place), counters)
+                history.final.counted(node.place_of(queue, node.place), counters)
                 if queue.startswith(FORWARDING) and node.drained(queue):
                     node.left(f"messages in {queue}", counted.ready + counted.delivering)
     for node in nodes:
@@ -49,7 +49,9 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
     for node in gone.everybody(nodes):
         subject = f"the store of {node.place}"
         await record_recoveries(simulation, history, subject, node.node.disk, recount, crashes=0)
-        states[node.place] = next(recovery.state for recovery in history.recoveries if recovery.subject == subject)
+        states[node.place] = next(
+            recovery.state for recovery in history.final.recoveries if recovery.subject == subject
+        )
     recount_mesh(history, states, identities)
 
 
@@ -60,7 +62,7 @@ def recount_mesh(history: History, states: dict[str, Any], identities: dict[str,
     """
     for name, state in states.items():
         for queue, (live, _) in state["queues"].items():
-            history.recounted(MeshNode.place_of(queue, name), live)
+            history.final.recounted(MeshNode.place_of(queue, name), live)
         for queue, (number, rows) in state["forwarding"].items():
             peer = identities[queue.rpartition(".")[2]]
             link = hashlib.sha256(bytes.fromhex(state["store"]) + number.to_bytes(8, "big")).digest()[:16]
@@ -71,4 +73,4 @@ def recount_mesh(history: History, states: dict[str, Any], identities: dict[str,
                 for target in targets if sequence > stored else ():
                     waiting.setdefault(there.get(target, "a queue that is gone"), []).append((uid, sequence))
             for target_queue, found in waiting.items():
-                history.recounted(f"{MeshNode.logical(target_queue)}@{name}>{peer}", found)
+                history.final.recounted(f"{MeshNode.logical(target_queue)}@{name}>{peer}", found)

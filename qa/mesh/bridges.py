@@ -169,19 +169,20 @@ class MeshBridges:
     def known(self, history: History) -> None:
         """Tell the history the moves between queues, and the queues that must stay empty."""
         if self.ring:
-            history.odd[RING] = None
+            history.expected.moves(RING)
         if self.outward:
-            history.odd[OUTWARD] = None
-            history.spared[place_of(OUTWARD, f"{self.outward[0]}.{DEAD_PLACE}")] = "its target says no"
+            history.expected.moves(OUTWARD)
+            dead = place_of(OUTWARD, f"{self.outward[0]}.{DEAD_PLACE}")
+            history.expected.spares(dead, "its target says no")
         if self.brief:
-            history.odd[BRIEF] = None
-            history.forgetful[BRIEF] = (self.brief[0], self._forgetful.duplicate_id_cache_size)
+            history.expected.moves(BRIEF)
+            history.expected.forgets(BRIEF, self.brief[0], self._forgetful.duplicate_id_cache_size)
 
     def parted(self, history: History, node: str) -> None:
         """Tell the history that a node is gone for good."""
         if node in self.ring:
-            history.parted[place_of(RING, self.ring[self.ring.index(node) - 1])] = False
-            history.parted[place_of(RING, node)] = True
+            history.expected.parts(place_of(RING, self.ring[self.ring.index(node) - 1]), itself=False)
+            history.expected.parts(place_of(RING, node), itself=True)
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Return the senders into bridges at a node, and the receivers of their messages."""

@@ -32,7 +32,7 @@ class MeshDelays:
 
     def known(self, history: History) -> None:
         """Tell the history the queues whose messages are numbered when they are due."""
-        history.odd.update(dict.fromkeys(self.queues))
+        history.expected.moves(*self.queues)
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Return the senders and receivers of a node."""

@@ -141,7 +141,7 @@ class MeshGone:
         for node in nodes:
             for queue, last in node.lasts().items():
                 # Behind this stands what is given back.
-                self._history.overtaken(node.place_of(queue, node.place), last)
+                self._history.expected.overtaken(node.place_of(queue, node.place), last)
         for node in nodes:
             await self._rescue(node)
 
@@ -163,7 +163,7 @@ class MeshGone:
             moved = await client.give_back(self._node_id, force=state == "away")
             if state in ("away", "down") and self.node is not None:
                 self._swarm.count(f"seen.gave_back_{state}", int(moved > 0))
-                self._history.doubtful(self.node.place)
+                self._history.expected.doubtful(self.node.place)
             left: Any = sum([(await client.queue(queue)).ready for queue in waiting])
             node.left("messages kept for a node that is gone", left)
 

@@ -128,7 +128,7 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     delays = MeshDelays(simulation.swarm, NODES)
     delays.known(history)
     nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode, bridges, delays=delays) for name in NODES]
-    history.sole = dict.fromkeys(place_of(queue, name) for queue in CONSUMED for name in NODES)
+    history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
         await _furnish(node)

@@ -76,14 +76,14 @@ async def settle_down(
     """
     history = scene.history
     for queue in drained:
-        history.drains(queue)
+        history.expected.drains(queue)
     actors = [actor for machine in machines for actor in machine.actors]
     actors += [actor for broker in brokers for actor in broker.hosted]
     waited = 0
     while waited < DRAINING_S and (_busy(actors) or any(_undrained(broker) for broker in brokers)):
         await trio.sleep(1.0)
         waited += 1
-    history.left("actors that do not come to their end", _busy(actors))
+    history.final.left("actors that do not come to their end", _busy(actors))
 
 
 def _busy(actors: list[Actor]) -> int:
@@ -116,18 +116,18 @@ async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNo
     async with node.client() as client:
         for queue in await client.queues():
             counted = await client.queue(queue)
-            history.counted(known_as(queue), {name: getattr(counted, name) for name in COUNTERS})
+            history.final.counted(known_as(queue), {name: getattr(counted, name) for name in COUNTERS})
     await node.stop()
     broker.left("files open after a stop", broker.node.open_files)
     broker.node.kill()
     await record_recoveries(simulation, history, "the store", broker.node.disk, recount, crashes=0)
-    state: Any = history.recoveries[0].state
+    state: Any = history.final.recoveries[0].state
     for queue, (live, _) in state["queues"].items():
-        history.recounted(known_as(queue), live)
+        history.final.recounted(known_as(queue), live)
     for clerk in clerks:
         for queue, stands in clerk.care.standing.items():
             if stands is not (queue in state["queues"]):
-                history.left(f"queue {queue} that should {'' if stands else 'not '}exist", 1)
+                history.final.left(f"queue {queue} that should {'' if stands else 'not '}exist", 1)
 
 
 def leftovers(broker: BrokerNode, links: int = 0) -> None:

@@ -179,7 +179,7 @@ class BrokerNode:
 
     def left(self, what: str, number: int) -> None:
         """Something of this broker's that has to be 0 at the end."""
-        self.history.left(f"{what} at {self.place}" if self.place else what, number)
+        self.history.final.left(f"{what} at {self.place}" if self.place else what, number)
 
     def make(self) -> Broker:
         """The broker of this life."""

@@ -50,8 +50,8 @@ class Calm:
         """Play it.  Checkpoint: always.  Cancellation: the simulation ends.  Raises: nothing: no call may fail here."""
         history = self.history
         for queue in CALM:
-            history.calm[queue] = history.odd[queue] = None
-            history.drains(queue)
+            history.expected.plays_calm(queue)
+            history.expected.drains(queue)
         async with self.broker.client() as client:
             for queue in CALM:
                 await client.create_queue(queue)

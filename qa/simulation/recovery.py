@@ -38,16 +38,18 @@ async def record_recoveries(
     """
     trials = _Trials(simulation, recover, subject)
     node, state = await trials.run(disk.copy())
-    history.recovered(subject, "once", state)
+    history.final.recovered(subject, "once", state)
     calls_made = node.disk.calls
-    history.recovered(subject, "twice", (await trials.run(node.disk))[1])
+    history.final.recovered(subject, "twice", (await trials.run(node.disk))[1])
     ways = 2
     spread = max(1, int(calls_made // crashes)) if crashes else 0
     for crash in ("kill", "power loss") if crashes else ():
         calls = 1
         while (crashed := await trials.crash(disk.copy(), calls)) is not None:
             for left in _left_by(crash, crashed, calls, images):
-                history.recovered(subject, f"after a {crash} at its disk call {calls}", (await trials.run(left))[1])
+                history.final.recovered(
+                    subject, f"after a {crash} at its disk call {calls}", (await trials.run(left))[1]
+                )
                 ways += 1
             calls += spread
     return ways

@@ -114,8 +114,8 @@ class Cast:
         news = Receiver(scene, "reader", rng("actor/reader"), dial(third), Queues(("news-b",)))
         parts: list[Actor] = [receiver]
         if rng("cast/odd").random() < 0.5:
-            scene.history.odd[ODD] = None
-            scene.history.ttl_of = ttl_of
+            scene.history.expected.moves(ODD)
+            scene.history.expected.ttl_of = ttl_of
             others.append(Sender(scene, "odd", rng("actor/odd"), dial(second), OddTraffic()))
             reading = rng("actor/odd-reader")
             parts.append(
@@ -209,7 +209,7 @@ async def scenario(simulation: Simulation, *, turns: bool = False) -> Outcome:
     history = History(trio.current_time)
     scene = Scene(history)
     broker = BrokerNode(simulation.node("broker"), history, simulation.swarm, turns=turns)
-    history.sole = dict.fromkeys((*SOLE, *(place_of(ODD, place) for place in PLACES.values())))
+    history.expected.alone((*SOLE, *(place_of(ODD, place) for place in PLACES.values())))
     crashes = RECOVERY_CRASHES if simulation.swarm.rng("trials").random() < RECOVERY_SHARE else 0
     broker.start()
     await broker.started()
@@ -247,7 +247,7 @@ async def scenario(simulation: Simulation, *, turns: bool = False) -> Outcome:
     scene.closing = True
     history.healed()
     await barrier(cast.sender)
-    await settle_down(scene, [broker], cast.machines, (*CONSUMED, *history.odd))
+    await settle_down(scene, [broker], cast.machines, (*CONSUMED, *history.expected.odd))
     for machine in cast.machines:
         machine.node.kill()
     broker.dismiss()

@@ -133,7 +133,7 @@ class Thief(Actor):
     async def _send_elsewhere(self, client: Client) -> None:
         address = self.rng.choice(tuple(ADDRESSES))
         if await self._send_to(client, address, ADDRESSES[address]):
-            self.history.left("sends without permission that were confirmed", 1)
+            self.history.final.left("sends without permission that were confirmed", 1)
 
     async def _send_to(self, client: Client, address: str, queues: tuple[str, ...]) -> bool:
         uid = self.scene.uid()
@@ -156,4 +156,4 @@ class Thief(Actor):
         except MeshqError as error:
             self.history.note(f"{self.name}: {error!r}")
         else:
-            self.history.left("consumers without permission", 1)
+            self.history.final.left("consumers without permission", 1)

@@ -290,7 +290,7 @@ class UsedQueues:
             except NotFoundError:
                 self.standing[name] = False
             else:
-                self._history.left("deleted queues that exist", 1)
+                self._history.final.left("deleted queues that exist", 1)
 
     async def _send(self, client: Client, queue: str) -> tuple[int, bool]:
         uid = self._scene.uid()

@@ -96,7 +96,7 @@ class SiftedQueues(Queues):
         uid = uid_of(delivery.body)
         if uid is not None and not place.endswith(str(kind_of(uid))):
             self._misplaced += 1
-            self._history.left(f"messages that {self._receiver} got against a queue's filter", self._misplaced)
+            self._history.final.left(f"messages that {self._receiver} got against a queue's filter", self._misplaced)
 
 
 async def furnish_sifted(client: Client) -> None:
@@ -108,4 +108,4 @@ async def furnish_sifted(client: Client) -> None:
 
 def sifted_known(history: History) -> None:
     """Tell the history the moves from place to place."""
-    history.odd[SIFTED] = None
+    history.expected.moves(SIFTED)

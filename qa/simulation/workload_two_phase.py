@@ -92,10 +92,10 @@ async def decide(client: Client, ledger: Ledger, xid: bytes, verdict: str) -> No
     try:
         await (client.commit(xid) if verdict == COMMIT else client.rollback(xid))
     except TransactionRolledBackError:
-        history.left(f"the transaction {xid!r} that was to be committed and is rolled back", 1)
+        history.final.left(f"the transaction {xid!r} that was to be committed and is rolled back", 1)
         raise
     except UsageError:
-        history.left(f"the transaction {xid!r} that was to be rolled back and is committed", 1)
+        history.final.left(f"the transaction {xid!r} that was to be rolled back and is committed", 1)
         raise
     ledger.decided(xid)
 
@@ -191,7 +191,7 @@ class Manager(Actor):
                 # It was decided while the answer was on its way.
                 continue
             if entry is None:
-                self.history.left(f"the transaction {xid!r} that is decided and prepared", 1)
+                self.history.final.left(f"the transaction {xid!r} that is decided and prepared", 1)
             elif entry.verdict:
                 await decide(client, self._ledger, xid, entry.verdict)
             elif entry.given_up:

@@ -68,7 +68,7 @@ class Undertaker:
         try:
             await client.delete_queue(name)
         except BusyError:
-            self._history.left("queues kept for transactions that are decided", 1)
+            self._history.final.left("queues kept for transactions that are decided", 1)
         else:
             self.standing[name] = False
 
@@ -106,5 +106,5 @@ class Undertaker:
         else:
             lost = True
         # Somebody may have rolled the transaction back, on behalf of a client that died.
-        self._history.left("queues deleted under a prepared transaction", int(lost and not entry.given_up))
+        self._history.final.left("queues deleted under a prepared transaction", int(lost and not entry.given_up))
         return False

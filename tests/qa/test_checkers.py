@@ -63,11 +63,11 @@ def good() -> Recorded:
     history.ack(history.deliver(2, 2, again=True), history.deliver(5, 4))
     history.send(99, barrier=True)
     history.ack(history.deliver(99, 7))
-    history.counted("q", {"added": 5, "acknowledged": 4, "ready": 1, "delivering": 0})
-    history.recounted("q", [(6, 6)])
-    history.left("tasks", 0)
-    history.recovered("disk at 7", "once", [(6, 6)])
-    history.recovered("disk at 7", "twice", [(6, 6)])
+    history.final.counted("q", {"added": 5, "acknowledged": 4, "ready": 1, "delivering": 0})
+    history.final.recounted("q", [(6, 6)])
+    history.final.left("tasks", 0)
+    history.final.recovered("disk at 7", "once", [(6, 6)])
+    history.final.recovered("disk at 7", "twice", [(6, 6)])
     return history
 
 
@@ -77,7 +77,7 @@ def test_a_good_history_passes_every_checker() -> None:
 
 
 def lose_a_confirmed_message(history: Recorded) -> None:
-    history.remaining["q"].remove((6, 6))
+    history.final.remaining["q"].remove((6, 6))
 
 
 def lose_a_message_that_was_handed_out_only(history: Recorded) -> None:
@@ -111,7 +111,7 @@ def deliver_a_damaged_body(history: Recorded) -> None:
 
 
 def keep_what_was_never_sent(history: Recorded) -> None:
-    history.remaining["q"].append((1234, 9))
+    history.final.remaining["q"].append((1234, 9))
 
 
 def deliver_what_was_refused(history: Recorded) -> None:
@@ -125,7 +125,7 @@ def apply_a_transaction_by_half(history: Recorded) -> None:
 
 
 def keep_what_was_refused(history: Recorded) -> None:
-    history.remaining["q"].append((3, 9))
+    history.final.remaining["q"].append((3, 9))
 
 
 def place_a_duplicate_id_twice(history: Recorded) -> None:
@@ -152,7 +152,7 @@ def come_again_after_a_confirmed_ack(history: Recorded) -> None:
 
 
 def keep_what_was_acknowledged(history: Recorded) -> None:
-    history.remaining["q"].append((1, 1))
+    history.final.remaining["q"].append((1, 1))
 
 
 def number_in_another_order_than_sent(history: Recorded) -> None:
@@ -173,15 +173,15 @@ def deliver_in_another_order_than_numbered(history: Recorded) -> None:
 
 
 def forget_to_count_an_ack(history: Recorded) -> None:
-    history.statistics["q"]["acknowledged"] -= 1
+    history.final.statistics["q"]["acknowledged"] -= 1
 
 
 def count_other_than_the_journal(history: Recorded) -> None:
-    history.statistics["q"].update(ready=2, acknowledged=3)
+    history.final.statistics["q"].update(ready=2, acknowledged=3)
 
 
 def count_below_zero(history: Recorded) -> None:
-    history.statistics["q"].update(delivering=-1, ready=2)
+    history.final.statistics["q"].update(delivering=-1, ready=2)
 
 
 def refuse_the_barrier(history: Recorded) -> None:
@@ -197,15 +197,15 @@ def send_no_barrier(history: Recorded) -> None:
 
 
 def leave_messages_to_a_willing_consumer(history: Recorded) -> None:
-    history.drains("q")
+    history.expected.drains("q")
 
 
 def leak_a_task(history: Recorded) -> None:
-    history.left("tasks", 1)
+    history.final.left("tasks", 1)
 
 
 def recover_to_something_else_the_second_time(history: Recorded) -> None:
-    history.recovered("disk at 7", "after a crash at step 3", [])
+    history.final.recovered("disk at 7", "after a crash at step 3", [])
 
 
 CORRUPTIONS: list[tuple[Callable[[Recorded], None], str]] = [

@@ -26,8 +26,8 @@ class Story:
 
     def __attrs_post_init__(self) -> None:
         self.history = History(lambda: self.now)
-        self.history.calm["q"] = None
-        self.history.drains("q")
+        self.history.expected.calm["q"] = None
+        self.history.expected.drains("q")
 
     def sent(self, uid: int, *, durable: bool = False, ttl_s: float = float("inf"), delay_s: float = 0.0) -> None:
         """A send that is confirmed at once."""
@@ -50,7 +50,7 @@ class Story:
 @pytest.mark.parametrize("ends", ["settled", "delivered", "lost", "crash", "crash before the answer"])
 def test_what_is_not_durable_is_kept_until_it_is_settled_or_a_broker_is_started(ends: str) -> None:
     story = Story()
-    del story.history.calm["q"]
+    del story.history.expected.calm["q"]
     op = story.history.sent("c", "q", 1, durable=False)
     story.now = 1.0
     if ends == "crash before the answer":

@@ -22,7 +22,7 @@ def bridged(hops: int = 4, duplicate_id: str | None = "d1@a") -> History:
     """Message 1 was sent into a ring at a, came back there, and was acknowledged."""
     now = iter(range(1_000))
     history = History(lambda: float(next(now)))
-    history.spared["q@a.dead"] = "its target says no"
+    history.expected.spared["q@a.dead"] = "its target says no"
     history.send_ok(history.sent("s", "q", 1, duplicate_id="d1@a", node="a"))
     number = history.delivered("r", "r", "q", body_of(1), sequence=5, node="a")
     history.carried(number, hops, 4, duplicate_id)
@@ -32,11 +32,11 @@ def bridged(hops: int = 4, duplicate_id: str | None = "d1@a") -> History:
 
 def test_a_place_to_which_nothing_may_come_is_empty() -> None:
     history = bridged()
-    history.recounted("q@a.dead", [])
+    history.final.recounted("q@a.dead", [])
     assert list(b1_no_dead_letter_by_refusal(history)) == []
-    history.recounted("q@a.dead", [(1, 3)])
+    history.final.recounted("q@a.dead", [(1, 3)])
     assert [violation.uid for violation in b1_no_dead_letter_by_refusal(history)] == [1]
-    history.recounted("q@a.dead", [])
+    history.final.recounted("q@a.dead", [])
     history.delivered("r", "r", "q", body_of(2), sequence=5, node="a.dead")
     assert [violation.uid for violation in b1_no_dead_letter_by_refusal(history)] == [2]
 
@@ -69,10 +69,10 @@ def given_back(doubted: bool) -> History:
     """Message 1 waited at a for c, which is gone, and was given back; c had stored it all the same."""
     history = History(lambda: 0.0)
     history.send_ok(history.sent("s", "q", 1, duplicate_id="d1", node="a"))
-    history.recounted("q@c", [(1, 8)])
-    history.recounted("q@b", [(1, 3)])
+    history.final.recounted("q@c", [(1, 8)])
+    history.final.recounted("q@b", [(1, 3)])
     if doubted:
-        history.doubtful("c")
+        history.expected.doubtful("c")
     return history
 
 
@@ -80,7 +80,7 @@ def test_what_was_given_back_may_stand_once_more_on_the_node_that_is_gone_and_on
     assert {violation.checker for violation in violations_of(given_back(False))} == {"Q4", "Q5"}
     assert violations_of(given_back(True)) == []
     thrice = given_back(True)
-    thrice.recounted("q@a", [(1, 5)])
+    thrice.final.recounted("q@a", [(1, 5)])
     assert {violation.checker for violation in violations_of(thrice)} == {"Q4", "Q5"}
 
 
@@ -89,11 +89,11 @@ def test_what_is_given_back_stands_behind_what_was_sent_later() -> None:
     history = History(lambda: float(next(now)))
     for uid in (1, 2):
         history.send_ok(history.sent("s", "q", uid, node="a"))
-    history.recounted("q@a", [(2, 5), (1, 6)])
+    history.final.recounted("q@a", [(2, 5), (1, 6)])
     assert {violation.checker for violation in violations_of(history)} == {"Q7"}
-    history.overtaken("q@a", 5)
+    history.expected.overtaken("q@a", 5)
     assert violations_of(history) == []
-    history.overtaken("q@a", 6)
+    history.expected.overtaken("q@a", 6)
     assert {violation.checker for violation in violations_of(history)} == {"Q7"}
 
 
@@ -105,15 +105,15 @@ def carried(
     is gone."""
     now = iter(range(1_000))
     history = History(lambda: float(next(now)))
-    history.odd["ring"] = None
+    history.expected.odd["ring"] = None
     history.restarted("b")
     history.send_ok(history.sent("s", "ring", 1, node="b", duplicate_id="d1" if ids else None))
     history.ended("c")
     if start:
         history.restarted(start)
     for number, place in enumerate(stands.split(), 1):
-        history.recounted(place, [*history.remaining.get(place, ()), (1, number)])
-    history.parted[parted] = itself
+        history.final.recounted(place, [*history.final.remaining.get(place, ()), (1, number)])
+    history.expected.parted[parted] = itself
     return history
 
 
@@ -122,7 +122,9 @@ def receive(history: History, number: int, *, acknowledged: bool = True) -> None
     delivery = history.delivered("r", "r", "ring", body_of(1), sequence=number, node="b")
     if acknowledged:
         history.settle_ok(history.settling([delivery]))
-        history.recounted("ring@b", [(1, left) for _, left in history.remaining["ring@b"] if left != number])
+        history.final.recounted(
+            "ring@b", [(1, left) for _, left in history.final.remaining["ring@b"] if left != number]
+        )
 
 
 @pytest.mark.parametrize("ids", [False, True])
@@ -193,7 +195,7 @@ def test_an_id_that_is_not_durable_is_forgotten_with_its_node(
     history.send_ok(history.sent("s", "q", 1, node="a", duplicate_id="d1", durable=durable))
     if started:
         history.restarted(started)
-    history.recounted("q@a", [(1, number + 1) for number in range(stands)])
+    history.final.recounted("q@a", [(1, number + 1) for number in range(stands)])
     assert [found.checker for found in violations_of(history) if found.checker == "Q4"] == ([] if kept else ["Q4"])
 
 
@@ -236,8 +238,12 @@ def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> N
             history = History(lambda: 0.0)
             bridges.parted(history, node)
             sources = [name for name in names for way in bridges.ways(name) if way.there == node and way.hops]
-            assert [name for name, itself in history.parted.items() if not itself] == [f"ring@{it}" for it in sources]
-            assert [name for name, itself in history.parted.items() if itself] == [f"ring@{node}" for _ in sources]
+            assert [name for name, itself in history.expected.parted.items() if not itself] == [
+                f"ring@{it}" for it in sources
+            ]
+            assert [name for name, itself in history.expected.parted.items() if itself] == [
+                f"ring@{node}" for _ in sources
+            ]
             seen.add(len(sources))
     assert seen == {0, 1}
 
@@ -249,16 +255,16 @@ def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> N
 def test_over_a_bridge_comes_once_more_what_may_have_been_under_way(starts: int, twice: int, found: list[str]) -> None:
     now = iter(range(1_000))
     history = History(lambda: float(next(now)))
-    history.odd["q"] = None
-    history.forgetful["q"] = ("a", 2)
+    history.expected.odd["q"] = None
+    history.expected.forgetful["q"] = ("a", 2)
     history.restarted("a")
     for uid in range(10):
         history.send_ok(history.sent("s", "q", uid, node="a", duplicate_id=f"d{uid}"))
     for _ in range(starts):
         history.restarted("a")
     history.restarted("b")
-    history.recounted("q@a", [(uid, uid + 1) for uid in range(10)])
-    history.recounted("q@b", [(uid, uid + 1) for uid in range(10)] + [(uid, uid + 11) for uid in range(twice)])
+    history.final.recounted("q@a", [(uid, uid + 1) for uid in range(10)])
+    history.final.recounted("q@b", [(uid, uid + 1) for uid in range(10)] + [(uid, uid + 11) for uid in range(twice)])
     checkers = [violation.checker for violation in violations_of(history)]
     assert [name for name in checkers if name != "Q5"] == found
 
@@ -287,8 +293,8 @@ def test_what_had_expired_may_come_late_if_the_clock_was_put_back_since(
 ) -> None:
     now = iter(range(1_000))
     history = History(lambda: float(next(now)))
-    history.odd["q"] = history.sole["q"] = None
-    history.ttl_of = lambda uid: ttl_s if uid == 1 else math.inf
+    history.expected.odd["q"] = history.expected.sole["q"] = None
+    history.expected.ttl_of = lambda uid: ttl_s if uid == 1 else math.inf
     before, meanwhile, later = offsets
     history.clock_set("", before)
     for uid in (1, 2):

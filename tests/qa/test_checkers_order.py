@@ -38,14 +38,14 @@ def test_a_queue_with_one_consumer_at_a_time_is_in_order_over_all_of_them() -> N
     history.ack(hand_out(history, 8, 9, "c2#1"))
     history.ack(hand_out(history, 7, 8, "c3#1"))
     assert violations_of(history) == []
-    history.sole["q"] = None
+    history.expected.sole["q"] = None
     assert [str(found) for found in violations_of(history)] == ["Q7: c3 got 8 after 9 from q"]
 
 
 def returned(again_after: int) -> Recorded:
     """A message that is given back and comes again after so many others."""
     history = good()
-    history.sole["q"] = None
+    history.expected.sole["q"] = None
     others = list(range(8, 8 + again_after))
     send_some(history, 7, *others)
     history.settling([hand_out(history, 7, 8)], "nack")
@@ -66,7 +66,7 @@ def test_what_is_given_back_comes_again_before_more_than_a_window_of_what_stands
 def test_order_after_a_return_is_not_judged(change: str) -> None:
     history = returned(3)
     if change == "several consumers":
-        history.sole.clear()
+        history.expected.sole.clear()
     for delivery in history.deliveries:
         if change == "another session" and delivery.redelivered:
             delivery.stream = "c1#2"

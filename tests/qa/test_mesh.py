@@ -49,8 +49,8 @@ def history_of_a_mesh() -> History:
         history.send_ok(history.sent("s", "q", uid, duplicate_id=f"d{uid}", node="a"))
     number = history.delivered("r", "r", "q", body_of(1), sequence=1, node="b")
     history.settle_ok(history.settling([number]))
-    history.recounted("q@a", [])
-    history.recounted("q@b", [(2, 2)])
+    history.final.recounted("q@a", [])
+    history.final.recounted("q@b", [(2, 2)])
     return history
 
 
@@ -61,24 +61,24 @@ def found(history: History) -> set[str]:
 def test_a_message_may_stand_in_any_place_of_its_queue_but_in_one_only() -> None:
     assert found(history_of_a_mesh()) == set()
     lost = history_of_a_mesh()
-    lost.recounted("q@b", [])
+    lost.final.recounted("q@b", [])
     assert found(lost) == {"Q1"}
     doubled = history_of_a_mesh()
-    doubled.recounted("q@c", [(2, 7)])
+    doubled.final.recounted("q@c", [(2, 7)])
     assert found(doubled) == {"Q4", "Q5"}
     on_its_way = history_of_a_mesh()
-    on_its_way.recounted("q@b", [])
-    on_its_way.recounted("q@a>b", [(2, 2)])
+    on_its_way.final.recounted("q@b", [])
+    on_its_way.final.recounted("q@a>b", [(2, 2)])
     assert found(on_its_way) == set()
 
 
 def test_numbers_are_those_of_a_place() -> None:
     history = history_of_a_mesh()
     history.send_ok(history.sent("t", "q", 3, node="c"))
-    history.recounted("q@c", [(3, 1)])
+    history.final.recounted("q@c", [(3, 1)])
     assert found(history) == set()
     history.send_ok(history.sent("u", "q", 4, node="c"))
-    history.recounted("q@b", [(2, 2), (4, 2)])
+    history.final.recounted("q@b", [(2, 2), (4, 2)])
     assert found(history) == {"Q7"}
 
 
@@ -86,7 +86,7 @@ def test_order_is_promised_to_those_that_sent_to_the_same_node() -> None:
     for node, broken in (("a", {"Q7"}), ("c", set[str]())):
         history = history_of_a_mesh()
         history.send_ok(history.sent("t", "q", 3, node=node))
-        history.recounted("q@b", [(3, 2), (2, 3)])
+        history.final.recounted("q@b", [(3, 2), (2, 3)])
         assert found(history) == broken
 
 
@@ -114,4 +114,4 @@ def test_what_a_peer_has_stored_and_its_sender_still_holds_counts_once() -> None
     }
     history = History(lambda: 0.0)
     recount_mesh(history, states, {value.hex(): name for name, value in ids.items()})
-    assert history.remaining == {"q@b": [(1, 4), (2, 5)], "q@a>b": [(3, 3)]}
+    assert history.final.remaining == {"q@b": [(1, 4), (2, 5)], "q@a>b": [(3, 3)]}

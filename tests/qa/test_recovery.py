@@ -67,7 +67,7 @@ def ways_of(recover: Recover, *, images: bool = False) -> tuple[int, History]:
 
     ways = simulate(0, main).check().value
     assert disk.content("/log") == b"goodgooxxx"
-    assert ways == len(history.recoveries)
+    assert ways == len(history.final.recoveries)
     return ways, history
 
 
@@ -76,7 +76,7 @@ def test_a_sound_recovery_is_a_fixed_point(images: bool) -> None:
     ways, history = ways_of(seal, images=images)
     # Eight disk calls, a crash after each by kill and by power loss, and both without a crash.
     assert ways >= 2 + 8 + 8
-    assert {recovery.state for recovery in history.recoveries} == {"goodgoo"}
+    assert {recovery.state for recovery in history.final.recoveries} == {"goodgoo"}
     assert violations_of(history, ["Q15"]) == []
 
 

@@ -204,7 +204,7 @@ async def scenario(simulation: Simulation, defects: Collection[str] = ()) -> His
     await clients[0].send(9999, barrier=True)
     broker.power_off()
     log = read_log(open_log(broker.start().disk))
-    history.recounted("q", [(uid, sequence) for sequence, (uid, _) in enumerate(log, start=1)])
+    history.final.recounted("q", [(uid, sequence) for sequence, (uid, _) in enumerate(log, start=1)])
     check_history(history)
     return history
 
