@@ -100,6 +100,7 @@ class Node:
                 failpoint=env.failpoint,
                 now_ms=env.wall.now_ms,
                 elapsed_ms=elapsed_ms,
+                wake_alarm=self._wake_alarm,
                 event_bus=event_bus,
                 host=self._host,
                 page_requests=self._host.page_requests,
@@ -203,11 +204,12 @@ class Node:
         if journal is not None:
             await self._written(journal)
         self._host.resumes = True
-        core.timers.on_sooner(self._wake_alarm)
         nursery.start_soon(self._reap)
         if journal is not None:
             await nursery.start(self._page)
         nursery.start_soon(self._sift)
+        # The first look at the timers needs no call.
+        self._sooner = trio.Event()
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
         nursery.start_soon(self._age)

@@ -65,6 +65,8 @@ class CoreSettings:
     now_ms: Callable[[], int]
     #: Time that has passed since some moment, ms, of a clock that nobody can set: for how long messages wait.
     elapsed_ms: Callable[[], float]
+    #: Called when a timer is due earlier than all before; None: ``clock_moved`` is called often enough.
+    wake_alarm: Callable[[], None] | None = None
     #: Takes the notifications of the node.
     event_bus: EventBus = attrs.field(factory=EventBus)
     #: The node that runs the core, and what reads and writes pages for the core.
@@ -104,7 +106,7 @@ class Core:
             schedule_dispatch=self.pending.schedule_dispatch,
         )
         #: The timers of queues.  The node calls ``clock_moved`` when the next one is due.
-        self.timers: TimerService = TimerService(settings.now_ms, settings.elapsed_ms)
+        self.timers: TimerService = TimerService(settings.now_ms, settings.elapsed_ms, settings.wake_alarm)
         self.ingress: Ingress = Ingress(
             self.release_queue,
             self.definitions,
@@ -374,7 +376,7 @@ class Core:
         removed = self.acknowledger.purge(queue)
         self.definitions.delete_queue(queue)
         if queue.spec.owner is not None:
-            queue.spec.owner.owned.pop(queue, None)
+            queue.spec.owner.queue_deleted(queue.number)
         return removed
 
     def _wait_for_watermark(self, queue: Queue, priority_list: PriorityList) -> None:

@@ -20,7 +20,7 @@ class Requester(Protocol):
     #: The rights of the user; None: all that there are.
     rights: Rights | None
     #: The temporary queues of the session; an ordered set.
-    owned: dict[Queue, None]
+    owned: dict[int, Queue]
 
     @property
     def ended(self) -> bool:

@@ -99,7 +99,7 @@ def create_temporary(core: Core, session: Requester) -> Queue:
         raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} temporary queues")
     name = TEMPORARY + core.settings.token(IDENTITY_BYTES).hex()
     queue = core.definitions.create_temporary(name, session)
-    session.owned[queue] = None
+    session.owned[queue.number] = queue
     return queue
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from meshq.address import INTERNAL
 from meshq.selector import Filter
-
-if TYPE_CHECKING:
-    from meshq.broker.queue._queue_machine import Queue
 
 #: The kinds of subscription queues: ``own`` has the one consumer that made it, ``single`` one consumer at a time,
 #: ``shared`` any number of consumers.
@@ -36,11 +33,13 @@ class SessionOwner(Protocol):
 
     #: Role and user.
     owner: tuple[str, str]
-    owned: dict[Queue, None]
 
     @property
     def ended(self) -> bool:
         """Whether the session has ended."""
+
+    def queue_deleted(self, number: int) -> None:
+        """Forget the queue with this number, which is deleted."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from meshq import limits
-
-if TYPE_CHECKING:
-    from meshq.broker.queue._run import QueueRun
 
 #: Calls about runs that are gone may stay in the heap, but not many more than half of it.
 _SLACK: Final = 64
@@ -32,12 +29,19 @@ class DueTime(NamedTuple):
 NEVER: Final = DueTime(math.inf)
 
 
+class TimedRun(Protocol):
+    """A run of a queue, as far as its timers are concerned."""
+
+    #: The calls that are due later; None: there are none.
+    timers: dict[Timer, None] | None
+
+
 class Timer:
     """A call about a run; it is dropped when the run goes, and doesn't keep its content until then."""
 
     __slots__ = ("call", "timers", "view")
 
-    def __init__(self, timers: TimerHeap, view: QueueRun, call: Callable[[], None]) -> None:
+    def __init__(self, timers: TimerHeap, view: TimedRun, call: Callable[[], None]) -> None:
         self.timers = timers
         self.view = view
         #: None: it was cancelled.
@@ -47,15 +51,15 @@ class Timer:
 class TimerHeap:
     """Calls to be made, by their times on one clock."""
 
-    __slots__ = ("_count", "_dead", "_heap", "on_sooner")
+    __slots__ = ("_count", "_dead", "_heap", "_wake")
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], None] | None) -> None:
         # Time, how many came before it, what to call: equal times go in the order in which they came.
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._dead = 0
-        #: Called when something is due earlier than everything before.
-        self.on_sooner: Callable[[], None] = _nobody
+        # Called when something is due earlier than everything before.
+        self._wake = wake
 
     def __len__(self) -> int:
         return len(self._heap) - self._dead
@@ -65,7 +69,7 @@ class TimerHeap:
         """When the first of them is due, or was before it was cancelled; None: there is none."""
         return self._heap[0][0] if self._heap else None
 
-    def at(self, due_ms: float, view: QueueRun, call: Callable[[], None]) -> None:
+    def at(self, due_ms: float, view: TimedRun, call: Callable[[], None]) -> None:
         """Call this when it is due, unless the run is gone by then."""
         timer = Timer(self, view, call)
         if view.timers is None:
@@ -75,8 +79,8 @@ class TimerHeap:
         sooner = not heap or due_ms < heap[0][0]
         self._count += 1
         heappush(heap, (due_ms, self._count, timer))
-        if sooner:
-            self.on_sooner()
+        if sooner and self._wake is not None:
+            self._wake()
 
     def dropped(self) -> None:
         """A call is not to be made any more."""
@@ -101,22 +105,24 @@ class TimerHeap:
 
 
 class TimerService:
-    """Calls to be made at times of day, and after so much time."""
+    """Calls to be made at times of day, and after so much time.
+
+    ``wake`` is called when something is due earlier than everything before; None: who runs the timers looks at
+    ``wait_ms`` often enough.
+    """
 
     __slots__ = ("_delays", "_elapsed_ms", "_expiries", "_now_ms")
 
-    def __init__(self, now_ms: Callable[[], int], elapsed_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, now_ms: Callable[[], int], elapsed_ms: Callable[[], float], wake: Callable[[], None] | None = None
+    ) -> None:
         self._now_ms = now_ms
         self._elapsed_ms = elapsed_ms
-        self._delays = TimerHeap()
-        self._expiries = TimerHeap()
+        self._delays = TimerHeap(wake)
+        self._expiries = TimerHeap(wake)
 
     def __len__(self) -> int:
         return len(self._delays) + len(self._expiries)
-
-    def on_sooner(self, call: Callable[[], None]) -> None:
-        """Call this when something is due earlier than everything before."""
-        self._delays.on_sooner = self._expiries.on_sooner = call
 
     @property
     def now_ms(self) -> int:
@@ -135,7 +141,7 @@ class TimerService:
         waits = [due - now for due, now in ((delay, self._elapsed_ms()), (expiry, self._now_ms())) if due is not None]
         return min(waits, default=None)
 
-    def at(self, due: DueTime, view: QueueRun, call: Callable[[], None]) -> None:
+    def at(self, due: DueTime, view: TimedRun, call: Callable[[], None]) -> None:
         """Call this when it is due, unless the run is gone by then."""
         # A sum may miss by a hair what the clock, which counts whole microseconds, can show.
         (self._expiries if due.by_wall else self._delays).at(round(due.time_ms, 3), view, call)
@@ -159,13 +165,9 @@ class TimerService:
         return not self._expiries.run(self._now_ms(), budget)
 
 
-def cancel_timers(view: QueueRun) -> None:
+def cancel_timers(view: TimedRun) -> None:
     """Cancel the timers of a run that is gone."""
     timers, view.timers = view.timers, None
     for timer in timers or ():
         timer.call = None
         timer.timers.dropped()
-
-
-def _nobody() -> None:
-    """The default of a callback: do nothing."""

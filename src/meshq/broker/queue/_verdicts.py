@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from meshq import limits
+from meshq.broker.queue._queue_spec import QueueSpec
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.selector import Filter
 
-if TYPE_CHECKING:
-    from meshq.broker.queue._queue_machine import Queue
+
+class FilteredQueue(Protocol):
+    """A queue, as far as its filter is concerned."""
+
+    spec: QueueSpec
 
 
 class QueuePlaces(NamedTuple):
@@ -38,10 +42,10 @@ class AskedFilters:
     def __init__(self, filters: Sequence[Filter]) -> None:
         self.by_filter = {filter: place for place, filter in enumerate(filters)}
         # What ``places`` said last, and of which queues.
-        self._queues: list[Queue] = []
+        self._queues: list[FilteredQueue] = []
         self._places = QueuePlaces({}, [], frozenset())
 
-    def places(self, queues: Sequence[Queue]) -> QueuePlaces:
+    def places(self, queues: Sequence[FilteredQueue]) -> QueuePlaces:
         """Where queues stand whose filters were asked; runs one after the other ask of the same ones."""
         if self._queues != queues:
             by_filter: dict[int, list[int]] = {}

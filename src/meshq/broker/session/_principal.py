@@ -33,8 +33,8 @@ class Principal:
         self.owner: tuple[str, str] = owner
         #: What the user may do; None: everything.
         self.rights: Rights | None = rights
-        #: The temporary queues of the session; an ordered set.
-        self.owned: dict[Queue, None] = {}
+        #: The temporary queues of the session, by number.
+        self.owned: dict[int, Queue] = {}
         self._stream = stream
         self._life = life
 
@@ -48,6 +48,10 @@ class Principal:
         """The address of the client; "nowhere" without a link."""
         link = self._stream.link
         return link.peer if link is not None else "nowhere"
+
+    def queue_deleted(self, number: int) -> None:
+        """Forget a temporary queue, which is deleted."""
+        self.owned.pop(number, None)
 
     def __repr__(self) -> str:
         return f"<Principal of session {self.number} {self.label!r} at {self.peer}>"

@@ -232,6 +232,6 @@ class ServerSession:
         self.consumers.end()
         self.producers.end()
         self._transactions.end()
-        for queue in list(self.principal.owned):
+        for queue in list(self.principal.owned.values()):
             self._core.pending.schedule_dispatch(queue)
         self._core.memory.close(self.credit)
