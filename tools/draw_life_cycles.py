@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meshq.broker.connection._handshake_machine import HANDSHAKE_TRANSITIONS
+from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
 from meshq.broker.session._session_machine import SESSION_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
@@ -16,6 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 #: What has a life cycle, and the file of its table below the package.
 TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_machine.py", BROKER_TRANSITIONS),
+    "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Session at the broker": ("broker/session/_session_machine.py", SESSION_TRANSITIONS),
     "Handshake at the broker": ("broker/connection/_handshake_machine.py", HANDSHAKE_TRANSITIONS),

@@ -35,8 +35,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("priority",),
         function="meshq.broker:Queue.list_for",
-        old="    return self._main if options is None or self.forwards else self.priority_list(options.priority)\n",
-        new="    return self._main\n",
+        old="self.lists.main if options is None or self.forwards else self.priority_list(options.priority)\n",
+        new="self.lists.main\n",
     ),
     Ablation(
         features=("delay",),
@@ -146,8 +146,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("named subscription",),
         function="meshq.broker:check_free",
-        old='    if spec.subscription in ("own", "single") and queue.consumers and not browse:\n',
-        new='    if spec.subscription == "own" and queue.consumers and not browse:\n',
+        old='    if spec.subscription in ("own", "single") and queue.roster.consumers and not browse:\n',
+        new='    if spec.subscription == "own" and queue.roster.consumers and not browse:\n',
     ),
     Ablation(
         features=("durable subscription",),
@@ -221,8 +221,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("pause and resume",),
         function="meshq.broker:Queue.dispatch",
-        old="    if self.paused or (self._handing_over and self._others_have_unacked()):\n",
-        new="    if self._handing_over and self._others_have_unacked():\n",
+        old="    if self.paused or (only is None and self.roster.waits_for_others()):\n",
+        new="    if only is None and self.roster.waits_for_others():\n",
     ),
     Ablation(
         features=("pause and resume",),
@@ -245,7 +245,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("group rebalance",),
-        function="meshq.broker:Queue._start_serving",
+        function="meshq.broker:Queue.serving_started",
         old="        if self.settings.default_group_rebalance:\n",
         new="        if False:\n",
     ),
@@ -301,8 +301,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("last value",),
         function="meshq.broker:Router._rule",
-        old="    if key is None or queue.forwards:\n",
-        new="    if key is None or not queue.forwards:\n",
+        old="None if queue.forwards else settings.default_last_value_key)\n",
+        new="settings.default_last_value_key if queue.forwards else None)\n",
     ),
     Ablation(
         features=("transaction (sends)",),

@@ -10,7 +10,7 @@ import trio
 from meshq.abc import Env
 from meshq.broker import Core, CoreSettings, Recovery
 from meshq.broker.bodies._body import Body
-from meshq.broker.queue._queue_machine import REMOVED
+from meshq.broker.queue._message_counts import REMOVED
 from meshq.broker.queue._run import GONE
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal, LargeBodyFiles
@@ -96,7 +96,11 @@ def _undrained(broker: BrokerNode) -> int:
     queues = broker.core.router.queues
     names = [name for name in queues if broker.drained(name)]
     return sum(
-        queues[name].ready + queues[name].unacked + queues[name].delayed + len(queues[name].scheduled) for name in names
+        queues[name].counts.ready
+        + queues[name].counts.unacked
+        + queues[name].counts.delayed
+        + len(queues[name].scheduled)
+        for name in names
     )
 
 

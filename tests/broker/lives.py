@@ -66,7 +66,7 @@ def snapshot(core: Core) -> dict[str, Any]:
         "queues": queues,
         "numbers": {name: core.router.queues[name].number for name in queues},
         "last": {name: core.router.queues[name].last for name in queues},
-        "marks": {name: core.router.queues[name].high_watermark for name in queues},
+        "marks": {name: core.router.queues[name].lists.high_watermark for name in queues},
         "addresses": {name: address.routing for name, address in core.router.addresses.items()},
         "ids": {name: window(core, name) for name in core.router.addresses},
         "producers": {

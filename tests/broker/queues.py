@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, RowSpan
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, RowSpan
 from meshq.broker.queue._delivery_options import DeliveryOptions
-from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.selector import parse_filter
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map, encode_run
@@ -15,10 +15,17 @@ from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map, encode
 PRODUCER = b"p" * 16
 
 
+class Nowhere:
+    """Takes dispatches and does nothing with these: a test looks at what the queue says."""
+
+    def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
+        """Do nothing."""
+
+
 def make_queue(*, mark: float | None = None) -> Queue:
     """A durable queue; without a mark it may grant everything."""
     queue = Queue(1, "q", "q", durable=True)
-    queue.high_watermark = float("inf") if mark is None else mark
+    queue.lists.high_watermark = float("inf") if mark is None else mark
     return queue
 
 
@@ -67,9 +74,9 @@ def join(
     filter: str | None = None,
     priority: int = 0,
     exclusive: bool = False,
-) -> ConsumerState:
+) -> QueueConsumer:
     """A consumer of the queue."""
-    consumer = ConsumerState(queue, None, number, window, window_bytes)
+    consumer = QueueConsumer(queue, Nowhere(), number, window, window_bytes)
     consumer.filter = parse_filter(filter) if filter is not None else None
     consumer.priority, consumer.exclusive = priority, exclusive
     queue.add_consumer(consumer)
@@ -83,15 +90,15 @@ def numbers(dispatch: Dispatch | RowSpan) -> list[int]:
 
 def dealt(queue: Queue) -> dict[int, list[int]]:
     """Dispatch until nothing more is granted: message numbers by the consumer's number."""
-    found: dict[int, list[int]] = {consumer.number: [] for consumer in queue.consumers}
-    while (dispatches := queue.dispatch()) or queue.unfinished:
+    found: dict[int, list[int]] = {consumer.number: [] for consumer in queue.roster.consumers}
+    while (dispatches := queue.dispatch()) or queue.pending.unfinished:
         for consumer, dispatch in dispatches:
             found[consumer.number] += numbers(dispatch)
         queue.check()
     return found
 
 
-def settle(consumer: ConsumerState, first: int, last: int, *, rejected: bool = False) -> list[int]:
+def settle(consumer: QueueConsumer, first: int, last: int, *, rejected: bool = False) -> list[int]:
     """Settle tags; returns the messages' numbers."""
     done: list[int] = []
     for span in consumer.take(first, last):
@@ -103,7 +110,7 @@ def settle(consumer: ConsumerState, first: int, last: int, *, rejected: bool = F
     return done
 
 
-def give_back(consumer: ConsumerState, first: int, last: int, *, counted: bool = True) -> list[int]:
+def give_back(consumer: QueueConsumer, first: int, last: int, *, counted: bool = True) -> list[int]:
     """Return tags; returns the messages' numbers."""
     back: list[int] = []
     for span in consumer.take(first, last):
@@ -112,7 +119,7 @@ def give_back(consumer: ConsumerState, first: int, last: int, *, counted: bool =
     return back
 
 
-def leave(consumer: ConsumerState, *, counted: bool = True) -> None:
+def leave(consumer: QueueConsumer, *, counted: bool = True) -> None:
     """A consumer goes, and what it holds returns."""
     for _, span in consumer.unsettled():
         consumer.queue.give_back(span, counted=counted)

@@ -237,7 +237,7 @@ def test_a_channel_does_not_outlive_what_was_permitted_with_it() -> None:
     assert writer.refused() == [(2, 2, FORBIDDEN)] and list(house.core.router.queues) == []
     boss.call("create_queue", name="q")
     writer.put(channel, b"4")
-    assert house.queue().added == 1
+    assert house.queue().counts.added == 1
 
 
 def wanting(reply_to: str) -> list[Envelope]:
@@ -268,7 +268,7 @@ def test_answers_are_wanted_only_where_the_sender_may_take_them() -> None:
     assert [code for _, _, code in writer.refused()] == [FORBIDDEN] * 3
     text = header_of(writer.last(FrameType.REFUSE), Refuse).text
     assert "'writer'" in text and own in text
-    assert house.queue().added == 3
+    assert house.queue().counts.added == 3
 
 
 def test_who_is_asked_about_and_is_not_there_is_not_remembered() -> None:
@@ -285,14 +285,14 @@ def test_what_was_moved_goes_back_only_where_one_may_send() -> None:
     free = house.client()
     free.put(free.produce("other.q"), b"1")
     free.call("move_messages", name="other.q", address="q")
-    assert house.queue().ready == 1
+    assert house.queue().counts.ready == 1
     boss = client_of(house, "boss")
     boss.call("redrive", name="q")
-    assert "0 messages were moved" in outcome(boss) and house.queue().ready == 1
+    assert "0 messages were moved" in outcome(boss) and house.queue().counts.ready == 1
     boss.call("move_messages", name="q", address="other.q")
     assert "'send' at 'other.q'" in outcome(boss)
     free.call("redrive", name="q")
-    assert house.queue().ready == 0
+    assert house.queue().counts.ready == 0
 
 
 @pytest.mark.parametrize("picky", [False, True])
@@ -311,7 +311,7 @@ def test_what_may_not_go_back_stays_and_holds_nothing_up(picky: bool) -> None:
     assert "'send' at 'other.one'" in text
     stay = "this is the first of 3 others, which stay"
     assert text.endswith(f"{stay}, as do 1 that nobody takes" if picky else stay)
-    assert (house.queue().ready, house.queue("aside").ready) == ((0, 4) if picky else (1, 3))
+    assert (house.queue().counts.ready, house.queue("aside").counts.ready) == ((0, 4) if picky else (1, 3))
     # Each place once, however much was there.
     assert len(house.host.warnings) == 2
     house.check()

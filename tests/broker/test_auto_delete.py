@@ -80,7 +80,7 @@ def test_what_comes_again_later_and_what_is_not_due_keep_the_queue() -> None:
     channel = client.consume("work")
     client.settle(channel, (1, 1), flags=FLAG_RETURN)
     client.leave(channel, handed=2)
-    assert (here.queue("work").ready, here.queue("work").delayed) == (0, 1)
+    assert (here.queue("work").counts.ready, here.queue("work").counts.delayed) == (0, 1)
     now[0] += 5_000
     here.core.clock_moved()
     channel = client.consume("work")
@@ -98,7 +98,7 @@ def test_what_is_on_its_way_to_the_disk_keeps_the_queue() -> None:
     client.leave(channel)
     assert names(here)[1] == ["work"]
     here.log.sync()
-    assert client.confirmed == [(producer, 1)] and here.queue("work").ready == 1
+    assert client.confirmed == [(producer, 1)] and here.queue("work").counts.ready == 1
     assert names(again(here))[1] == ["work"]
 
 
@@ -116,7 +116,7 @@ def test_what_was_created_stays_and_so_does_what_nobody_has_consumed_from() -> N
     client.call("purge_queue", name="used")
     kept = ["made", "used", "kept.x", "claimed"]
     assert names(here) == (kept, kept)
-    assert here.queue("used").ready == 0
+    assert here.queue("used").counts.ready == 0
     here = again(here)
     client = here.client()
     client.leave(client.consume("claimed"))
@@ -188,12 +188,12 @@ def test_nothing_is_moved_to_a_temporary_queue_that_is_gone() -> None:
     client.put(client.produce(name), b"1")
     channel = owner.consume(name)
     owner.settle(channel, (1, 1), flags=FLAG_REJECT)
-    assert here.queue("dead").ready == 1
+    assert here.queue("dead").counts.ready == 1
     assert client.call("redrive", name="dead") == {"moved": 1}
     owner.settle(channel, (2, 2), flags=FLAG_REJECT)
     owner.close()
     assert client.call("redrive", name="dead") == {"moved": 0}
     client.call("move_messages", name="dead", address=name)
-    assert client.code and here.queue("dead").ready == 1 and name not in here.core.router.addresses
+    assert client.code and here.queue("dead").counts.ready == 1 and name not in here.core.router.addresses
     with pytest.raises(SettingsError):
         AddressSettings(dead_letter_address="$temporary.x")

@@ -64,7 +64,7 @@ def test_it_ends_with_what_was_last_when_it_began_and_an_empty_queue_at_once() -
         assert client.bodies(browse) == [b"%d" % number for number in range(tag + 1)]
         client.settle(browse, (tag, tag + 1))
     assert client.bodies(browse) == [b"%d" % number for number in range(6)] and over(client, browse)
-    assert not house.queue().browsers and not house.queue().priority_lists[0].browsers
+    assert not house.queue().roster.browsers and not house.queue().lists.all[0].cursors
 
 
 def test_a_message_that_goes_meanwhile_is_left_out_and_one_that_moves_is_not_missed() -> None:
@@ -103,7 +103,7 @@ def test_a_filter_looks_through_a_long_queue_in_steps(monkeypatch: pytest.Monkey
         house.core.resume()
     assert client.bodies(browse) == [b"37", b"38", b"39"] and steps == 3
     # It is none of the queue's filters.
-    assert house.queue().filters == () and not house.queue().priority_lists[0].filtered
+    assert house.queue().roster.filters == () and not house.queue().lists.main.watchers
 
 
 def test_groups_are_shown_what_is_not_due_is_not_and_a_paused_queue_can_be_looked_at() -> None:
@@ -154,10 +154,10 @@ def test_a_session_that_ends_leaves_no_browse_behind() -> None:
     client.put(client.produce(), b"a", b"b")
     client.consume(browse=True, window=1)
     queue = house.queue()
-    assert queue.browsers and queue.priority_lists[0].browsers
+    assert queue.roster.browsers and queue.lists.all[0].cursors
     house.core.sessions[1].end()
     house.core.pending.run()
-    assert not queue.browsers and not queue.priority_lists[0].browsers
+    assert not queue.roster.browsers and not queue.lists.all[0].cursors
     house.check()
 
 
@@ -168,9 +168,9 @@ def test_a_browse_that_stands_still_keeps_nothing_that_is_gone() -> None:
     for number in range(5):
         client.put(sender, b"%d" % number)
     client.consume(browse=True, window=1)
-    (browser,) = house.queue().browsers
+    (browser,) = house.queue().roster.browsers
     client.settle(reader, (1, 5))
-    assert browser._view is None and house.queue().live_runs == 0
+    assert browser._view is None and house.queue().lists.live_runs == 0
 
 
 def test_a_queue_that_goes_by_itself_waits_for_those_who_look() -> None:

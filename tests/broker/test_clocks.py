@@ -194,5 +194,5 @@ def test_nobody_gets_what_has_expired_if_more_has_than_one_step_takes(at_once: b
         house.core.resume()
     assert [got.body for got in client.got(looker)] == [b"lives on"]
     assert [got.body for got in client.got(reader)] == [b"lives on"]
-    assert house.queue().removed["expired"] == messages
+    assert house.queue().counts.removed["expired"] == messages
     house.check()

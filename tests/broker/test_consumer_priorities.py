@@ -60,7 +60,7 @@ def test_one_filter_may_have_consumers_of_several_priorities_and_what_comes_back
     assert dealt(queue) == {1: [1, 3]}
     settle(low, 2, 5)
     queue.check()
-    assert queue.live_runs == 1 and queue.ready == 1
+    assert queue.lists.live_runs == 1 and queue.counts.ready == 1
 
 
 def test_who_joins_with_a_higher_priority_goes_first_from_then_on() -> None:
@@ -217,13 +217,13 @@ def test_a_standby_that_leaves_changes_nothing_and_filters_stand_by_too() -> Non
     standby = join(queue, number=3, exclusive=True, filter="k = 1")
     put(queue, values=keys(1, 2, 1))
     assert dealt(queue) == {1: [], 2: [1, 3], 3: []}
-    assert [filter.text for filter in queue.filters] == ["k = 1"]
+    assert [filter.text for filter in queue.roster.filters] == ["k = 1"]
     leave(standby)
     leave(first)
     assert dealt(queue) == {1: [1, 2, 3]}
-    assert queue.filters == ()
+    assert queue.roster.filters == ()
     settle(plain, 1, 3)
-    assert queue.live_runs == 0
+    assert queue.lists.live_runs == 0
 
 
 def test_all_consumers_of_a_queue_may_be_exclusive_by_its_settings_also_after_a_restart() -> None:

@@ -53,7 +53,7 @@ def test_what_the_node_moves_is_put_to_the_filters_of_its_target_in_steps(steps:
     assert steps.looks <= BUDGET
     steps.all(house)
     assert read(house, "some") == WANTED and read(house, "all") == numbered()
-    assert house.queue("work").live_runs == 0
+    assert house.queue("work").lists.live_runs == 0
     if why == "redriven":
         client.call("create_queue", name="sorted", address="work", filter=FILTER)
         client.call("redrive", name="all")
@@ -88,7 +88,7 @@ def test_all_that_is_rejected_goes_when_filters_have_said_what_they_say(steps: S
     steps.all(house)
     assert sorted(read(house, "all")) == sorted([*numbered(6), b"8", b"10", b"12"])
     assert sorted(read(house, "some")) == sorted([b"1", b"4", b"10"])
-    assert house.queue("work").delayed == 0
+    assert house.queue("work").counts.delayed == 0
 
 
 def test_what_finds_no_room_as_others_are_put_to_filters_may_be_had_again_a_second_later(steps: Steps) -> None:
@@ -135,12 +135,12 @@ def test_what_is_rejected_goes_though_its_content_has_gone_to_the_disk(steps: St
     view.run.forget()
     for _ in range(20):
         steps.one(house)
-    assert not house.queue("all").added and not house.core.pending.fair_scheduler
+    assert not house.queue("all").counts.added and not house.core.pending.fair_scheduler
     assert house.core.pager.next_reads() == [view.run]
     house.core.pager.arrived({view.run: content})
     steps.all(house)
     assert sorted(read(house, "all")) == sorted([*numbered(6), *numbered()[7:]])
-    assert house.queue("work").delayed == 0 and house.queue("work") not in house.core.mover.pending_moves
+    assert house.queue("work").counts.delayed == 0 and house.queue("work") not in house.core.mover.pending_moves
 
 
 def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) -> None:

@@ -76,7 +76,7 @@ def test_notifications_for_costly_filters_keep_their_order(
     house, client = telling(steps, monkeypatch)
     for number in range(20):
         client.call("create_queue", name=f"n{number}")
-    assert house.core.internal_producer._waiting_bytes and not house.queue("told").added
+    assert house.core.internal_producer._waiting_bytes and not house.queue("told").counts.added
     if late:
         subscribe(house, "late", "queue <> 'x'")
         for _ in range(5):
@@ -96,7 +96,7 @@ def test_a_subscription_keeps_no_more_notifications_than_it_may_though_these_wai
     monkeypatch.setattr(limits, "NOTIFICATIONS_QUEUED_MAX", 7)
     for number in range(20):
         client.call("create_queue", name=f"n{number}")
-    assert house.core.internal_producer._waiting_bytes and not house.queue("told").added
+    assert house.core.internal_producer._waiting_bytes and not house.queue("told").counts.added
     steps.all(house)
     assert told(house) == [f"n{number}" for number in range(13, 20)] and house.core.settings.event_bus.dropped == 13
 
@@ -123,7 +123,7 @@ def test_subscriptions_that_come_while_a_notification_waits_are_asked_in_steps(
     for number in range(40):
         subscribe(house, f"late{number}", f"AMQPriority < 9 AND queue <> 'late{number}'")
     assert in_steps(steps, house, asked) == 40
-    assert told(house) == ["n0"] and house.queue("late7").added == 1
+    assert told(house) == ["n0"] and house.queue("late7").counts.added == 1
 
 
 def test_what_waits_too_much_or_has_no_place_when_it_is_its_turn_is_counted(

@@ -50,7 +50,7 @@ def test_a_run_is_put_to_filters_in_steps_and_nobody_else_waits(steps: Steps, ki
     plain = other.produce("elsewhere", b"another producer")
     channel = fill(client, "in")
     client.put(channel, b"13")
-    assert not client.confirmed and not house.queue(target).added
+    assert not client.confirmed and not house.queue(target).counts.added
     other.put(plain, b"1")
     assert other.confirmed, "who sends elsewhere goes on"
     assert steps.all(house) >= 2
@@ -106,11 +106,11 @@ def test_what_another_node_forwards_is_delayed_from_when_it_came_whatever_it_wai
         client.call("delete_queue", name="some")
     steps.all(house)
     house.rest()
-    assert house.queue("all").scheduled_messages == ROWS
+    assert house.queue("all").scheduled.messages == ROWS
     now[0] += 3_000
     house.core.clock_moved()
     house.rest()
-    assert read(house, "all") == numbered() and not house.queue("all").scheduled_messages
+    assert read(house, "all") == numbered() and not house.queue("all").scheduled.messages
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -173,7 +173,7 @@ def test_filters_see_before_it_is_placed_what_is_placed(
         placed.append({source: messages.header(source) for source in sources})
     assert placed == seen and None not in [*placed[0].values()][:-1]
     assert placed[0]["size"] == (300 if large else 1) and placed[0]["expiration"] == 1_060_000
-    assert all(house.queue(f"q{number}").added == view.run.content.rows for number in range(len(HEADERS)))
+    assert all(house.queue(f"q{number}").counts.added == view.run.content.rows for number in range(len(HEADERS)))
 
 
 def test_one_step_of_one_run_is_done_at_a_time_and_users_take_turns(steps: Steps) -> None:
@@ -237,7 +237,7 @@ def test_what_comes_behind_was_granted_or_is_a_violation(steps: Steps) -> None:
     assert client.server.deferred._held_granted_bytes > client.granted and not client.closed
     client.put(channel, b"one too many")
     assert client.closed and not house.core.pending.fair_scheduler and client.server.deferred.frames == []
-    assert house.queue("some").added == 0
+    assert house.queue("some").counts.added == 0
 
 
 def test_a_link_that_goes_leaves_nothing_and_what_it_said_comes_again(steps: Steps) -> None:
@@ -335,4 +335,4 @@ def test_a_run_that_was_judged_for_a_link_which_another_session_has_by_then_is_f
     assert session is not None and session.peering is not None and session.peering._judged is not None
     peer_of(house).open()
     steps.all(house)
-    assert session.peering._judged is None and not house.queue("some").added
+    assert session.peering._judged is None and not house.queue("some").counts.added

@@ -45,7 +45,9 @@ def test_a_commit_puts_all_that_was_sent_to_filters_in_steps_and_then_places_it_
         assert decide(client, "commit") == -1
     assert steps.looks == 0
     while house.core.pending.fair_scheduler:
-        assert house.queue("all").added == 0 == house.queue("some").added, "nothing of it is placed before"
+        assert house.queue("all").counts.added == 0 == house.queue("some").counts.added, (
+            "nothing of it is placed before"
+        )
         steps.one(house)
     assert steps.looks == 3 * ROWS, "each message is put to the filter once"
     answer = client.answer(client.calls)
@@ -95,7 +97,7 @@ def test_a_commit_that_nobody_waits_for_any_more_stops_at_once(steps: Steps, how
         client.drop()
     steps.one(house)
     assert steps.looks == before and not house.core.pending.fair_scheduler
-    assert house.queue("some").added == 0 and house.core.transactions.size_bytes == 0
+    assert house.queue("some").counts.added == 0 and house.core.transactions.size_bytes == 0
     assert house.core.memory.used_bytes == 0
 
 
@@ -143,11 +145,11 @@ def test_what_is_prepared_keeps_no_verdicts_for_who_is_gone_and_ages_from_when_i
     assert decide(third, "commit") == -1
     other.close()
     steps.one(house)
-    assert house.queue("some").added == 0
+    assert house.queue("some").counts.added == 0
     third.close()
     steps.all(house)
     assert not found.verdict_bytes and not any(work.run.verdicts for work in found.work)
-    assert house.core.memory.used_bytes == used and house.queue("some").added == 0
+    assert house.core.memory.used_bytes == used and house.queue("some").counts.added == 0
     now[0] += 10_000
     assert decide(client, "commit") == -1
     steps.all(house)
@@ -239,7 +241,7 @@ def test_a_new_filter_for_which_there_is_no_memory_stops_a_commit_that_waits(ste
     answer = client.answer(client.calls)
     assert answer is not None and answer.code == BY_NAME["address_full"].number
     assert not house.core.transactions.size_bytes and not house.core.transactions._expected_bytes
-    assert house.core.memory.used_bytes == 0 == house.queue("some").added
+    assert house.core.memory.used_bytes == 0 == house.queue("some").counts.added
 
 
 def test_what_is_prepared_as_no_id_is_put_to_no_filter_and_can_be_prepared_as_another(steps: Steps) -> None:

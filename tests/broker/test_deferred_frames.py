@@ -42,7 +42,7 @@ def test_who_sends_more_than_was_granted_is_ended_while_its_first_run_waits() ->
     assert client.closed and kept(client) == 0
     assert len(house.core.sessions) == 0
     house.log.answer()
-    assert house.queue().added == 0
+    assert house.queue().counts.added == 0
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -59,7 +59,7 @@ def test_who_keeps_to_its_credit_is_served(resumed: bool) -> None:
     while house.log.asked:
         house.log.answer()
         house.rest()
-    assert house.queue().added == runs
+    assert house.queue().counts.added == runs
     assert not client.closed
     house.check()
 

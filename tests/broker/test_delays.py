@@ -128,7 +128,7 @@ def test_a_crash_between_due_and_the_disk_shows_the_message_once_under_one_numbe
     house.auto = False
     wall.move(house, 10)
     assert [record.kind for record in house.log.records].count(DUE) == 1
-    assert house.queue().ready == 0, "its number is not on the disk yet"
+    assert house.queue().counts.ready == 0, "its number is not on the disk yet"
     for cut in (house.log.durable, house.log.last):
         log = house.log.after_crash(cut)
         later = make_house(log, records=log.recovered(), now_ms=wall)
@@ -150,7 +150,7 @@ def test_the_record_of_what_is_due_names_the_rows_and_goes_with_the_run(wall: Wa
     house.rest()
     assert house.core.memory.used_bytes == 0
     later = next_life(house, wall)
-    assert later.queue().ready == 0 and not later.queue().scheduled
+    assert later.queue().counts.ready == 0 and not later.queue().scheduled
 
 
 def test_a_purge_takes_what_is_not_due_and_it_never_comes(wall: WallClock) -> None:
@@ -162,7 +162,7 @@ def test_a_purge_takes_what_is_not_due_and_it_never_comes(wall: WallClock) -> No
     assert client.bodies(reader) == [] and house.core.memory.used_bytes == 0
     house = next_life(house, wall)
     wall.move(house, 10)
-    assert house.queue().ready == 0 and not house.queue().scheduled
+    assert house.queue().counts.ready == 0 and not house.queue().scheduled
 
 
 def test_a_queue_that_is_deleted_takes_what_is_not_due_along(wall: WallClock) -> None:

@@ -188,5 +188,5 @@ def test_what_waits_for_room_on_the_disk_goes_before_its_queue_does(steps: Steps
     assert "work" in house.core.router.queues
     house.log.answer()
     house.rest()
-    assert answered(client) == {"removed": int(not room)} and house.queue("all").added == int(bool(room))
+    assert answered(client) == {"removed": int(not room)} and house.queue("all").counts.added == int(bool(room))
     assert "work" not in house.core.router.queues and not house.core.mover.pending_moves._moves

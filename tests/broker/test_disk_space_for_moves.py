@@ -55,8 +55,8 @@ def test_what_a_link_carries_while_room_is_made_does_not_expire_here(carried: bo
     house.log.answer()
     house.rest()
     assert len(given) == carried
-    assert house.queue("late").ready == (not carried)
-    assert forwarding.queue.ready == carried
+    assert house.queue("late").counts.ready == (not carried)
+    assert forwarding.queue.counts.ready == carried
     house.check()
 
 
@@ -74,18 +74,18 @@ def test_an_operators_move_waits_for_room_on_a_busy_journal(operation: str) -> N
         consumer = client.consume("in")
         client.settle(consumer, (1, 3), flags=FLAG_REJECT)
         client.leave(consumer)
-        assert house.queue("dead").ready == 3
+        assert house.queue("dead").counts.ready == 3
     # Batches wait behind the one that is being written.
     house.log.queued.append(1)
     source, target = ("dead", "in") if operation == "redrive" else ("in", "dead")
     arguments = {} if operation == "redrive" else {"address": "dead"}
     assert client.call(operation, name=source, filter=None, limit=1_000, **arguments) is None
-    assert house.queue(source).ready == 3
+    assert house.queue(source).counts.ready == 3
     while house.log.asked:
         house.log.answer()
         house.rest()
     assert client.code == 0
-    assert (house.queue(source).ready, house.queue(target).ready) == (0, 3)
+    assert (house.queue(source).counts.ready, house.queue(target).counts.ready) == (0, 3)
     house.check()
 
 
@@ -104,7 +104,7 @@ def test_an_operators_move_ends_when_the_room_that_it_asks_for_is_not_to_be_had(
             house.log.answer()
             house.rest()
     assert client.code == FULL
-    assert (house.queue("q").ready, house.queue("there").ready) == (1, 0)
+    assert (house.queue("q").counts.ready, house.queue("there").counts.ready) == (1, 0)
     house.check()
 
 
@@ -127,6 +127,6 @@ def test_on_a_full_disk_only_what_somebody_keeps_finds_no_room(subscribed: bool)
     house.rest()
     assert not house.log.asked
     assert bodies(house, "q") == [bytes(5_000)] * subscribed
-    assert house.queue("q").removed["expired"] == (not subscribed)
+    assert house.queue("q").counts.removed["expired"] == (not subscribed)
     assert bodies(house, "mine") == []
     house.check()

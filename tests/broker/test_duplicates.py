@@ -139,9 +139,9 @@ def test_repeats_are_skipped_in_every_queue_of_the_address() -> None:
     producer = client.produce("work")
     put_ids(client, producer, "1")
     put_ids(client, producer, "1", "2", "1", "3")
-    assert house.queue("a").ready + house.queue("b").ready == 3
+    assert house.queue("a").counts.ready + house.queue("b").counts.ready == 3
     after = again(house)
-    assert after.queue("a").ready + after.queue("b").ready == 3
+    assert after.queue("a").counts.ready + after.queue("b").counts.ready == 3
     house.check()
     after.check()
 
@@ -156,7 +156,7 @@ def test_a_queue_whose_share_of_a_run_is_all_repeats_holds_nothing_of_it() -> No
     for name in ("a", "b"):
         client.settle(client.consume(name), (1, 1))
     put_ids(client, producer, "1", "3")
-    assert [house.queue(name).live_runs for name in ("a", "b")] == [0, 1]
+    assert [house.queue(name).lists.live_runs for name in ("a", "b")] == [0, 1]
     client.settle(client.channels, (2, 2))
     assert house.core.memory.used_bytes == 0
     assert RUN not in [record.kind for record in house.log.living()]
@@ -170,7 +170,7 @@ def test_what_is_refused_has_not_used_its_id() -> None:
     put_ids(client, producer, "a")
     house.log.full = False
     put_ids(client, producer, "a")
-    assert (house.queue().ready, house.core.ingress.duplicates) == (1, 0)
+    assert (house.queue().counts.ready, house.core.ingress.duplicates) == (1, 0)
 
 
 def test_a_message_that_nobody_listens_to_has_not_used_its_id() -> None:
@@ -181,7 +181,7 @@ def test_a_message_that_nobody_listens_to_has_not_used_its_id() -> None:
     put_ids(client, producer, "a")
     client.call("create_queue", name="x", address="news", routing="multicast")
     put_ids(client, producer, "a")
-    assert house.queue("x").ready == 1
+    assert house.queue("x").counts.ready == 1
 
 
 # -- on disk
@@ -212,7 +212,7 @@ def test_ids_outlive_their_run_in_a_record_of_their_own_that_goes_when_they_leav
     client = after.client()
     producer = client.produce()
     put_ids(client, producer, "a", "c", "d")
-    assert (after.queue().ready, after.core.ingress.duplicates) == (2, 1)
+    assert (after.queue().counts.ready, after.core.ingress.duplicates) == (2, 1)
     # One of them is still in the window.
     assert IDS in [record.kind for record in after.log.living()]
     put_ids(client, producer, "e")
@@ -313,4 +313,4 @@ def test_a_window_that_is_switched_off_frees_its_records_at_the_next_start() -> 
     client = after.client()
     put_ids(client, client.produce(), "a")
     assert IDS not in [record.kind for record in after.log.living()]
-    assert after.queue().ready == 1
+    assert after.queue().counts.ready == 1

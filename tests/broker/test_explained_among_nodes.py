@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from meshq.broker import RemoteBinding
 from meshq.broker.management._management import answer_call
-from meshq.broker.queue._run_loading import views_of
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map
@@ -104,11 +103,11 @@ def placed(house: House) -> dict[tuple[str, str], int]:
     router = house.core.router
     for queue in router.queues.values():
         if not queue.forwards:
-            found["", queue.name] = queue.added
+            found["", queue.name] = queue.counts.added
             continue
         link = queue.name.rpartition(".")[2]
         names = {binding.number: binding.name for binding in router.remote(link.encode())}
-        for view in views_of(queue):
+        for view in queue.all_runs():
             for number in view.remote:
                 key = link, names[number]
                 found[key] = found.get(key, 0) + view.live

@@ -104,11 +104,11 @@ def test_what_is_said_is_what_is_done(seed: int) -> None:
     for index, start in enumerate(name for name in names if name in house.core.router.addresses):
         properties = {"x": rng.randint(0, 9)}
         said = gets(explained(house, start, properties)["steps"])
-        before = {one.name: one.added for one in house.core.router.queues.values()}
+        before = {one.name: one.counts.added for one in house.core.router.queues.values()}
         channel = client.produce(start, bytes([index + 1]) * 16)
         envelope = Envelope(KIND_PLAIN | KIND_PROPERTIES, b"", b"", encode_map(properties))
         client.put(channel, b"x", envelopes=[envelope])
-        got = {one.name for one in house.core.router.queues.values() if one.added > before.get(one.name, 0)}
+        got = {one.name for one in house.core.router.queues.values() if one.counts.added > before.get(one.name, 0)}
         assert {name for name, answer in said.items() if answer == "yes"} <= got
         assert got <= {name for name, answer in said.items() if answer != "no"}
         for row in explained(house, start, properties)["steps"]:

@@ -43,9 +43,9 @@ def test_a_step_of_a_filter_that_costs_much_is_one_message(looks: Counter[str]) 
     join(queue, filter=HEAVY)
     put(queue, values=MIXED)
     for steps in range(1, 12):
-        assert step(queue) == [] and queue.unfinished and looks["moved"] == steps
+        assert step(queue) == [] and queue.pending.unfinished and looks["moved"] == steps
         queue.check()
-    assert step(queue) == WANTED and not queue.unfinished and looks["moved"] == 12
+    assert step(queue) == WANTED and not queue.pending.unfinished and looks["moved"] == 12
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_many_filters_that_cost_little_count_as_one_that_costs_much(looks: Count
     for number in range(100):
         join(queue, number=number, filter=f"m = {number} OR {terms}")
     put(queue, values=[{"k": -1}] * 256)
-    assert step(queue) == [] and queue.unfinished and looks["moved"] < 10
+    assert step(queue) == [] and queue.pending.unfinished and looks["moved"] < 10
     assert dealt(queue) == {number: [] for number in range(100)}
 
 
@@ -66,7 +66,7 @@ def test_filters_that_are_found_by_a_value_count_by_what_else_they_ask(looks: Co
     for number in range(100):
         join(queue, number=number, filter=f"m = 1 AND (k = -{number + 2} OR {terms})")
     put(queue, values=[{"m": 1, "k": -1}] * 256)
-    assert step(queue) == [] and queue.unfinished and looks["moved"] < 10
+    assert step(queue) == [] and queue.pending.unfinished and looks["moved"] < 10
     assert dealt(queue) == {number: [] for number in range(100)}
 
 
@@ -79,7 +79,7 @@ def test_runs_with_groups_are_put_to_filters_in_steps_too(monkeypatch: pytest.Mo
     # What is taken as it comes, and what waits: a run of each at first.
     for looked in (120, 180, 240, 300, 360):
         assert step(queue) == [] and looks["moved"] == looked
-    assert not queue.unfinished
+    assert not queue.pending.unfinished
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -117,7 +117,7 @@ def test_one_that_came_late_looks_alone_and_in_steps_too(looks: Counter[str]) ->
     put(queue, values=MIXED)
     assert step(queue) == [] and looks["moved"] == 12
     join(queue, number=2, filter=HEAVY)
-    assert step(queue) == [] and queue.unfinished and looks["moved"] == 13
+    assert step(queue) == [] and queue.pending.unfinished and looks["moved"] == 13
     assert dealt(queue)[2] == WANTED
 
 
@@ -141,7 +141,7 @@ def test_light_filters_take_whole_runs_whatever_their_bodies_are(looks: Counter[
     join(queue, filter="k = 1 AND j LIKE 'x%'")
     for _ in range(4):
         put(queue, values=[{"k": 1, "j": "y"}] * 50, size=2_000)
-    assert step(queue) == [] and not queue.unfinished and looks["moved"] == 200
+    assert step(queue) == [] and not queue.pending.unfinished and looks["moved"] == 200
 
 
 # -- at a broker
@@ -229,5 +229,5 @@ def test_a_light_message_costs_a_unit(monkeypatch: pytest.MonkeyPatch, looks: Co
     join(queue, filter="k LIKE 'a%'")
     put(queue, values=[{"k": "b"}] * 250)
     for looked in (100, 200):
-        assert step(queue) == [] and queue.unfinished and looks["moved"] == looked
-    assert step(queue) == [] and not queue.unfinished and looks["moved"] == 250
+        assert step(queue) == [] and queue.pending.unfinished and looks["moved"] == looked
+    assert step(queue) == [] and not queue.pending.unfinished and looks["moved"] == 250

@@ -65,7 +65,7 @@ def test_a_session_delivers_what_its_filters_accept(lossless: bool) -> None:
     put(client, producer, 3, 2, 1)
     assert (found(client, ones), found(client, threes)) == ([1, 1, 1], [3, 3])
     client.settle(ones, (1, 3))
-    assert house.queue().acknowledged == 3
+    assert house.queue().counts.acknowledged == 3
     house.check()
 
 
@@ -77,13 +77,13 @@ def test_a_session_that_is_away_gets_nothing_and_goes_on_when_it_is_back() -> No
     put(other, producer, 1)
     client.drop()
     put(other, producer, 1, 2)
-    assert house.queue().ready == 2
+    assert house.queue().counts.ready == 2
     client.resume()
     put(other, producer, 1)
     assert found(client, channel) == [1, 1, 1]
     house.check()
     client.close()
-    assert (house.queue().ready, house.queue().unacked) == (4, 0)
+    assert (house.queue().counts.ready, house.queue().counts.unacked) == (4, 0)
     house.check()
 
 
@@ -106,7 +106,7 @@ def test_a_queue_with_too_many_filters_to_ask_refuses_one_more(monkeypatch: pyte
     assert client.code == 0
     consume(client, "k > 2")
     assert client.code == BY_NAME["usage"].number
-    assert len(house.queue().consumers) == 1
+    assert len(house.queue().roster.consumers) == 1
 
 
 def test_a_backlog_goes_to_the_filters_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +158,9 @@ def test_a_queue_says_what_is_wanted_if_everybody_wants_something_in_particular(
     leave(plain)
     leave(one)
     assert filters_of(queue) == both
-    leave(queue.consumers[0])
+    leave(queue.roster.consumers[0])
     assert filters_of(queue) == both[:1]
-    leave(queue.consumers[0])
+    leave(queue.roster.consumers[0])
     assert filters_of(queue) is None
 
 

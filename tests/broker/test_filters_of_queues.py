@@ -141,7 +141,7 @@ def test_the_record_of_a_run_has_room_for_every_other_message_in_every_queue_wit
     client.put(client.produce("news"), *[b"x"] * 256, envelopes=envelopes)
     assert client.confirmed and len(house.log.records[-1].payload) < limits.RECORD_BYTES_MAX - limits.BODY_BYTES_MAX
     house = again(house)
-    assert house.queue("all").added == 256 and house.queue("q300").added > 180
+    assert house.queue("all").counts.added == 256 and house.queue("q300").counts.added > 180
 
 
 def test_a_filter_in_the_journal_that_is_none_is_damage() -> None:

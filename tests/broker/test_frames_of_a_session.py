@@ -207,7 +207,7 @@ def test_confirms_of_a_producer_that_left_are_not_said() -> None:
     client.leave(producer)
     house.log.sync()
     assert client.confirmed == []
-    assert house.queue().added == 1
+    assert house.queue().counts.added == 1
 
 
 # -- SEND
@@ -228,7 +228,7 @@ def test_a_run_whose_rows_contradict_its_body_breaks_the_protocol_and_stores_not
     run = encode_run([b"12", b"34"])
     client.send(FrameType.SEND, channel=producer, first=1, count=2, table=run.table, body=b"123")
     assert broken_by(client) == "bad_table"
-    assert house.queue().added == 0 and house.core.memory.reserved_bytes == 0
+    assert house.queue().counts.added == 0 and house.core.memory.reserved_bytes == 0
 
 
 def test_message_numbers_end_before_they_overflow() -> None:
@@ -270,7 +270,7 @@ def test_a_node_on_its_way_out_neither_confirms_nor_refuses() -> None:
     client.put(producer, b"1")
     house.core.closing = "the node is stopping"
     client.put(producer, b"2")
-    assert (client.confirmed, client.refused(), house.queue().added) == ([(producer, 1)], [], 1)
+    assert (client.confirmed, client.refused(), house.queue().counts.added) == ([(producer, 1)], [], 1)
     # Opening anything and calls are answered; what is delivered can still be settled.
     client.produce("new")
     assert client.code == code("not_active")
@@ -278,7 +278,7 @@ def test_a_node_on_its_way_out_neither_confirms_nor_refuses() -> None:
     assert client.code == code("not_active")
     client.settle(consumer, (1, 1), call=99)
     assert client.answer(99) == Answer()
-    assert house.queue().acknowledged == 1
+    assert house.queue().counts.acknowledged == 1
     assert house.core.memory.reserved_bytes > 0
 
 
@@ -305,15 +305,15 @@ def test_a_session_whose_client_reports_nothing_gets_only_so_much() -> None:
     client.deaf = True
     for _ in range(40):
         other.put(sender, bytes(10_000))
-    held = house.queue().unacked
+    held = house.queue().counts.unacked
     assert 60_000 <= held * 10_000 <= 90_000
-    assert house.queue().ready == 40 - held
+    assert house.queue().counts.ready == 40 - held
     # A report wakes it up.
     session = house.core.sessions[1]
     client.deaf = False
     client.incoming.last = session.stream.outgoing.last
     client.send(FrameType.RECEIVED)
-    assert house.queue().unacked > held
+    assert house.queue().counts.unacked > held
     assert (producer, consumer) == (1, 2)
 
 
@@ -329,7 +329,7 @@ def test_a_consumer_that_joins_while_its_session_can_take_no_more_waits_too() ->
     other.put(other.produce("b", b"r" * 16), b"x")
     second = client.consume("b", 10)
     assert client.got(first) and client.got(second) == []
-    assert house.queue("b").ready == 1
+    assert house.queue("b").counts.ready == 1
     client.mute = False
     for _ in range(3):
         # Queue "a" takes its part of each window.
@@ -399,7 +399,7 @@ def test_returned_tags_that_are_not_out_break_the_protocol() -> None:
     client.put(producer, b"1")
     client.settle(consumer, (1, 1), (1, 1), flags=FLAG_RETURN)
     assert broken_by(client) == "bad_tag"
-    assert (house.queue().ready, house.queue().unacked) == (1, 0)
+    assert (house.queue().counts.ready, house.queue().counts.unacked) == (1, 0)
 
 
 def test_whoever_waits_for_a_message_hears_of_it_before_its_sender_hears_of_the_confirm() -> None:

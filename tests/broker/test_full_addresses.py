@@ -28,11 +28,11 @@ def test_a_full_address_refuses_and_takes_again_what_has_room() -> None:
     for body in (b"1", b"2", b"3"):
         client.put(sender, body)
     assert len(client.refused()) == 1 and client.refused()[0][2] == BY_NAME["address_full"].number
-    assert house.queue().ready == 2
+    assert house.queue().counts.ready == 2
     reader = client.consume()
     client.settle(reader, (1, 1))
     client.put(sender, b"4")
-    assert len(client.refused()) == 1 and house.queue().added == 3
+    assert len(client.refused()) == 1 and house.queue().counts.added == 3
 
 
 def test_what_a_consumer_holds_or_is_not_released_yet_takes_room() -> None:
@@ -43,7 +43,7 @@ def test_what_a_consumer_holds_or_is_not_released_yet_takes_room() -> None:
     client.put(sender, b"1")
     house.auto = False
     client.put(sender, b"2")
-    assert house.queue().unacked == 1 and house.queue().ready == 0
+    assert house.queue().counts.unacked == 1 and house.queue().counts.ready == 0
     client.put(sender, b"3")
     assert len(client.refused()) == 1
 
@@ -103,7 +103,7 @@ def test_what_has_no_room_is_confirmed_dropped_and_counted() -> None:
     assert house.core.ingress.dropped == 2
     client.settle(client.consume(), (1, 2))
     client.put(sender, b"5")
-    assert house.queue().added == 3
+    assert house.queue().counts.added == 3
 
 
 @pytest.mark.parametrize(("policy", "added"), [("fail", 1), ("drop", 1), ("page", 2), ("block", 2)])
@@ -113,7 +113,7 @@ def test_scarce_memory_is_for_addresses_where_somebody_waits(policy: str, added:
     sender = client.produce()
     client.put(sender, bytes(7 * limits.MIB))
     client.put(sender, b"2")
-    assert house.queue().added == added
+    assert house.queue().counts.added == added
 
 
 def test_a_producer_is_told_how_far_it_may_send_and_goes_on_when_there_is_room() -> None:
@@ -126,7 +126,7 @@ def test_a_producer_is_told_how_far_it_may_send_and_goes_on_when_there_is_room()
     while sent < client.untils[sender]:
         sent += 1
         client.put(sender, b"x")
-    assert sent == 4 and house.queue().ready == 4
+    assert sent == 4 and house.queue().counts.ready == 4
     other = client.produce("other")
     assert other not in client.untils
     reader = client.consume()
@@ -180,7 +180,7 @@ def test_settings_bound_and_unbound_an_address_while_the_node_runs() -> None:
     assert len(client.refused()) == 2
     client.call("remove_address_settings", pattern="q")
     client.put(sender, b"6")
-    assert len(client.refused()) == 2 and house.queue().ready == 4
+    assert len(client.refused()) == 2 and house.queue().counts.ready == 4
 
 
 def test_what_is_recovered_takes_its_room() -> None:
@@ -210,7 +210,7 @@ def test_what_is_moved_to_a_full_address_stays_unless_it_may_be_dropped(policy: 
     client.put(client.produce("d", producer=b"d" * 16), b"there")
     client.put(client.produce(), b"bad")
     call = client.call("move_messages", name="q", address="d")
-    assert house.queue("d").ready == dead and house.queue().ready == ready
+    assert house.queue("d").counts.ready == dead and house.queue().counts.ready == ready
     assert (call == {}) == (ready == 1)
 
 

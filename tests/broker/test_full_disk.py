@@ -102,7 +102,7 @@ async def test_a_full_disk_is_drained_and_takes_messages_again(ids: bool) -> Non
     await node.close()
     async with trio.open_nursery() as nursery:
         node = await start(disk, nursery)
-        assert node.core.router.queues["q"].ready == 1
+        assert node.core.router.queues["q"].counts.ready == 1
         assert len(node.core.router.addresses["q"].duplicates) == (stored if ids else 0)
         nursery.cancel_scope.cancel()
     await node.close()

@@ -27,10 +27,10 @@ def given_back() -> House:
     for names in (NAMES[:REMEMBERED], NAMES[REMEMBERED:]):
         client.put(sender, *(name.encode() for name in names), envelopes=with_ids(*names))
         house.core.router.replace(forward.number.to_bytes(8, "big"), [])
-    assert (forward.ready, house.queue().ready) == (REMEMBERED, REMEMBERED)
+    assert (forward.counts.ready, house.queue().counts.ready) == (REMEMBERED, REMEMBERED)
     assert client.call("give_back", node_id="there", force=True) == {"moved": REMEMBERED}
     house.rest()
-    assert (forward.ready, house.queue().ready) == (0, 2 * REMEMBERED)
+    assert (forward.counts.ready, house.queue().counts.ready) == (0, 2 * REMEMBERED)
     return house
 
 
@@ -39,7 +39,7 @@ def test_the_last_duplicate_ids_are_known_in_the_next_life_whatever_was_given_ba
     house = make_house(log, records=log.recovered(), settings=SETTINGS)
     client = house.client()
     client.put(client.produce("q", b"p" * 16), *[b"again"] * REMEMBERED, envelopes=with_ids(*NAMES[REMEMBERED:]))
-    assert (house.core.ingress.duplicates, house.queue().ready) == (REMEMBERED, 2 * REMEMBERED)
+    assert (house.core.ingress.duplicates, house.queue().counts.ready) == (REMEMBERED, 2 * REMEMBERED)
 
 
 def test_who_sent_something_elsewhere_has_stored_nothing_here_though_it_was_given_back_here() -> None:
@@ -50,11 +50,11 @@ def test_who_sent_something_elsewhere_has_stored_nothing_here_though_it_was_give
     # For a queue that is gone: a node further on has another one.
     peer.forward(peer.open(), 1, b"1", b"3", b"5", queues=(99,), number=1, stride=2)
     house.core.router.replace(forward.number.to_bytes(8, "big"), [])
-    assert forward.ready == 3
+    assert forward.counts.ready == 3
     assert house.client().call("give_back", node_id="there", force=True) == {"moved": 3}
     house.rest()
     for _ in range(2):
-        assert (house.queue().ready, house.core.ingress.producers.get(PRODUCER)) == (3, None)
+        assert (house.queue().counts.ready, house.core.ingress.producers.get(PRODUCER)) == (3, None)
         log = house.log.after_crash()
         house = make_house(log, records=log.recovered(), settings=settings)
 
@@ -77,9 +77,9 @@ def test_what_is_given_back_is_due_when_it_was_to_be_whatever_the_wall_clock_doe
     assert client.call("give_back", node_id="there", force=True) == {"moved": 1}
     house.rest()
     clocks.move(house, 1_999)
-    assert (house.queue().scheduled_messages, house.queue().ready) == (1, 0)
+    assert (house.queue().scheduled.messages, house.queue().counts.ready) == (1, 0)
     clocks.move(house, 1)
-    assert (house.queue().scheduled_messages, house.queue().ready) == (0, 1)
+    assert (house.queue().scheduled.messages, house.queue().counts.ready) == (0, 1)
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -94,12 +94,12 @@ def test_what_has_no_other_place_stays_and_holds_nothing_up(name: str, known: bo
     client = house.client()
     for number, address in enumerate((name, "q")):
         client.put(client.produce(address, b"%16d" % number), b"x")
-    assert forward.ready == 2
+    assert forward.counts.ready == 2
     link = forward.number.to_bytes(8, "big")
     if known:
         house.core.router.mark_gone(link, "left")
     else:
         house.core.router.replace(link, [])
     assert client.call("give_back", node_id="there", force=True) == {"moved": 1}
-    assert (forward.ready, house.queue().ready) == (1, 1)
+    assert (forward.counts.ready, house.queue().counts.ready) == (1, 1)
     assert list(house.core.router.queues) == [*queues, forward.name]

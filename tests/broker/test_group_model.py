@@ -7,7 +7,7 @@ import random
 import pytest
 
 from meshq import AddressSettings, limits
-from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
+from meshq.broker.queue._consumer_state import AnyConsumer, RowSpan
 from meshq.broker.queue._grouped_machine import GroupedMessages
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, put, settle
 
@@ -21,9 +21,9 @@ class Model:
         self.queue.settings = AddressSettings(default_group_rebalance=dice.random() < 0.3)
         # By number: group, the property k, priority; in the queue and not held.
         self.ready: dict[int, tuple[str | None, int, int]] = {}
-        self.held: dict[int, tuple[ConsumerState, int, tuple[str | None, int, int]]] = {}
+        self.held: dict[int, tuple[AnyConsumer, int, tuple[str | None, int, int]]] = {}
         self.delayed: dict[int, tuple[RowSpan, tuple[str | None, int, int]]] = {}
-        self.owners: dict[str, ConsumerState] = {}
+        self.owners: dict[str, AnyConsumer] = {}
         self.made = 0
         self.granted = 0
 
@@ -36,7 +36,7 @@ class Model:
             self.ready[view.first + row] = groups[row], keys[row], priority
 
     def join(self) -> None:
-        if len(self.queue.consumers) < 5:
+        if len(self.queue.roster.consumers) < 5:
             self.made += 1
             filter = self.dice.choice([None, None, "k = 1", "k < 2"])
             window, priority = self.dice.choice([1, 2, 5]), self.dice.choice([0, 0, 1])
@@ -44,14 +44,14 @@ class Model:
             if self.queue.settings.default_group_rebalance:
                 self.owners.clear()
 
-    def wants(self, consumer: ConsumerState, key: int) -> bool:
+    def wants(self, consumer: AnyConsumer, key: int) -> bool:
         return consumer.filter is None or key == 1 or (consumer.filter.text == "k < 2" and key < 2)
 
     def dispatch(self) -> None:
         last: dict[int, tuple[int, int]] = {}
         while (
             dispatches := self.queue.dispatch(self.dice.choice([1, 3, limits.STEP_MESSAGES_MAX]))
-        ) or self.queue.unfinished:
+        ) or self.queue.pending.unfinished:
             self.queue.check()
             for consumer, dispatch in dispatches:
                 for index, row in enumerate(range(dispatch.start, dispatch.stop, dispatch.step)):
@@ -59,7 +59,7 @@ class Model:
         for number, (group, key, _) in self.ready.items():
             self.check_left(number, group, key)
 
-    def check_grant(self, consumer: ConsumerState, number: int, tag: int, last: dict[int, tuple[int, int]]) -> None:
+    def check_grant(self, consumer: AnyConsumer, number: int, tag: int, last: dict[int, tuple[int, int]]) -> None:
         group, key, priority = self.ready.pop(number)
         self.granted += group is not None
         assert self.wants(consumer, key)
@@ -77,7 +77,7 @@ class Model:
         """Nobody could be given this message, as nobody has room, wants it, or may have its group."""
         owner = self.owners.get(group) if group is not None else None
         busy = group is not None and owner is None and any(name == group for _, _, (name, _, _) in self.held.values())
-        for consumer in self.queue.consumers:
+        for consumer in self.queue.roster.consumers:
             if consumer.credit() and self.wants(consumer, key) and not busy:
                 assert owner not in (None, consumer), (number, group, consumer.number)
 
@@ -123,8 +123,8 @@ class Model:
             self.owners.pop(group, None)  # type: ignore[arg-type]
 
     def leave(self) -> None:
-        if self.queue.consumers:
-            gone = self.dice.choice(self.queue.consumers)
+        if self.queue.roster.consumers:
+            gone = self.dice.choice(self.queue.roster.consumers)
             for number, (consumer, _, message) in list(self.held.items()):
                 if consumer is gone:
                     self.ready[number] = message
@@ -162,13 +162,13 @@ def test_any_history_keeps_groups_together_and_in_order(seed: int) -> None:
         model.queue.check()
         model.dispatch()
     assert model.granted > 60
-    for consumer in list(model.queue.consumers):
+    for consumer in list(model.queue.roster.consumers):
         leave(consumer)
     while model.delayed:
         model.wake()
     join(model.queue, 100_000)
     dealt(model.queue)
-    assert model.queue.ready == 0
-    settle(model.queue.consumers[0], 1, model.queue.unacked)
+    assert model.queue.counts.ready == 0
+    settle(model.queue.roster.consumers[0], 1, model.queue.counts.unacked)
     grouped = model.queue.grouped
-    assert isinstance(grouped, GroupedMessages) and not grouped.table and model.queue.live_runs == 0
+    assert isinstance(grouped, GroupedMessages) and not grouped.table and model.queue.lists.live_runs == 0

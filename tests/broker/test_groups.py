@@ -56,7 +56,7 @@ def test_a_group_whose_owner_is_full_holds_up_nobody_else() -> None:
     assert dealt(queue) == {1: [2], 2: []}
     settle(first, 3, 3)
     assert dealt(queue) == {1: [5], 2: []}
-    assert queue.redelivered == 1
+    assert queue.counts.redelivered == 1
 
 
 def test_one_consumer_gets_everything_in_the_order_of_the_queue() -> None:
@@ -69,7 +69,7 @@ def test_one_consumer_gets_everything_in_the_order_of_the_queue() -> None:
         got += dealt(queue)[1]
         settle(consumer, tag, tag)
     assert got == list(range(1, 16))
-    assert queue.live_runs == 0 and table(queue) == {}
+    assert queue.lists.live_runs == 0 and table(queue) == {}
 
 
 def test_when_its_owner_leaves_a_group_is_given_anew_with_what_came_back() -> None:
@@ -84,7 +84,7 @@ def test_when_its_owner_leaves_a_group_is_given_anew_with_what_came_back() -> No
     assert dealt(queue) == {2: [2, 3]}
     assert table(queue) == {"a": 2, "b": 2}
     settle(second, 1, 3)
-    assert table(queue) == {} and queue.live_runs == 0
+    assert table(queue) == {} and queue.lists.live_runs == 0
 
 
 def test_a_group_without_messages_is_forgotten() -> None:
@@ -142,7 +142,7 @@ def test_a_group_goes_to_whose_filter_takes_its_first_message_and_what_that_leav
     settle(choosy, 1, 1)
     leave(choosy)
     assert dealt(queue) == {2: [2], 3: []}
-    assert queue.ready == 1
+    assert queue.counts.ready == 1
 
 
 def test_a_filtered_owner_gets_groups_and_others_in_the_order_of_the_queue() -> None:
@@ -214,10 +214,10 @@ def test_durable_messages_of_groups_wait_for_the_mark() -> None:
     join(queue)
     put(queue, groups=list("ab"))
     put(queue, 1)
-    assert dealt(queue) == {1: []} and queue.priority_lists[0].wanted_watermark == 3
-    queue.high_watermark = 1
+    assert dealt(queue) == {1: []} and queue.lists.all[0].wanted_watermark == 3
+    queue.lists.high_watermark = 1
     assert dealt(queue) == {1: [1]}
-    queue.high_watermark = 3
+    queue.lists.high_watermark = 3
     assert dealt(queue) == {1: [2, 3]}
     assert queue.delivered_up_to == {4: 3}
 
@@ -229,7 +229,7 @@ def test_what_is_urgent_and_waits_for_its_mark_is_not_overtaken() -> None:
     put(queue, 1, durable=False)
     queue.priority_list(9).high_watermark = 0
     assert dealt(queue) == {1: []} and queue.priority_list(9).wanted_watermark == 1
-    queue.high_watermark = 1
+    queue.lists.high_watermark = 1
     assert dealt(queue) == {1: [1, 2]}
 
 
@@ -248,16 +248,16 @@ def test_a_purge_takes_what_waits_for_its_group_too() -> None:
     put(queue, groups=["a"])
     assert dealt(queue) == {1: [1]}
     spans, ended = queue.purge(1_000)
-    assert sum(span.rows for span in spans) == queue.removed["purged"] == 4 and sum(ended) == 1
+    assert sum(span.rows for span in spans) == queue.counts.removed["purged"] == 4 and sum(ended) == 1
     queue.check()
-    assert table(queue) == {"a": 1} and queue.ready == 0
+    assert table(queue) == {"a": 1} and queue.counts.ready == 0
     for _ in range(500):
         put(queue, groups=["a"])
         queue.purge(10)
     (place,) = queue.grouped._backlogs.values()  # type: ignore[union-attr]
     assert len(place._heap) <= 66
     settle(first, 1, 1)
-    assert table(queue) == {} and queue.live_runs == 0
+    assert table(queue) == {} and queue.lists.live_runs == 0
 
 
 def test_a_backlog_that_waits_for_its_owners_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +333,7 @@ def test_groups_are_given_anew_after_a_restart_in_order_and_nothing_is_lost() ->
     assert client.bodies(reader) == [b"2", b"3", b"4", b"5"]
     client.settle(reader, (1, 4))
     house.rest()
-    assert house.queue().live_runs == 0 and house.core.memory.used_bytes == 0
+    assert house.queue().lists.live_runs == 0 and house.core.memory.used_bytes == 0
 
 
 def next_life(house: House) -> House:
@@ -400,7 +400,7 @@ def test_what_the_owner_of_a_group_is_done_with_is_not_kept_for_its_filter() -> 
     assert queue.grouped is not None
     (place,) = queue.grouped._backlogs.values()
     # What it does not accept is found when it can be had by somebody else.
-    assert len(place._passed) == 1 and len(place._queued) <= 2 and queue.live_runs == 2
+    assert len(place._passed) == 1 and len(place._queued) <= 2 and queue.lists.live_runs == 2
     leave(consumer)
     join(queue, number=2)
     assert len(dealt(queue)[2]) == 2

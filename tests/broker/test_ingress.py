@@ -31,7 +31,7 @@ def test_a_durable_message_is_neither_seen_nor_confirmed_before_it_is_on_disk() 
     client, producer, consumer = opened(house)
     client.put(producer, b"a", b"b")
     assert client.got(consumer) == [] and client.confirmed == []
-    assert house.queue().ready == 0
+    assert house.queue().counts.ready == 0
     house.log.sync()
     assert client.bodies(consumer) == [b"a", b"b"]
     assert client.confirmed == [(producer, 2)]
@@ -101,7 +101,7 @@ def test_an_anycast_address_deals_each_message_to_one_of_its_queues_evenly() -> 
     producer = client.produce("work")
     for count in (5, 1, 1, 2):
         client.put(producer, *[b"x"] * count)
-    assert [house.queue(name).ready for name in "abc"] == [3, 3, 3]
+    assert [house.queue(name).counts.ready for name in "abc"] == [3, 3, 3]
     client.put(producer, *[b"%d" % number for number in range(6)])
     channels = {name: client.consume(name) for name in "abc"}
     bodies = [body for name in "abc" for body in client.bodies(channels[name]) if body != b"x"]
@@ -155,7 +155,7 @@ def test_a_name_of_an_address_and_a_queue_reaches_that_queue_only() -> None:
         client.call("create_queue", name=name, address="work")
     producer = client.produce("work::b")
     client.put(producer, b"1", b"2")
-    assert [house.queue(name).ready for name in "ab"] == [0, 2]
+    assert [house.queue(name).counts.ready for name in "ab"] == [0, 2]
 
 
 def test_a_message_to_a_multicast_address_without_queues_goes_nowhere_and_is_confirmed() -> None:
@@ -209,11 +209,11 @@ def test_a_run_that_a_full_disk_refuses_leaves_nothing_behind() -> None:
     client = house.client()
     producer = client.produce()
     client.put(producer, b"1")
-    before = (house.queue().last, house.core.memory.used_bytes, house.log.last, house.queue().ready)
+    before = (house.queue().last, house.core.memory.used_bytes, house.log.last, house.queue().counts.ready)
     house.log.full = True
     client.put(producer, b"2")
     assert client.refused() == [(2, 1, 65)]
-    assert (house.queue().last, house.core.memory.used_bytes, house.log.last, house.queue().ready) == before
+    assert (house.queue().last, house.core.memory.used_bytes, house.log.last, house.queue().counts.ready) == before
     assert house.core.ingress.producers.get(b"producer-16bytes") == 1
     house.log.full = False
     client.put(producer, b"2", first=2)

@@ -99,9 +99,9 @@ def test_one_that_waits_when_the_link_breaks_comes_again() -> None:
     client.put(producer, b"behind")
     client.drop()
     house.log.answer()
-    assert house.queue().added == 0
+    assert house.queue().counts.added == 0
     client.resume()
-    assert house.queue().added == 0
+    assert house.queue().counts.added == 0
     house.log.answer()
     house.rest()
     assert client.bodies(consumer) == [LARGE, b"behind"]

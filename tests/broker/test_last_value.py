@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from meshq import AddressSettings, limits
-from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import SETTLED, decode_settled
 from meshq.wire import FLAG_RETURN, KIND_PROPERTIES, Envelope, FrameType, encode_map, encode_run
@@ -21,7 +20,7 @@ SETTINGS = {"q": AddressSettings(default_last_value_key="k")}
 
 def make_last(key: str = "k") -> Queue:
     queue = make_queue()
-    queue.last_values = LastValues(queue, key)
+    queue.keep_last_values(key)
     return queue
 
 
@@ -43,7 +42,7 @@ def test_of_each_value_the_newest_is_kept_and_what_has_none_is_ordinary() -> Non
     put(queue, values=keys(1, 2, None, 1, None))
     put(queue, values=keys(2, 3))
     queue.check()
-    assert queue.removed["replaced"] == 2 and queue.ready == 5
+    assert queue.counts.removed["replaced"] == 2 and queue.counts.ready == 5
     join(queue)
     assert dealt(queue) == {1: [3, 4, 5, 6, 7]}
 
@@ -51,9 +50,9 @@ def test_of_each_value_the_newest_is_kept_and_what_has_none_is_ordinary() -> Non
 def test_values_of_different_types_are_different() -> None:
     queue = make_last()
     put(queue, values=keys(1, 1.0, True, "1", b"1"))
-    assert queue.ready == 5
+    assert queue.counts.ready == 5
     put(queue, values=keys(True, "1"))
-    assert queue.ready == 5 and queue.removed["replaced"] == 2
+    assert queue.counts.ready == 5 and queue.counts.removed["replaced"] == 2
 
 
 def test_what_somebody_holds_stays_until_it_is_settled_or_comes_back() -> None:
@@ -63,11 +62,11 @@ def test_what_somebody_holds_stays_until_it_is_settled_or_comes_back() -> None:
     assert dealt(queue) == {1: [1, 2]}
     put(queue, values=keys(1, 2, 1))
     queue.check()
-    assert (queue.ready, queue.unacked, queue.removed["replaced"]) == (2, 2, 1)
+    assert (queue.counts.ready, queue.counts.unacked, queue.counts.removed["replaced"]) == (2, 2, 1)
     settle(reader, 1, 1)
     give_back(reader, 2, 2)
     queue.check()
-    assert (queue.unacked, queue.removed["replaced"]) == (0, 2)
+    assert (queue.counts.unacked, queue.counts.removed["replaced"]) == (0, 2)
     assert dealt(queue) == {1: [4, 5]}
 
 
@@ -84,22 +83,22 @@ def test_what_comes_back_while_nothing_newer_is_there_stays() -> None:
     settle(reader, 3, 3)
     give_back(reader, 2, 2)
     queue.check()
-    assert dealt(queue) == {1: [1]} and queue.removed["replaced"] == 0
+    assert dealt(queue) == {1: [1]} and queue.counts.removed["replaced"] == 0
 
 
 def test_the_newest_counts_whatever_its_priority_or_group_and_while_it_waits_to_come_again() -> None:
     queue = make_last()
     put(queue, values=keys(1), priority=9)
     put(queue, values=keys(1, 2), groups=["a", "a"])
-    assert queue.ready == 2 and queue.removed["replaced"] == 1
+    assert queue.counts.ready == 2 and queue.counts.removed["replaced"] == 1
     reader = join(queue)
     assert dealt(queue) == {1: [2, 3]}
     (span,) = reader.take(1, 1)
     queue.give_back(span, counted=True, waits=True)
-    assert queue.delayed == 1
+    assert queue.counts.delayed == 1
     put(queue, values=keys(1))
     queue.check()
-    assert queue.delayed == 0 and queue.removed["replaced"] == 2
+    assert queue.counts.delayed == 0 and queue.counts.removed["replaced"] == 2
     assert dealt(queue) == {1: [4]}
 
 
@@ -125,19 +124,19 @@ def test_replaced_messages_are_gone_from_the_disk_and_from_memory_too() -> None:
         client.put(sender, b"%d" % number, b"x%d" % number, envelopes=named(number % 2, 7))
     house.rest()
     queue = house.queue()
-    assert (queue.ready, queue.removed["replaced"], queue.live_runs) == (3, 77, 2)
+    assert (queue.counts.ready, queue.counts.removed["replaced"], queue.lists.live_runs) == (3, 77, 2)
     assert house.core.router.statistics(queue)["replaced"] == 77
     # Two runs are left, and nothing else takes memory.
     assert house.core.memory.used_bytes < 3_000
     house = next_life(house)
-    assert house.queue().ready == 3 and house.queue().removed["replaced"] == 0
+    assert house.queue().counts.ready == 3 and house.queue().counts.removed["replaced"] == 0
     client = house.client()
     reader = client.consume()
     house.rest()
     assert client.bodies(reader) == [b"38", b"39", b"x39"]
     client.settle(reader, (1, 3))
     house.rest()
-    assert house.core.memory.used_bytes == 0 and house.queue().live_runs == 0
+    assert house.core.memory.used_bytes == 0 and house.queue().lists.live_runs == 0
     house.check()
 
 
@@ -152,7 +151,7 @@ def test_a_crash_before_the_journal_was_told_changes_nothing() -> None:
     house.log.sync()
     house = next_life(house)
     queue = house.queue()
-    assert queue.ready == 2
+    assert queue.counts.ready == 2
     client = house.client()
     reader = client.consume()
     house.rest()
@@ -162,7 +161,7 @@ def test_a_crash_before_the_journal_was_told_changes_nothing() -> None:
     house.check()
     assert house.core.memory.used_bytes == 0
     house = next_life(house)
-    assert house.queue().live_runs == 0
+    assert house.queue().lists.live_runs == 0
 
 
 def test_what_an_application_hands_back_goes_if_there_is_something_newer() -> None:
@@ -180,7 +179,7 @@ def test_what_an_application_hands_back_goes_if_there_is_something_newer() -> No
     house.check()
     client.leave(reader)
     house.rest()
-    assert house.queue().ready == 1 and house.queue().removed["replaced"] == 2
+    assert house.queue().counts.ready == 1 and house.queue().counts.removed["replaced"] == 2
 
 
 def test_a_run_that_loses_its_last_messages_by_both_ways_at_once_is_settled_in_order() -> None:
@@ -204,9 +203,9 @@ def test_a_run_that_loses_its_last_messages_by_both_ways_at_once_is_settled_in_o
         assert not dead & set(record.refs), "a note speaks of what is alive"
         dead |= set(record.deletes)
     assert dead
-    assert house.queue().live_runs == 1
+    assert house.queue().lists.live_runs == 1
     house.check()
-    assert next_life(house).queue().live_runs == 0
+    assert next_life(house).queue().lists.live_runs == 0
 
 
 def test_a_key_that_is_set_while_the_node_runs_holds_at_once_and_in_the_next_life() -> None:
@@ -215,10 +214,10 @@ def test_a_key_that_is_set_while_the_node_runs_holds_at_once_and_in_the_next_lif
     sender = client.produce()
     for number in range(4):
         client.put(sender, b"%d" % number, envelopes=named(number % 2))
-    assert house.queue().ready == 4
+    assert house.queue().counts.ready == 4
     client.call("set_address_settings", pattern="q", default_last_value_key="k")
     house.rest()
-    assert (house.queue().ready, house.queue().outdated) == (2, [])
+    assert (house.queue().counts.ready, house.queue().pending.outdated) == (2, [])
     log = house.log.after_crash()
     house = make_house(log, records=log.recovered())
     client = house.client()
@@ -251,10 +250,10 @@ def test_what_is_there_when_the_setting_comes_is_replaced_once(before: str | Non
     client.put(sender, b"x", b"y", envelopes=named("a", "b"))
     house.check()
     found = house.queue()
-    assert (found.ready, found.delayed, found.removed["replaced"]) == (2, 0, 10)
+    assert (found.counts.ready, found.counts.delayed, found.counts.removed["replaced"]) == (2, 0, 10)
     client.settle(client.consume(), (1, 2))
     house.rest()
-    assert house.core.memory.used_bytes == 0 and next_life(house).queue().ready == 0
+    assert house.core.memory.used_bytes == 0 and next_life(house).queue().counts.ready == 0
 
 
 def test_a_setting_that_replaces_a_whole_queue_is_told_in_records_of_a_bounded_size() -> None:
@@ -269,7 +268,7 @@ def test_a_setting_that_replaces_a_whole_queue_is_told_in_records_of_a_bounded_s
     told = [len(decode_settled(record.payload)) for record in house.log.records if record.kind == SETTLED]
     assert max(told) <= limits.STEP_MESSAGES_MAX < sum(told)
     later = next_life(house).queue()
-    assert (house.queue().ready, later.ready, later.removed["replaced"]) == (1, 1, 0)
+    assert (house.queue().counts.ready, later.counts.ready, later.counts.removed["replaced"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -280,7 +279,7 @@ def test_what_is_moved_to_where_it_is_comes_back_once(stored: bool, durable: boo
     client.put(client.produce(), b"1", b"2", b"3", envelopes=named("a", None, "b"), durable=durable)
     assert client.call("move_messages", name="q", address="q") == {"moved": 3}
     house.check()
-    assert (house.queue().ready, house.queue().added) == (3, 6)
+    assert (house.queue().counts.ready, house.queue().counts.added) == (3, 6)
     reader = client.consume()
     if stored:
         house.rest()
@@ -316,11 +315,11 @@ def test_any_history_keeps_what_the_rule_says(seed: int) -> None:
             else:
                 assert give_back(consumer, tag, tag) == [number]
                 gone = [number] if there[number] is not None and not newest(number) else []
-        elif kind < 0.8 and len(queue.consumers) < 3:
+        elif kind < 0.8 and len(queue.roster.consumers) < 3:
             join(queue, dice.choice([1, 4]), number=step)
             gone = []
-        elif kind < 0.83 and queue.consumers:
-            consumer = dice.choice(queue.consumers)
+        elif kind < 0.83 and queue.roster.consumers:
+            consumer = dice.choice(queue.roster.consumers)
             mine = [number for number, (holder, _) in held.items() if holder is consumer]
             leave(consumer)
             for number in mine:
@@ -331,12 +330,12 @@ def test_any_history_keeps_what_the_rule_says(seed: int) -> None:
         for number in gone:
             del there[number]
         replaced += len(gone)
-        queue.outdated.clear()
+        queue.pending.outdated.clear()
         while dispatches := queue.dispatch():
             for consumer, dispatch in dispatches:
                 for index, row in enumerate(range(dispatch.start, dispatch.stop, dispatch.step)):
                     held[dispatch.view.first + row] = consumer, dispatch.tag + index
         queue.check()
         found = {view.first + row for view in queue.runs() for row, state in enumerate(view.states) if state != 2}
-        assert found == set(there) and queue.removed["replaced"] == replaced
+        assert found == set(there) and queue.counts.removed["replaced"] == replaced
     assert replaced > 30

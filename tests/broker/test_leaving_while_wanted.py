@@ -59,7 +59,7 @@ def test_what_expires_on_its_way_to_another_address(browse: bool) -> None:
     place.rest()
     assert place.bodies(reader) == [b"first", b"last"]
     assert len(place.client.all(FrameType.CONSUMER_LOST)) == browse
-    assert place.house.queue().removed["expired"] == place.house.queue("late").ready == 1
+    assert place.house.queue().counts.removed["expired"] == place.house.queue("late").counts.ready == 1
 
 
 @pytest.mark.parametrize("browse", [False, True])
@@ -71,7 +71,7 @@ def test_what_expires_while_it_is_read(browse: bool) -> None:
     place.rest()
     assert place.bodies(reader) == [b"first", b"last"]
     assert len(place.client.all(FrameType.CONSUMER_LOST)) == browse
-    assert place.house.queue().removed["expired"] == 1
+    assert place.house.queue().counts.removed["expired"] == 1
 
 
 @pytest.mark.parametrize("browse", [False, True])
@@ -82,7 +82,7 @@ def test_what_is_moved_while_it_is_read(browse: bool) -> None:
     place.client.call("move_messages", name="q", address="there", filter="size > 1000")
     place.rest()
     assert place.bodies(reader) == [b"first", b"last"]
-    assert place.house.queue("there").ready == 1
+    assert place.house.queue("there").counts.ready == 1
 
 
 def test_a_move_that_waits_for_what_is_purged_meanwhile_ends() -> None:

@@ -77,7 +77,7 @@ def test_calls_that_make_no_sense_are_answered_so_and_the_session_goes_on(
     assert header_of(client.last(FrameType.ANSWER), Answer).text
     assert house.log.last == before and list(house.core.router.queues) == ["q"]
     client.put(producer, b"1")
-    assert house.queue().added == 1
+    assert house.queue().counts.added == 1
 
 
 def test_a_paused_queue_takes_messages_and_gives_none_until_it_is_resumed() -> None:

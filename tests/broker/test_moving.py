@@ -40,7 +40,7 @@ def test_what_waits_is_moved_in_order_and_what_is_held_stays() -> None:
     house.rest()
     assert client.call("move_messages", name="q", address="other") == {"moved": 7}
     assert (bodies(house, "q"), bodies(house, "other")) == (numbered(3), numbered(10)[3:])
-    assert house.queue().removed["moved"] == 7
+    assert house.queue().counts.removed["moved"] == 7
     house.check()
     later = make_house(house.log.after_crash(), records=house.log.after_crash().recovered())
     assert (bodies(later, "q"), bodies(later, "other")) == (numbered(3), numbered(10)[3:])

@@ -83,7 +83,7 @@ def test_who_may_create_at_one_address_takes_no_name_that_another_one_needs(way:
     assert "orders.new" not in house.core.router.queues
     channel = shop.produce("orders.new")
     shop.put(channel, b"1")
-    assert not shop.refused() and house.queue("orders.new").ready == 1
+    assert not shop.refused() and house.queue("orders.new").counts.ready == 1
 
 
 @pytest.mark.parametrize("way", [create, send, consume, transaction])
@@ -183,4 +183,4 @@ def test_the_commit_of_a_prepared_transaction_makes_only_what_its_user_may_creat
     # Whoever may create it makes it so that the commit succeeds.
     house.core.definitions.create_queue("orders.new", address="mine.x", routing="anycast", durable=True)
     stranger.call("commit_prepared", xid=b"x")
-    assert text(stranger) == "" and house.queue("orders.new").ready == 1
+    assert text(stranger) == "" and house.queue("orders.new").counts.ready == 1

@@ -170,7 +170,11 @@ def test_a_subscription_that_nobody_reads_keeps_the_newest_and_holds_nobody_up(
         client.produce(f"q{number}", number.to_bytes(16, "big"))
     slow, quick = house.core.router.addresses[NOTIFICATIONS].queues
     assert len(told(client, other)) == 25
-    assert (slow.ready, slow.unacked, slow.removed["purged"]) == (10, 1, house.core.settings.event_bus.dropped)
+    assert (slow.counts.ready, slow.counts.unacked, slow.counts.removed["purged"]) == (
+        10,
+        1,
+        house.core.settings.event_bus.dropped,
+    )
     assert house.core.settings.event_bus.dropped == 1 + 25 - 11
     client.call("purge_queue", name="q0")
     slow.check()
@@ -224,7 +228,7 @@ def test_a_durable_subscription_is_there_after_a_restart_and_what_it_kept_is_not
     house.rest()
     again = House(make_core(log.after_crash(), records=log.recovered()))
     queue = again.core.router.queues[f"{NOTIFICATIONS}::desk"]
-    assert queue.ready == 0
+    assert queue.counts.ready == 0
     client, channel = subscribed(again, subscription="single", name="desk", durable=True)
     again.client().produce("new")
     assert kinds(client, channel) == ["session_created", "session_created", "queue_created"]

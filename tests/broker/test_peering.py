@@ -120,7 +120,7 @@ def test_a_forwarded_run_is_stored_once_and_confirmed_each_time_it_comes(durable
     for _ in range(3):
         peer.forward(channel, 1, b"1", b"2", b"3", durable=durable)
     assert peer.confirmed == [(channel, 3)] * 3
-    assert house.queue().added == 3
+    assert house.queue().counts.added == 3
 
 
 def test_of_a_run_that_is_known_in_part_the_rest_is_stored() -> None:
@@ -157,7 +157,7 @@ def test_a_run_that_comes_in_another_session_or_life_is_known_by_the_links_numbe
     peer.forward(peer.open(), 1, b"1", b"2")
     again = peer_of(house)
     again.forward(again.open(), 1, b"1", b"2")
-    assert house.queue().added == 2
+    assert house.queue().counts.added == 2
     log = house.log.after_crash()
     later = make_house(log, records=log.recovered())
     once_more = peer_of(later)
@@ -172,7 +172,7 @@ def test_a_run_that_comes_over_another_link_is_another_one() -> None:
     peer = peer_of(house)
     for link in (LINK, OTHER_LINK):
         peer.forward(peer.open(link), 1, b"1")
-    assert house.queue().added == 2
+    assert house.queue().counts.added == 2
 
 
 def test_a_message_that_comes_back_is_no_duplicate() -> None:
@@ -186,12 +186,12 @@ def test_a_message_that_comes_back_is_no_duplicate() -> None:
     for house in (there, here, there):
         key = id(house)
         peers[key].forward(channels[key], next(numbers[key]), b"x", envelopes=with_ids("the id"))
-    assert (here.queue().added, there.queue().added) == (2, 2)
+    assert (here.queue().counts.added, there.queue().counts.added) == (2, 2)
     assert here.core.ingress.duplicates == there.core.ingress.duplicates == 0
     # A client's repeat is one all the same, there and here.
     again = here.client()
     again.put(again.produce("q", b"another producer"), b"x", envelopes=with_ids("the id"))
-    assert (here.queue().added, here.core.ingress.duplicates) == (2, 1)
+    assert (here.queue().counts.added, here.core.ingress.duplicates) == (2, 1)
 
 
 def test_the_ids_of_a_forwarded_run_are_unknown_after_a_restart_too() -> None:
@@ -202,7 +202,7 @@ def test_the_ids_of_a_forwarded_run_are_unknown_after_a_restart_too() -> None:
     later = make_house(log, records=log.recovered())
     client = later.client()
     client.put(client.produce("q"), b"x", envelopes=with_ids("the id"))
-    assert later.queue().added == 2
+    assert later.queue().counts.added == 2
 
 
 def test_what_is_for_a_queue_that_is_gone_is_routed_by_its_address() -> None:
@@ -240,9 +240,9 @@ def test_what_is_for_a_queue_that_is_gone_goes_where_other_nodes_have_one(*, mak
     peer.forward(channel, 1, b"1", b"2", b"3")
     peer.forward(channel, 2, b"2", b"3")
     assert peer.confirmed == [(channel, 3), (channel, 3)]
-    assert (there.ready, house.core.ingress.unrouted) == (3, 0)
+    assert (there.counts.ready, house.core.ingress.unrouted) == (3, 0)
     later = make_house(records=house.log.recovered())
-    assert (later.queue(there.name).ready, later.core.ingress.unrouted) == (3, 0)
+    assert (later.queue(there.name).counts.ready, later.core.ingress.unrouted) == (3, 0)
     later.check()
 
 
@@ -314,7 +314,7 @@ def test_a_run_with_wrong_numbers_or_names_breaks_the_protocol(first: int, chang
     peer = peer_of(house)
     peer.forward(peer.open(), first, b"1", b"2", **changed)  # type: ignore[arg-type]
     assert refusal(peer) == "bad_header"
-    assert [queue.added for queue in house.core.router.queues.values()] == [0, 0]
+    assert [queue.counts.added for queue in house.core.router.queues.values()] == [0, 0]
     assert house.core.sessions == {}
 
 
@@ -326,17 +326,17 @@ def test_queues_may_be_named_in_parts_and_the_run_is_stored_once_all_are() -> No
     channel = peer.open()
     peer.forward(channel, 1, b"1", b"2", queues=(1, 2), address="news", more=True)
     peer.forward(channel, 1, b"1", b"2", queues=(3, 4), address="news", more=True)
-    assert (peer.confirmed, house.queue("n1").added) == ([], 0)
+    assert (peer.confirmed, house.queue("n1").counts.added) == ([], 0)
     peer.forward(channel, 1, b"1", b"2", queues=(5,), address="news")
     assert peer.confirmed == [(channel, 2)]
-    assert [house.queue(f"n{number}").added for number in range(1, 6)] == [2] * 5
+    assert [house.queue(f"n{number}").counts.added for number in range(1, 6)] == [2] * 5
     # Another session begins again with the first part.
     peer.forward(channel, 3, b"3", queues=(1,), address="news", more=True, number=3)
     again = peer_of(house)
     channel = again.open()
     again.forward(channel, 3, b"3", queues=(1,), address="news", more=True, number=3)
     again.forward(channel, 3, b"3", queues=(2,), address="news", number=3)
-    assert [house.queue(f"n{number}").added for number in range(1, 6)] == [3, 3, 2, 2, 2]
+    assert [house.queue(f"n{number}").counts.added for number in range(1, 6)] == [3, 3, 2, 2, 2]
 
 
 @pytest.mark.parametrize(("first", "bodies"), [(3, (b"1", b"2")), (1, (b"1",))])
@@ -347,7 +347,7 @@ def test_between_the_parts_of_a_run_nothing_else_comes(first: int, bodies: tuple
     peer.forward(channel, 1, b"1", b"2", more=True)
     peer.forward(channel, first, *bodies)
     assert refusal(peer) == "bad_number"
-    assert house.queue().added == 0
+    assert house.queue().counts.added == 0
 
 
 @pytest.mark.parametrize("named", [2, 3])
@@ -396,7 +396,7 @@ def test_a_client_is_not_a_node(frame_type: FrameType) -> None:
     )
     client.send(frame_type, header, channel=1, first=1)
     assert refusal(client) == "illegal_frame"
-    assert house.queue().added == 0
+    assert house.queue().counts.added == 0
 
 
 def test_what_the_disk_has_no_room_for_comes_again_in_another_session() -> None:
@@ -429,7 +429,7 @@ def test_a_node_that_sends_more_than_it_was_granted_breaks_the_protocol() -> Non
         peer.forward(channel, stored, bytes(100_000), number=stored)
     assert refusal(peer) == "no_credit"
     assert not granted
-    assert house.queue().added == stored - 1
+    assert house.queue().counts.added == stored - 1
 
 
 def test_a_node_that_sends_on_as_it_was_granted_is_granted_more() -> None:
@@ -451,7 +451,7 @@ def test_what_comes_on_a_link_that_has_begun_anew_is_left_to_the_new_one() -> No
     before = old.open()
     channel = new.open()
     old.forward(before, 1, b"old")
-    assert (old.confirmed, old.closed, house.queue().added) == ([], False, 0)
+    assert (old.confirmed, old.closed, house.queue().counts.added) == ([], False, 0)
     new.forward(channel, 1, b"new")
     assert new.confirmed == [(channel, 1)]
     assert all_bodies(house) == [b"new"]
@@ -463,7 +463,7 @@ def test_a_node_that_stops_neither_confirms_nor_refuses_what_comes() -> None:
     channel = peer.open()
     house.core.closing = "it stops"
     peer.forward(channel, 1, b"1")
-    assert (peer.confirmed, house.queue().added) == ([], 0)
+    assert (peer.confirmed, house.queue().counts.added) == ([], 0)
 
 
 def test_two_nodes_of_one_id_are_both_named() -> None:
@@ -480,4 +480,4 @@ def test_a_peer_is_a_client_too() -> None:
     house = house_with_queue()
     peer: RawPeer = peer_of(house)
     peer.put(peer.produce("q"), b"x")
-    assert house.queue().added == 1
+    assert house.queue().counts.added == 1

@@ -142,7 +142,7 @@ def test_a_mark_of_one_priority_says_nothing_of_another() -> None:
     house.rest()
     assert client.bodies(reader) == [b"now"]
     queue = house.queue()
-    marks = {priority_list.priority: priority_list.high_watermark for priority_list in queue.priority_lists}
+    marks = {priority_list.priority: priority_list.high_watermark for priority_list in queue.lists.all}
     assert marks[9] == 201 + WATERMARK_BLOCK and marks[4] == 0
     house = next_life(house)
     assert [view.maybe for view in house.queue().runs()] == [1, 0]
@@ -170,7 +170,7 @@ def test_a_purge_takes_every_priority_and_numbers_are_not_given_again() -> None:
     client.put(sender, b"a", b"b", b"c", envelopes=urgent(0, 4, 9))
     assert client.call("purge_queue", name="q") == {"removed": 3}
     house = next_life(house)
-    assert house.queue().ready == 0 and house.queue().last >= 3
+    assert house.queue().counts.ready == 0 and house.queue().last >= 3
     assert house.core.memory.used_bytes == 0
 
 
@@ -215,4 +215,4 @@ def take(house: House, client: RawClient, account: list[tuple[int, int]], count:
 
 
 def assert_empty(queue: Queue) -> None:
-    assert (queue.ready, queue.unacked, queue.live_runs) == (0, 0, 0)
+    assert (queue.counts.ready, queue.counts.unacked, queue.lists.live_runs) == (0, 0, 0)

@@ -20,7 +20,7 @@ def restarted(house: House) -> House:
 
 
 def ready(house: House) -> int:
-    return house.queue().ready
+    return house.queue().counts.ready
 
 
 def opened(house: House) -> tuple[RawClient, int]:

@@ -138,7 +138,7 @@ def test_a_prepared_transaction_is_its_users_in_the_next_life_too() -> None:
     thief.call("prepare", transaction=1, sent=1, acked=0, xid=b"x")
     house = restarted(house)
     as_user(house, "thief").call("commit_prepared", xid=b"x")
-    assert house.queue().ready == 1
+    assert house.queue().counts.ready == 1
     for found in (house, restarted(house)):
         assert found.core.ingress.producers.get(PRODUCER, "thief") == 50
         assert found.core.ingress.producers.get(PRODUCER, "owner") is None
@@ -167,7 +167,7 @@ def test_marks_of_a_store_that_knew_no_users_are_honoured_for_whoever_comes(chec
     for _ in range(2):
         owner = as_user(house, "owner")
         channel = owner.produce()
-        assert owner.numbers[channel] == (2 if house.queue().ready == 4 else 5)
+        assert owner.numbers[channel] == (2 if house.queue().counts.ready == 4 else 5)
         for number in (1, 3, 4, 5):
             owner.put(channel, b"%d" % number, first=number, flags=FLAG_RESENT)
         assert owner.refused() == [] and owner.confirmed[-1] == (channel, 5)

@@ -59,7 +59,7 @@ def test_a_consumer_gets_what_its_filter_accepts_in_order_and_the_rest_stays() -
     assert dealt(queue) == {1: [1, 4, 5]}
     put(queue, values=keys(2, 1))
     assert dealt(queue) == {1: [7]}
-    assert (queue.ready, queue.unacked) == (3, 4)
+    assert (queue.counts.ready, queue.counts.unacked) == (3, 4)
     join(queue, number=2)
     assert dealt(queue) == {1: [], 2: [2, 3, 6]}
 
@@ -97,7 +97,7 @@ def test_what_comes_back_returns_to_its_place_for_everyone_who_wants_it() -> Non
     assert dealt(queue) == {1: [], 2: [1]}
     settle(later, 1, 1)
     assert dealt(queue) == {1: [], 2: [4]}
-    assert queue.redelivered == 2
+    assert queue.counts.redelivered == 2
     leave(first)
     settle(later, 2, 2)
     assert dealt(queue) == {2: [3]}
@@ -115,12 +115,12 @@ def test_a_durable_message_waits_for_the_mark_and_only_what_is_wanted_asks_for_i
     queue = make_queue(mark=0)
     join(queue, filter="k = 1")
     put(queue, values=keys(2, 2, 2))
-    assert dealt(queue) == {1: []} and queue.priority_lists[0].wanted_watermark == 0
+    assert dealt(queue) == {1: []} and queue.lists.all[0].wanted_watermark == 0
     put(queue, values=keys(1, 2, 1))
-    assert dealt(queue) == {1: []} and queue.priority_lists[0].wanted_watermark == 6
-    queue.high_watermark = 4
+    assert dealt(queue) == {1: []} and queue.lists.all[0].wanted_watermark == 6
+    queue.lists.high_watermark = 4
     assert dealt(queue) == {1: [4]}
-    queue.high_watermark = 10
+    queue.lists.high_watermark = 10
     assert dealt(queue) == {1: [6]}
     assert queue.delivered_up_to == {4: 6}
 
@@ -226,7 +226,7 @@ def test_a_late_filter_looks_alone_up_to_where_the_others_are(
     put(queue, values=keys(3))
     late = join(queue, number=3, filter="k = 3")
     # It is in the middle of the queue when the run there goes.
-    assert queue.dispatch() == [] and queue.unfinished
+    assert queue.dispatch() == [] and queue.pending.unfinished
     queue.purge(1_000)
     assert dealt(queue)[3] == []
     put(queue, values=keys(3, 2))
@@ -240,9 +240,9 @@ def test_a_step_puts_a_bounded_number_of_messages_to_the_filters(looks: Counter[
     join(queue, filter="k = 1")
     for _ in range(100):
         put(queue, values=keys(*[2] * 256))
-    assert queue.dispatch() == [] and queue.unfinished
+    assert queue.dispatch() == [] and queue.pending.unfinished
     assert looks["moved"] == limits.SCAN_MESSAGES_MAX
-    assert dealt(queue) == {1: []} and not queue.unfinished
+    assert dealt(queue) == {1: []} and not queue.pending.unfinished
     assert looks["moved"] == 25_600
 
 
@@ -294,18 +294,18 @@ def test_nothing_is_kept_of_runs_and_filters_that_are_gone() -> None:
     queue.check()
     # The first one, the one that the full consumer holds.
     assert alive(_filtered_machine.QueueRun) - before[0] < 2 + 64 + 2
-    assert len(queue.priority_lists[0].returned) <= 64 + 2
-    assert queue.priority_lists[0].filtered
+    assert len(queue.lists.all[0].returned) <= 64 + 2
+    assert queue.lists.main.watchers
     sizes = [
         (len(filter_group.runs), len(filter_group.queued), len(filter_group._heap))
-        for filter_group in queue.priority_lists[0].filtered[0]._filter_groups.values()
+        for filter_group in queue.roster.groups[0].filtered[queue.lists.main]._filter_groups.values()
     ]
     assert all(runs <= 2 and queued <= 2 and heap <= 2 * 2 + 64 for runs, queued, heap in sizes)
     leave(full)
     leave(busy)
     queue.check()
     assert alive(_filtered_machine.FilterGroup) == before[1]
-    assert not queue.priority_lists[0].filtered
+    assert not queue.lists.main.watchers
 
 
 def test_a_filter_that_has_no_room_to_go_on_keeps_no_runs_that_are_gone() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker.ingress._record_writer import skip_rows
-from meshq.broker.queue._consumer_state import ConsumerState, fitting, span_bytes
-from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._consumer_state import fitting, span_bytes
+from meshq.broker.queue._message_counts import skip_rows
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._run import QueueRun
 from meshq.errors import InvariantError
-from tests.broker.queues import dealt, give_back, join, leave, make_queue, make_run, numbers, put, settle
+from tests.broker.queues import Nowhere, dealt, give_back, join, leave, make_queue, make_run, numbers, put, settle
 
 # -- dealing
 
@@ -30,7 +30,7 @@ def test_a_paused_queue_grants_nothing_and_goes_on_where_it_stopped() -> None:
     queue.paused = True
     join(queue, number=2)
     join(queue, number=3, filter="size = 10")
-    assert dealt(queue) == {1: [], 2: [], 3: []} and not queue.unfinished
+    assert dealt(queue) == {1: [], 2: [], 3: []} and not queue.pending.unfinished
     queue.paused = False
     assert dealt(queue) == {1: [], 2: [], 3: [3, 4]}
 
@@ -68,7 +68,7 @@ def test_a_consumer_that_leaves_takes_nobody_elses_turn() -> None:
     leave(third)
     leave(second)
     queue.check()
-    assert (queue.ready, queue.unacked, queue.consumers) == (2, 0, [])
+    assert (queue.counts.ready, queue.counts.unacked, queue.roster.consumers) == (2, 0, [])
 
 
 def test_a_consumer_with_a_smaller_window_gets_its_share_and_the_other_one_the_rest() -> None:
@@ -95,7 +95,7 @@ def test_a_step_is_bounded_by_its_budget() -> None:
         put(queue, 4)
     join(queue)
     assert sum(dispatch.rows for _, dispatch in queue.dispatch(budget=9)) == 12
-    assert queue.ready == 28
+    assert queue.counts.ready == 28
 
 
 # -- windows
@@ -108,7 +108,7 @@ def test_a_window_bounds_what_is_held_and_a_settle_opens_it_again() -> None:
     assert dealt(queue) == {1: [1, 2, 3, 4]}
     assert settle(consumer, 2, 3) == [2, 3]
     assert dealt(queue) == {1: [5, 6]}
-    assert (consumer.unacked, queue.unacked, queue.ready) == (4, 4, 4)
+    assert (consumer.unacked, queue.counts.unacked, queue.counts.ready) == (4, 4, 4)
 
 
 def test_a_window_in_bytes_bounds_what_is_held() -> None:
@@ -193,14 +193,14 @@ def test_durable_messages_beyond_the_mark_wait_and_the_queue_says_how_far_it_wou
     put(queue, 5)
     join(queue)
     assert dealt(queue) == {1: []}
-    assert queue.priority_lists[0].wanted_watermark == 5
-    queue.high_watermark = 3
+    assert queue.lists.all[0].wanted_watermark == 5
+    queue.lists.high_watermark = 3
     assert dealt(queue) == {1: [1, 2, 3]}
-    assert queue.priority_lists[0].wanted_watermark == 5
-    queue.high_watermark = 10
+    assert queue.lists.all[0].wanted_watermark == 5
+    queue.lists.high_watermark = 10
     put(queue, 6)
     assert dealt(queue) == {1: [4, 5, 6, 7, 8, 9, 10]}
-    assert queue.priority_lists[0].wanted_watermark == 11
+    assert queue.lists.all[0].wanted_watermark == 11
 
 
 def test_a_message_that_is_not_durable_needs_no_mark_but_does_not_overtake() -> None:
@@ -210,7 +210,7 @@ def test_a_message_that_is_not_durable_needs_no_mark_but_does_not_overtake() -> 
     put(queue, 1, durable=False)
     join(queue)
     assert dealt(queue) == {1: [1, 2]}
-    queue.high_watermark = 3
+    queue.lists.high_watermark = 3
     assert dealt(queue) == {1: [3, 4]}
 
 
@@ -259,7 +259,7 @@ def test_only_what_may_have_reached_an_application_counts_as_delivered() -> None
     give_back(consumer, 1, 2, counted=True)
     give_back(consumer, 3, 4, counted=False)
     assert [view.deliveries(row) for row in range(4)] == [1, 1, 0, 0]
-    assert queue.redelivered == 2
+    assert queue.counts.redelivered == 2
     dealt(queue)
     give_back(consumer, 5, 5)
     assert view.deliveries(0) == 2
@@ -269,7 +269,7 @@ def test_what_an_earlier_life_may_have_delivered_counts_once() -> None:
     view = QueueRun(make_run([1, 1]), 1)
     view.maybe = 1
     assert [view.deliveries(0), view.deliveries(1)] == [1, 0]
-    view.counts = {0: 2}
+    view.counts = {0: (2, 1)}
     # What is counted says it all.
     assert [view.deliveries(0), view.deliveries(1)] == [2, 0]
     view.counts = None
@@ -310,10 +310,10 @@ def test_a_purge_takes_what_is_ready_oldest_first_and_leaves_what_is_held() -> N
     assert [numbers(span) for span in spans] == [[2], [5, 6]]
     assert ended == [False, False]
     queue.check()
-    assert (queue.ready, queue.unacked, queue.removed["purged"]) == (0, 3, 3)
+    assert (queue.counts.ready, queue.counts.unacked, queue.counts.removed["purged"]) == (0, 3, 3)
     settle(consumer, 1, 1)
     settle(consumer, 3, 4)
-    assert queue.live_runs == 0
+    assert queue.lists.live_runs == 0
     assert dealt(queue) == {1: []}
 
 
@@ -336,7 +336,7 @@ def test_a_purge_is_bounded_by_its_budget() -> None:
     spans, ended = queue.purge(9)
     assert [numbers(span)[0] for span in spans] == [1, 5, 9]
     assert ended == [True, True, True]
-    assert queue.ready == 8
+    assert queue.counts.ready == 8
 
 
 def test_numbers_go_on_after_everything_is_gone() -> None:
@@ -372,7 +372,7 @@ def test_nothing_above_the_number_granted_was_ever_granted() -> None:
     settle(consumer, 6, 6)
     dealt(queue)
     settle(consumer, 7, 7)
-    assert (queue.delivered_up_to, queue.ready, queue.unacked) == ({4: 6}, 0, 0)
+    assert (queue.delivered_up_to, queue.counts.ready, queue.counts.unacked) == ({4: 6}, 0, 0)
 
 
 def test_what_an_earlier_life_may_have_delivered_counts_as_granted() -> None:
@@ -423,22 +423,22 @@ def test_a_queue_that_is_not_what_its_counts_say_is_found_out() -> None:
         return str(caught.value)
 
     def more_ready(queue: Queue, view: QueueRun) -> None:
-        queue.priority_lists[0].ready += 1
+        queue.lists.all[0].ready += 1
 
     def less_live(queue: Queue, view: QueueRun) -> None:
         view.live -= 1
 
     def ready_and_forgotten(queue: Queue, view: QueueRun) -> None:
         view.states[0] = 0
-        queue.priority_lists[0].ready += 1
-        queue.ready += 1
-        queue.unacked -= 1
+        queue.lists.all[0].ready += 1
+        queue.counts.ready += 1
+        queue.counts.unacked -= 1
 
     def held_by_nobody(queue: Queue, view: QueueRun) -> None:
-        queue.consumers[0].unacked -= 1
+        queue.roster.consumers[0].unacked -= 1
 
     def lost(queue: Queue, view: QueueRun) -> None:
-        queue.added += 1
+        queue.counts.added += 1
 
     exec_break = {
         "ready": more_ready,
@@ -456,6 +456,6 @@ def test_a_queue_that_is_not_what_its_counts_say_is_found_out() -> None:
 
 def test_room_is_never_negative_for_a_consumer_over_its_bytes() -> None:
     queue = make_queue()
-    consumer = ConsumerState(queue, None, 1, 10, 5)
+    consumer = QueueConsumer(queue, Nowhere(), 1, 10, 5)
     consumer.unacked, consumer.unacked_bytes = 1, 50
     assert consumer.credit() == 0

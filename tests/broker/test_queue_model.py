@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import ConsumerState
+from meshq.broker.queue._queue_machine import QueueConsumer
 from meshq.errors import RemoteProtocolError
 from tests.broker.queues import give_back, join, make_queue, numbers, properties, put, settle
 
@@ -54,7 +54,7 @@ FILTERS: Final[dict[str | None, Callable[[Message], bool]]] = {
 class Reader:
     """What the model knows of a consumer: what each tag is, until it is settled."""
 
-    state: ConsumerState
+    state: QueueConsumer
     filter: str | None
     tags: dict[int, Message] = attrs.field(factory=dict)
     next_tag: int = 1
@@ -149,7 +149,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule()
     def dispatch_all(self) -> None:
-        while self.take_grants(1_000) or self.queue.unfinished:
+        while self.take_grants(1_000) or self.queue.pending.unfinished:
             pass
         for filter in {reader.filter: None for reader in self.readers}:
             filter_group = [reader for reader in self.readers if reader.filter == filter]
@@ -157,8 +157,8 @@ class QueueModel(RuleBasedStateMachine):
             if wanted and any(reader.has_room_for(wanted[0].size) for reader in filter_group):
                 # What somebody wants, and has room for, waits only for the mark, and that has been asked for.
                 first = wanted[0]
-                assert first.durable and not first.granted and first.number > self.queue.high_watermark
-                assert self.queue.priority_lists[0].wanted_watermark >= first.number
+                assert first.durable and not first.granted and first.number > self.queue.lists.high_watermark
+                assert self.queue.lists.all[0].wanted_watermark >= first.number
 
     def take_grants(self, budget: int) -> int:
         dispatches = self.queue.dispatch(budget)
@@ -170,7 +170,7 @@ class QueueModel(RuleBasedStateMachine):
             for number in numbers(dispatch):
                 message = by_number[number]
                 assert message.state == READY and reader.has_room_for(message.size) and reader.wants(message)
-                assert message.granted or not message.durable or number <= self.queue.high_watermark
+                assert message.granted or not message.durable or number <= self.queue.lists.high_watermark
                 message.state, message.granted = UNACKED, True
                 reader.tags[reader.next_tag] = message
                 reader.next_tag += 1
@@ -189,7 +189,7 @@ class QueueModel(RuleBasedStateMachine):
         self.move_mark(data.draw(st.integers(0, self.queue.last + 3)))
 
     def move_mark(self, mark: int) -> None:
-        self.queue.high_watermark = max(self.queue.high_watermark, mark)
+        self.queue.lists.high_watermark = max(self.queue.lists.high_watermark, mark)
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data())
@@ -272,9 +272,10 @@ class QueueModel(RuleBasedStateMachine):
             return
         queue.check()
         states = [message.state for message in self.messages]
-        assert (queue.ready, queue.unacked, queue.added) == (states.count(READY), states.count(UNACKED), len(states))
-        counts = {**queue.removed, "acknowledged": queue.acknowledged, "redelivered": queue.redelivered}
-        assert self.out == {name: counts[name] for name in self.out}
+        counts = queue.counts
+        assert (counts.ready, counts.unacked, counts.added) == (states.count(READY), states.count(UNACKED), len(states))
+        out = {**counts.removed, "acknowledged": counts.acknowledged, "redelivered": counts.redelivered}
+        assert self.out == {name: out[name] for name in self.out}
         for reader in self.readers:
             assert (reader.state.unacked, reader.state.unacked_bytes) == (len(reader.tags), reader.bytes())
         rows = {view.first + row: view.deliveries(row) for view in queue.runs() for row in range(len(view.states))}

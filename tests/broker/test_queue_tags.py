@@ -16,11 +16,23 @@ def test_tags_that_are_not_out_are_refused_and_nothing_has_changed(tags: tuple[i
     consumer = join(queue)
     dealt(queue)
     settle(consumer, 2, 2)
-    before = (consumer.unacked, consumer.unacked_bytes, queue.ready, queue.unacked, queue.acknowledged)
+    before = (
+        consumer.unacked,
+        consumer.unacked_bytes,
+        queue.counts.ready,
+        queue.counts.unacked,
+        queue.counts.acknowledged,
+    )
     with pytest.raises(RemoteProtocolError) as caught:
         consumer.take(*tags)
     assert caught.value.refusal == "bad_tag"
-    assert (consumer.unacked, consumer.unacked_bytes, queue.ready, queue.unacked, queue.acknowledged) == before
+    assert (
+        consumer.unacked,
+        consumer.unacked_bytes,
+        queue.counts.ready,
+        queue.counts.unacked,
+        queue.counts.acknowledged,
+    ) == before
     queue.check()
     assert settle(consumer, 1, 1) + settle(consumer, 3, 6) == [1, 3, 4, 5, 6]
 
@@ -50,7 +62,12 @@ def test_tags_may_be_settled_in_any_order_and_across_grants() -> None:
     assert settle(consumer, 1, 1, rejected=True) == [1]
     assert settle(consumer, 5, 5) == [5]
     queue.check()
-    assert (queue.acknowledged, queue.removed["rejected"], queue.unacked, queue.live_runs) == (5, 1, 0, 0)
+    assert (
+        queue.counts.acknowledged,
+        queue.counts.removed["rejected"],
+        queue.counts.unacked,
+        queue.lists.live_runs,
+    ) == (5, 1, 0, 0)
 
 
 def test_a_consumer_without_grants_has_no_tags() -> None:

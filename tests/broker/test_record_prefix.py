@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from meshq.broker import Recovery, records
-from meshq.broker.queue._run_loading import paged_of
 from meshq.errors import DamagedError, InvariantError
 from meshq.settings import AddressSettings
 from meshq.store import JournalRecord
@@ -86,7 +85,7 @@ def test_a_queue_that_is_paged_comes_up_without_content_and_gives_all_of_it() ->
     log = _sent()
     house = make_house(log.after_crash(), records=log.recovered(), excerpts=True)
     queue = house.queue()
-    assert paged_of(queue)[0] == queue.ready == 12
+    assert queue.paged[0] == queue.counts.ready == 12
     whole = make_house(log.after_crash(), records=log.recovered())
     freed = sum(view.run.paged for view in queue.runs())
     assert house.core.memory.used_bytes == whole.core.memory.used_bytes - freed
@@ -95,7 +94,7 @@ def test_a_queue_that_is_paged_comes_up_without_content_and_gives_all_of_it() ->
     channel = client.consume("q")
     pages.rest()
     assert client.bodies(channel) == BODIES * 3
-    assert paged_of(queue)[0] == 0
+    assert queue.paged[0] == 0
     assert house.core.memory.used_bytes == whole.core.memory.used_bytes
 
 
@@ -104,7 +103,7 @@ def test_a_queue_that_is_not_paged_has_its_content_at_once() -> None:
     log = _sent(settings=blocking)
     house = make_house(log.after_crash(), records=log.recovered(), settings=blocking, excerpts=True)
     whole = make_house(log.after_crash(), records=log.recovered(), settings=blocking)
-    assert paged_of(house.queue()) == (0, 0)
+    assert house.queue().paged == (0, 0)
     bodies = [RunView(view.run.content).body(row) for view in house.queue().runs() for row in range(4)]
     assert bodies == BODIES * 3
     assert house.core.memory.used_bytes == whole.core.memory.used_bytes
@@ -132,4 +131,4 @@ def test_content_that_nobody_needs_is_not_read() -> None:
     client.settle(channel, (1, 4))
     house.rest()
     later = make_house(log.after_crash(), records=log.recovered(), settings=blocking, excerpts=True)
-    assert later.queue().ready == 0
+    assert later.queue().counts.ready == 0

@@ -130,22 +130,22 @@ def test_many_doomed_records_die_by_and_by() -> None:
 def test_a_mark_of_what_may_be_delivered_moves_ahead_by_a_block_once_it_is_durable() -> None:
     log = FakeLog()
     _, marks, queue = marked(log)
-    marks.cover_delivered(queue, queue.priority_lists[0], 10)
-    assert queue.high_watermark == 0
-    marks.cover_delivered(queue, queue.priority_lists[0], 20)
+    marks.cover_delivered(queue, queue.lists.all[0], 10)
+    assert queue.lists.high_watermark == 0
+    marks.cover_delivered(queue, queue.lists.all[0], 20)
     assert written(log) == [(3, 0, 10 + WATERMARK_BLOCK)]
     log.sync()
-    assert queue.high_watermark == 10 + WATERMARK_BLOCK
-    marks.cover_delivered(queue, queue.priority_lists[0], 10 + WATERMARK_BLOCK)
+    assert queue.lists.high_watermark == 10 + WATERMARK_BLOCK
+    marks.cover_delivered(queue, queue.lists.all[0], 10 + WATERMARK_BLOCK)
     assert len(log.records) == 1
 
 
 def test_a_mark_may_be_moved_before_it_is_reached() -> None:
     log = FakeLog()
     _, marks, queue = marked(log, delivered=100)
-    marks.cover_delivered(queue, queue.priority_lists[0], 60, 40)
+    marks.cover_delivered(queue, queue.lists.all[0], 60, 40)
     assert log.records == []
-    marks.cover_delivered(queue, queue.priority_lists[0], 61, 40)
+    marks.cover_delivered(queue, queue.lists.all[0], 61, 40)
     assert written(log) == [(3, 0, 61 + WATERMARK_BLOCK)]
 
 
@@ -155,8 +155,8 @@ def test_a_mark_never_moves_back_however_small_its_blocks_are() -> None:
     marks = HighWatermarks(release_queue, lambda name: name == "broker.no_block")
     queue = Queue(3, "q", "q", durable=True)
     marks.open(queue, 0, {4: 100})
-    marks.cover_delivered(queue, queue.priority_lists[0], 60, 50)
-    marks.cover_delivered(queue, queue.priority_lists[0], 101)
+    marks.cover_delivered(queue, queue.lists.all[0], 60, 50)
+    marks.cover_delivered(queue, queue.lists.all[0], 101)
     assert written(log) == [(3, 0, 100), (3, 0, 101)]
 
 
@@ -171,7 +171,7 @@ def test_numbers_that_leave_no_trace_are_covered_ahead_and_each_mark_replaces_th
     assert marks.cover_given(queue) == 2
     assert log.records[-1].deletes == (1,)
     assert written(log)[-1] == (3, 6 + 2 * limits.SEQUENCE_RESERVE, 0)
-    marks.cover_delivered(queue, queue.priority_lists[0], 1)
+    marks.cover_delivered(queue, queue.lists.all[0], 1)
     assert written(log)[-1] == (3, 6 + 2 * limits.SEQUENCE_RESERVE, 1 + WATERMARK_BLOCK)
     assert [record.position for record in log.living()] == [3]
 
@@ -188,7 +188,7 @@ def test_at_a_stop_the_marks_are_exact_and_written_only_if_they_were_not() -> No
 def test_marks_move_on_a_full_disk() -> None:
     log = FakeLog(full=True)
     _, marks, queue = marked(log)
-    marks.cover_delivered(queue, queue.priority_lists[0], 1)
+    marks.cover_delivered(queue, queue.lists.all[0], 1)
     queue.last = 1
     marks.cover_given(queue)
     assert len(written(log)) == 2
@@ -200,9 +200,9 @@ def test_a_queue_that_leaves_no_trace_has_no_marks() -> None:
     marks = HighWatermarks(release_queue)
     queue = Queue(1, "q", "q", durable=False)
     marks.open(queue)
-    assert queue.high_watermark == math.inf
+    assert queue.lists.high_watermark == math.inf
     assert marks.cover_given(queue) == 0
-    marks.cover_delivered(queue, queue.priority_lists[0], 5)
+    marks.cover_delivered(queue, queue.lists.all[0], 5)
     marks.settle(queue, {4: 5})
     assert (marks.close(queue), log.records) == ([], [])
 
@@ -211,9 +211,9 @@ def test_a_queue_takes_its_marks_along_when_it_is_deleted() -> None:
     log = FakeLog()
     release_queue, marks, queue = marked(log)
     release_queue.write(DEFINITION, [b"x"])
-    marks.cover_delivered(queue, queue.priority_lists[0], 5)
+    marks.cover_delivered(queue, queue.lists.all[0], 5)
     assert marks.close(queue) == [2]
     # The mark was on its way when the queue went.
     log.sync()
-    marks.cover_delivered(queue, queue.priority_lists[0], 10**6)
+    marks.cover_delivered(queue, queue.lists.all[0], 10**6)
     assert len(log.records) == 2

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from meshq.broker import Core
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
-from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.records import LINKS, PRODUCERS, ROUTED, SETTLED, decode_links, decode_settled
 from meshq.broker.session._deliveries import dispatched_run
 from meshq.settings import AddressSettings
@@ -23,7 +23,7 @@ class Reader:
 
     def __init__(self, core: Core, queue: Queue, window: int = 10_000) -> None:
         self.core, self.queue = core, queue
-        self.consumer = ConsumerState(queue, self, 1, window, 1 << 30)
+        self.consumer = QueueConsumer(queue, self, 1, window, 1 << 30)
         #: Number, body and queues of the other node, of each message in order; and the tag of each.
         self.got: list[tuple[int, bytes, tuple[int, ...]]] = []
         self.tags: list[int] = []
@@ -35,7 +35,7 @@ class Reader:
         assert isinstance(log, FakeLog)
         log.sync()
 
-    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
+    def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         content = dispatched_run(dispatch, whole=True)
         view = RunView(content)
         for row in range(content.rows):
@@ -316,7 +316,7 @@ def test_a_link_that_shares_nothing_leaves_messages_where_they_are_sent() -> Non
     # The address is there and its queue is not: it is made again, as if no other node had one.
     client.put(channel, b"x")
     assert [body for _, body in state(house)["q"]] == [b"x"]
-    assert forward.added == 0
+    assert forward.counts.added == 0
     assert house.core.ingress.unrouted == 0
 
 

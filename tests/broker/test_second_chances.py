@@ -183,7 +183,7 @@ def test_one_record_at_a_time_says_how_often_messages_of_a_run_came() -> None:
     killed = {target for record in log.records for target in record.deletes}
     assert len([position for position in counted if position not in killed]) == 1
     shop.settle(*range(41, 91), flags=0)
-    assert shop.house.queue().live_runs == 0
+    assert shop.house.queue().lists.live_runs == 0
     shop.send(b"next")
     killed = {target for record in log.records for target in record.deletes}
     assert all(position in killed for position in counted)
@@ -406,7 +406,8 @@ def test_a_crash_finds_a_dead_letter_in_one_place() -> None:
         log = shop.house.log.after_crash(cut)
         later = make_house(log, records=log.recovered(), settings=shop.settings, now_ms=shop.wall)
         live = [
-            later.core.router.queues[name].ready if name in later.core.router.queues else 0 for name in ("q", "dead")
+            later.core.router.queues[name].counts.ready if name in later.core.router.queues else 0
+            for name in ("q", "dead")
         ]
         assert sum(live) == 3, cut
         later.check()
@@ -420,7 +421,7 @@ def test_a_dead_letter_outlives_the_run_that_it_was_in_and_the_other_way_round()
     assert [row.position for row in decode_placed(record.payload).settled] == list(record.refs)
     shop.settle(2, flags=0)
     shop.next_life()
-    assert shop.house.queue().live_runs == 0 and shop.there("dead") == [(b"a", ("q", "q", "rejected"))]
+    assert shop.house.queue().lists.live_runs == 0 and shop.there("dead") == [(b"a", ("q", "q", "rejected"))]
 
     shop = Shop(**DEAD)
     shop.send(b"a", b"b")

@@ -143,10 +143,15 @@ def test_a_resumed_session_goes_on_where_it_was_and_nothing_is_lost_doubled_or_r
     assert [message.delivery_count for message in client.got(consumer)] == [1, 1, 1, 1]
     assert client.confirmed[-1] == (producer, 4)
     queue = house.queue()
-    assert (queue.acknowledged, queue.unacked, queue.added, queue.redelivered) == (2, 2, 4, 0)
+    assert (queue.counts.acknowledged, queue.counts.unacked, queue.counts.added, queue.counts.redelivered) == (
+        2,
+        2,
+        4,
+        0,
+    )
     assert house.sessions.resumed == 1
     client.settle(consumer, (3, 4))
-    assert queue.unacked == 0
+    assert queue.counts.unacked == 0
 
 
 def test_nothing_is_delivered_while_nobody_is_there_and_everything_afterwards() -> None:
@@ -156,7 +161,7 @@ def test_nothing_is_delivered_while_nobody_is_there_and_everything_afterwards() 
     channel = other.produce(producer=b"q" * 16)
     client.drop()
     other.put(channel, b"1")
-    assert (house.queue().ready, house.queue().unacked) == (1, 0)
+    assert (house.queue().counts.ready, house.queue().counts.unacked) == (1, 0)
     client.resume()
     assert client.bodies(consumer) == [b"1"]
 
@@ -241,7 +246,7 @@ def test_a_link_within_the_process_keeps_nothing_so_its_session_ends_with_it() -
     assert not attached.resumed
     client.drop()
     assert list(house.core.sessions) == [attached.session]
-    assert (house.queue().ready, house.queue().consumers) == (1, [])
+    assert (house.queue().counts.ready, house.queue().roster.consumers) == (1, [])
 
 
 def test_a_session_that_comes_back_to_more_than_its_window_gets_nothing_new_until_it_has_reported() -> None:
@@ -253,12 +258,12 @@ def test_a_session_that_comes_back_to_more_than_its_window_gets_nothing_new_unti
     client.deaf = True
     for _ in range(10):
         other.put(producer, bytes(20_000))
-    held = house.queue().unacked
+    held = house.queue().counts.unacked
     assert 3 <= held <= 5
     client.drop()
     client.mute = True
     client.resume()
-    assert (len(client.got(consumer)), house.queue().unacked) == (held, held)
+    assert (len(client.got(consumer)), house.queue().counts.unacked) == (held, held)
     client.mute = False
     for _ in range(4):
         client.send(FrameType.RECEIVED)
@@ -295,9 +300,9 @@ def test_a_session_ends_when_its_client_does_not_come_back_in_time() -> None:
     assert later(house, 0) == 1.0
     assert later(house, 1.0) == 10.0
     assert later(house, 8.9) == 10.0
-    assert house.queue().unacked == 1
+    assert house.queue().counts.unacked == 1
     assert later(house, 0.2) is None
-    assert (house.queue().unacked, house.queue().ready, house.sessions.expired) == (0, 1, 2)
+    assert (house.queue().counts.unacked, house.queue().counts.ready, house.sessions.expired) == (0, 1, 2)
     assert not client.resume(received=0).resumed
     reader = house.client()
     assert [message.delivery_count for message in reader.got(reader.consume())] == [2]
@@ -321,7 +326,7 @@ def test_a_good_bye_ends_the_session_and_one_with_a_reason_does_not() -> None:
         client.put(producer, b"1")
         client.send(FrameType.CLOSE, Close(code=reason))
         assert client.closed
-        assert (len(house.core.sessions), house.queue().ready) == ((0, 1) if reason == 0 else (1, 0))
+        assert (len(house.core.sessions), house.queue().counts.ready) == ((0, 1) if reason == 0 else (1, 0))
         assert house.core.memory.reserved_bytes == 0 or reason
 
 
@@ -344,7 +349,7 @@ def test_a_session_may_end_while_its_messages_wait_for_the_disk() -> None:
     client.call("create_queue", name="late")
     client.close()
     house.log.sync()
-    assert house.queue().ready == 1
+    assert house.queue().counts.ready == 1
     assert house.core.ingress.producers.get(PRODUCER) == 2
     assert "late" in house.core.router.queues
     house.check()
@@ -369,10 +374,10 @@ def test_nothing_that_comes_behind_a_violation_is_taken() -> None:
     client, producer, consumer = opened(house)
     client.settle(consumer, (1, 1))
     assert client.closed
-    before = house.queue().added
+    before = house.queue().counts.added
     client.closed = False
     client.put(producer, b"1")
-    assert house.queue().added == before
+    assert house.queue().counts.added == before
     assert len(client.all(FrameType.CLOSE)) == 1
 
 
@@ -400,7 +405,7 @@ def test_a_deleted_queue_takes_its_consumers_along_and_says_so(away: bool) -> No
     client.leave(consumer)
     assert not client.all_closed()
     client.put(producer, b"2")
-    assert house.queue().ready == 1
+    assert house.queue().counts.ready == 1
 
 
 def test_a_settlement_that_crossed_the_end_of_its_consumer_may_come_by_way_of_a_resume() -> None:

@@ -115,10 +115,10 @@ def test_a_queue_that_is_there_goes_by_the_new_settings() -> None:
     house.rest()
     client.call("set_address_settings", pattern="q", dead_letter_address="dead")
     client.settle(reader, (1, 1), flags=FLAG_REJECT)
-    assert house.queue("dead").ready == 1
+    assert house.queue("dead").counts.ready == 1
     client.call("remove_address_settings", pattern="q")
     client.settle(reader, (2, 2), flags=FLAG_REJECT)
-    assert house.queue("dead").ready == 1
+    assert house.queue("dead").counts.ready == 1
 
 
 def test_duplicate_ids_over_a_smaller_window_are_forgotten_at_once() -> None:
@@ -128,11 +128,11 @@ def test_duplicate_ids_over_a_smaller_window_are_forgotten_at_once() -> None:
     client.put(sender, b"1", b"2", b"3", envelopes=with_ids("a", "b", "c"))
     client.call("set_address_settings", pattern="q", duplicate_id_cache_size=1)
     client.put(sender, b"4", b"5", envelopes=with_ids("a", "c"))
-    assert house.queue().added == 4, "the oldest was forgotten, the newest was not"
+    assert house.queue().counts.added == 4, "the oldest was forgotten, the newest was not"
     client.call("set_address_settings", pattern="q", duplicate_id_cache_size=10)
     client.put(sender, b"6", b"7", envelopes=with_ids("d", "e"))
     client.put(sender, b"8", b"9", envelopes=with_ids("d", "e"))
-    assert house.queue().added == 6
+    assert house.queue().counts.added == 6
 
 
 def test_queues_made_on_first_use_go_from_now_on() -> None:

@@ -44,7 +44,7 @@ def test_acknowledged_rejected_and_returned_are_counted_apart() -> None:
     client.settle(consumer, (2, 2), flags=FLAG_REJECT)
     client.settle(consumer, (3, 4), flags=FLAG_RETURN)
     queue = house.queue()
-    assert (queue.acknowledged, queue.removed["rejected"], queue.redelivered) == (1, 1, 2)
+    assert (queue.counts.acknowledged, queue.counts.removed["rejected"], queue.counts.redelivered) == (1, 1, 2)
     assert [(message.body, message.delivery_count) for message in client.got(consumer)[4:]] == [(b"3", 2), (b"4", 2)]
     assert [message.sequence for message in client.got(consumer)] == [1, 2, 3, 4, 3, 4]
 
@@ -56,8 +56,8 @@ def test_ranges_before_one_that_was_never_given_stay_settled_and_the_rest_goes_b
     client.settle(consumer, (1, 1), (3, 9))
     assert client.good_bye().code == BY_NAME["bad_tag"].number
     queue = house.queue()
-    assert (queue.acknowledged, queue.ready, queue.unacked) == (1, 2, 0)
-    assert again(house).queue().ready == 2
+    assert (queue.counts.acknowledged, queue.counts.ready, queue.counts.unacked) == (1, 2, 0)
+    assert again(house).queue().counts.ready == 2
     house.check()
 
 
@@ -109,7 +109,7 @@ def test_a_purge_leaves_what_is_held_and_what_is_not_on_disk_yet() -> None:
     client.call("purge_queue", name="q")
     house.log.sync()
     queue = house.queue()
-    assert (queue.unacked, queue.ready, queue.removed["purged"]) == (1, 1, 1)
+    assert (queue.counts.unacked, queue.counts.ready, queue.counts.removed["purged"]) == (1, 1, 1)
     client.settle(consumer, (1, 1))
     house.log.sync()
     assert client.bodies(consumer) == [b"1", b"3"]
@@ -122,7 +122,7 @@ def test_a_purge_works_on_a_full_disk() -> None:
     client.put(client.produce(), b"1", b"2")
     house.log.full = True
     assert client.call("purge_queue", name="q") == {"removed": 2}
-    assert again(house).queue().ready == 0
+    assert again(house).queue().counts.ready == 0
 
 
 def test_a_deleted_queue_leaves_nothing_behind() -> None:
@@ -151,8 +151,8 @@ def test_runs_that_wait_for_their_sync_when_their_queue_is_deleted_go_with_it() 
     house.log.sync()
     house.log.sync()
     assert client.confirmed[-1] == (producer, 3)
-    assert (house.queue("a").ready, house.queue("b").ready) == (0, 3)
-    assert (again(house).queue("a").ready, again(house).queue("b").ready) == (0, 2)
+    assert (house.queue("a").counts.ready, house.queue("b").counts.ready) == (0, 3)
+    assert (again(house).queue("a").counts.ready, again(house).queue("b").counts.ready) == (0, 2)
     house.auto = True
     consumer = client.consume("b")
     client.settle(consumer, (1, 3))
@@ -260,9 +260,9 @@ def test_a_share_of_a_full_run_that_is_settled_to_its_end_can_be_read_again(turn
     client.put(producer, *bodies)
     queue = house.queue()
     # All but the first of them: a piece that goes to the end of a run which then still lives.
-    last = queue.unacked
+    last = queue.counts.unacked
     client.settle(consumer, (last - RUN_MESSAGES_MAX // 2 + 2, last))
     (row,) = decode_settled(house.log.records[-1].payload)
     assert row.stop <= RUN_MESSAGES_MAX
     left = again(house)
-    assert (left.queue().ready, left.queue("there").ready) == (queue.unacked, forward.ready)
+    assert (left.queue().counts.ready, left.queue("there").counts.ready) == (queue.counts.unacked, forward.counts.ready)

@@ -31,12 +31,12 @@ def test_what_is_settled_of_a_share_can_be_read_again_whichever_share_it_is() ->
         for _ in range(shift):
             client.put(producer, b"turn")
         client.put(producer, *([b"x"] * limits.RUN_MESSAGES_MAX))
-        tags = house.queue().unacked
+        tags = house.queue().counts.unacked
         assert tags >= limits.RUN_MESSAGES_MAX // 3
         client.settle(consumer, (1, tags))
         log = house.log.after_crash()
         again = House(make_core(log, records=house.log.recovered()))
-        assert again.queue().ready == 0
+        assert again.queue().counts.ready == 0
 
 
 numbers = st.integers(0, 3)
@@ -81,7 +81,7 @@ def test_what_has_been_settled_of_a_dealt_run_takes_no_memory_while_the_rest_of_
     bind(house, b"1", 7)
     rows = limits.RUN_MESSAGES_MAX
     client.put(producer, *([bytes(1_000)] * rows))
-    tags = house.queue().unacked
+    tags = house.queue().counts.unacked
     assert rows // 3 <= tags < rows
     before = house.core.memory.used_bytes
     client.settle(consumer, (1, tags))

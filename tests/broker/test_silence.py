@@ -70,7 +70,7 @@ async def test_a_client_whose_frame_takes_longer_to_arrive_than_silence_may_last
         for start in range(0, len(data), 10):
             peer.stream.send_nowait(data[start : start + 10])
             await trio.sleep(5)
-        assert not peer.ended and parts[0].queue("q").ready == 1
+        assert not peer.ended and parts[0].queue("q").counts.ready == 1
 
 
 async def test_what_a_client_said_during_a_standstill_of_the_node_is_heard() -> None:

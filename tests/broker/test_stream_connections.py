@@ -177,7 +177,7 @@ async def test_a_client_is_served_over_bytes() -> None:
         assert peer.last(FrameType.DELIVER).count == 200
         peer.send(FrameType.SETTLE, channel=2, count=1, table=encode_ranges([(1, 200)]))
         await trio.sleep(0.001)
-        assert house.queue().acknowledged == 200
+        assert house.queue().counts.acknowledged == 200
         peer.send(FrameType.CLOSE, Close())
         await trio.sleep(0.001)
         assert peer.ended and listeners.connections == [] and house.core.sessions == {}
@@ -283,7 +283,7 @@ async def test_what_cannot_go_at_once_goes_as_the_client_reads() -> None:
             other.put(producer, bytes(1_000))
         peer.send(FrameType.CONSUME, Consume(queue="q", window=50, window_bytes=1 << 20), channel=1, first=1)
         await trio.sleep(1)
-        assert house.queue().unacked == 20
+        assert house.queue().counts.unacked == 20
         nursery.start_soon(peer.read)
         await trio.sleep(1)
         assert sum(frame.count for frame in peer.frames if frame.type is FrameType.DELIVER) == 20

@@ -98,7 +98,7 @@ def clean(house: House) -> None:
     house.check()
     assert len(house.core.transactions) == house.core.transactions.size_bytes == 0
     assert not house.core.transactions.two_phase._sends._by_address
-    assert all(queue.acked_in_transaction == 0 for queue in house.core.router.queues.values())
+    assert all(queue.counts.acked_in_transaction == 0 for queue in house.core.router.queues.values())
 
 
 def test_what_a_transaction_sends_is_seen_when_it_is_committed_and_durable() -> None:
@@ -121,10 +121,10 @@ def test_a_rollback_leaves_nothing_of_the_sends_and_brings_back_what_was_acknowl
     tx.send("out", b"x")
     tx.ack(channel, 1, 1)
     house.check()
-    assert house.queue("in").acked_in_transaction == 1
+    assert house.queue("in").counts.acked_in_transaction == 1
     tx.roll_back()
     clean(house)
-    assert "out" not in house.core.router.queues or not house.queue("out").added
+    assert "out" not in house.core.router.queues or not house.queue("out").counts.added
     assert [(got.body, got.delivery_count) for got in client.got(channel)] == [(b"1", 1), (b"2", 1), (b"1", 2)]
 
 
@@ -150,7 +150,7 @@ def test_a_commit_of_other_work_than_the_broker_has_is_rolled_back(changed: dict
     tx.number = 1
     tx.roll_back()
     clean(house)
-    assert house.queue("in").acknowledged == 0
+    assert house.queue("in").counts.acknowledged == 0
 
 
 def test_a_run_behind_one_that_is_missing_ends_the_transaction() -> None:
@@ -169,7 +169,7 @@ def test_a_session_that_ends_takes_its_transactions_with_it() -> None:
     tx.ack(channel, 1, 1)
     client.close()
     clean(house)
-    assert house.queue("in").ready == 1
+    assert house.queue("in").counts.ready == 1
 
 
 def test_a_consumer_that_leaves_does_not_take_back_what_was_acknowledged() -> None:
@@ -177,10 +177,10 @@ def test_a_consumer_that_leaves_does_not_take_back_what_was_acknowledged() -> No
     tx = Tx(client)
     tx.ack(channel, 1, 1)
     client.leave(channel, 2)
-    assert house.queue("in").ready == 0
+    assert house.queue("in").counts.ready == 0
     tx.commit()
     clean(house)
-    assert house.queue("in").acknowledged == 1
+    assert house.queue("in").counts.acknowledged == 1
 
 
 def test_a_deleted_queue_ends_the_transactions_that_have_messages_of_it() -> None:
@@ -206,7 +206,7 @@ def test_an_idle_transaction_is_rolled_back_and_a_used_one_is_not() -> None:
     tx.send("out", b"x")
     for _ in range(300):
         transactions.tick()
-    assert house.queue("in").acked_in_transaction == 1
+    assert house.queue("in").counts.acked_in_transaction == 1
     transactions.tick()
     clean(house)
     answer = tx.commit()
@@ -246,8 +246,8 @@ def test_a_known_duplicate_id_rejects_all_of_it_and_a_rollback_forgets_the_ids()
         assert answer is not None
         assert answer.code == DUPLICATE
         clean(house)
-    assert house.queue("out").added == 1
-    assert house.queue("in").acknowledged == 0
+    assert house.queue("out").counts.added == 1
+    assert house.queue("in").counts.acknowledged == 0
     # What came back twice may be had and settled by the next one.
     assert delivered(client) == [b"1"] * 3
 
@@ -285,7 +285,7 @@ def test_known_duplicate_ids_may_be_left_out() -> None:
     answer = tx.commit()
     assert answer is not None
     assert answer.code == 0
-    assert house.queue("out").added == 2
+    assert house.queue("out").counts.added == 2
 
 
 def test_a_full_disk_refuses_a_commit_before_anything_has_changed() -> None:
@@ -299,8 +299,8 @@ def test_a_full_disk_refuses_a_commit_before_anything_has_changed() -> None:
     assert answer.code == FULL
     house.log.full = False
     clean(house)
-    assert house.queue("in").acknowledged == 0
-    assert house.queue("out").added == 0
+    assert house.queue("in").counts.acknowledged == 0
+    assert house.queue("out").counts.added == 0
 
 
 def test_a_commit_that_would_be_too_many_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_a_commit_that_would_be_too_many_parts_changes_nothing(monkeypatch: pyte
     assert answer is not None
     assert answer.code == FULL
     clean(house)
-    assert house.queue("fine").added == house.queue("in").acknowledged == 0
+    assert house.queue("fine").counts.added == house.queue("in").counts.acknowledged == 0
 
 
 def test_a_transaction_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,7 +442,7 @@ def test_what_a_commit_weighs_covers_what_is_cut_into_pieces_by_known_ids() -> N
     tx.send("all", *[b"x"] * 256, envelopes=urgent)
     answer = tx.commit()
     assert answer is not None and answer.code == 0
-    assert house.queue("all0").added == 256
+    assert house.queue("all0").counts.added == 256
     clean(house)
 
 

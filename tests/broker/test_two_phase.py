@@ -30,17 +30,17 @@ ROLLED_BACK, DUPLICATE, USAGE, FULL, RETRY, UNDECIDED, FORBIDDEN, TOO_MANY = (
 
 def test_what_is_prepared_is_seen_by_nobody_and_belongs_to_no_session() -> None:
     house, client, channel, _ = prepared_house()
-    assert "out" not in house.core.router.queues or not house.queue("out").added
+    assert "out" not in house.core.router.queues or not house.queue("out").counts.added
     client.close()
     house.check()
-    assert house.queue("in").acked_in_transaction == 2
+    assert house.queue("in").counts.acked_in_transaction == 2
     other = house.client()
     assert recovered(other) == [XID]
     channel = other.consume("in")
     assert other.bodies(channel) == [b"2", b"4"]
     assert decide(other, "commit") == 0
     clean(house)
-    assert house.queue("in").acknowledged == 2
+    assert house.queue("in").counts.acknowledged == 2
     out = other.consume("out")
     assert other.bodies(out) == [b"a", b"b"]
     assert recovered(other) == []
@@ -71,7 +71,7 @@ def test_a_prepared_transaction_is_never_too_old() -> None:
     house, _, _, _ = prepared_house()
     for _ in range(1_000):
         house.core.transactions.tick()
-    assert house.queue("in").acked_in_transaction == 2
+    assert house.queue("in").counts.acked_in_transaction == 2
     assert len(house.core.transactions) == 0
 
 
@@ -85,7 +85,7 @@ def test_a_decision_has_its_effect_however_many_lives_later(what: str, lives: in
         house, client = next_life(house)
         house.check()
         queue = house.queue("in")
-        assert (queue.unacked, queue.acked_in_transaction, queue.ready) == (2, 2, 2)
+        assert (queue.counts.unacked, queue.counts.acked_in_transaction, queue.counts.ready) == (2, 2, 2)
         assert queue.last >= before
         assert recovered(client) == [XID]
         channel = client.consume("in")
@@ -117,7 +117,7 @@ def test_after_a_restart_only_what_is_durable_is_there() -> None:
     tx.ack(channel, 1, 2)
     assert prepare(tx) == 0
     house, client = next_life(house)
-    assert house.queue("in").acked_in_transaction == 1
+    assert house.queue("in").counts.acked_in_transaction == 1
     assert decide(client, "commit") == 0
     assert client.bodies(client.consume("out")) == [b"kept"]
     clean(house)
@@ -170,7 +170,7 @@ def test_the_records_of_a_prepare_and_of_a_decision_stand_together_at_every_cut(
             known = list(core.transactions.two_phase)
             decision = core.transactions.two_phase.decisions.get(XID)
             there = {name: count for name, count in content(core).items() if count}
-            held = core.router.queues["in"].acked_in_transaction
+            held = core.router.queues["in"].counts.acked_in_transaction
             if cut < prepared_at:
                 assert (known, decision, there, held) == ([], None, {"in": 4}, 0)
             elif decision is None:
@@ -290,7 +290,7 @@ def test_a_commit_without_room_leaves_it_prepared() -> None:
     house.log.full = True
     assert decide(client, "commit") == RETRY
     assert "no room" in (client.answer(client.calls) or Answer()).text
-    assert house.queue("in").acked_in_transaction == 2
+    assert house.queue("in").counts.acked_in_transaction == 2
     house.log.full = False
     assert decide(client, "commit") == 0
     clean(house)
@@ -364,7 +364,7 @@ def test_a_queue_of_which_something_is_prepared_is_not_deleted() -> None:
     assert client.call("purge_queue", name="in") == {"removed": 0}
     client.leave(1 + 1)
     assert client.call("purge_queue", name="in") == {"removed": 2}
-    assert house.queue("in").acked_in_transaction == 2
+    assert house.queue("in").counts.acked_in_transaction == 2
     assert decide(client, "rollback") == 0
     assert client.call("delete_queue", name="in") == {"removed": 2}
     clean(house)

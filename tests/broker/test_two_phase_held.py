@@ -59,8 +59,8 @@ def test_of_a_value_the_held_message_stays_over_a_restart() -> None:
     client.put(producer, b"2", envelopes=value)
     house, client = next_life(house, settings=settings)
     house.check()
-    assert house.queue("in").acked_in_transaction == 1
-    assert house.queue("in").ready == 1
+    assert house.queue("in").counts.acked_in_transaction == 1
+    assert house.queue("in").counts.ready == 1
     assert decide(client, "commit") == 0
     assert client.bodies(client.consume("in")) == [b"2"]
     clean(house)
@@ -80,10 +80,10 @@ def test_what_is_held_does_not_expire() -> None:
     now += 1_000
     house, client = next_life(house, now_ms=lambda: now)
     house.core.clock_moved()
-    assert (house.queue("in").acked_in_transaction, house.queue("in").ready) == (1, 0)
+    assert (house.queue("in").counts.acked_in_transaction, house.queue("in").counts.ready) == (1, 0)
     assert decide(client, "rollback") == 0
     house.check()
-    assert house.queue("in").removed["expired"] == 2
+    assert house.queue("in").counts.removed["expired"] == 2
 
 
 @pytest.mark.parametrize("what", ["commit", "rollback"])
@@ -104,9 +104,9 @@ def test_what_is_held_may_stand_on_the_disk_only(what: str) -> None:
     pages.rest()
     clean(house)
     if what == "rollback":
-        assert house.queue("dead").ready == 2
+        assert house.queue("dead").counts.ready == 2
         assert client.bodies(client.consume("dead")) == [b"1", b"3"]
-    assert house.queue("in").ready == 2
+    assert house.queue("in").counts.ready == 2
 
 
 def test_a_rollback_that_waits_for_the_disk_sees_who_was_faster() -> None:
@@ -147,7 +147,7 @@ def test_shares_of_runs_and_settings_of_returns_hold_over_a_restart() -> None:
     }
     house, client = next_life(house)
     house.check()
-    assert {name: house.queue(name).acked_in_transaction for name in held} == {"left": 2, "right": 1}
+    assert {name: house.queue(name).counts.acked_in_transaction for name in held} == {"left": 2, "right": 1}
     channels = {name: client.consume(name) for name in held}
     for name, channel in channels.items():
         assert not {*client.bodies(channel)} & {*held[name]}
@@ -191,7 +191,7 @@ def test_what_is_rolled_back_comes_again_when_that_is_durable() -> None:
     house.auto = False
     assert decide(client, "rollback") == -1
     assert len(client.got(channel)) == 4
-    assert house.queue("in").acked_in_transaction == 2
+    assert house.queue("in").counts.acked_in_transaction == 2
     # Until then a crash would find it prepared, and nothing else may happen to it.
     assert decide(client, "commit") == -1
     late = client.calls
@@ -218,7 +218,7 @@ def test_a_temporary_queue_outlives_its_session_until_the_decision(what: str) ->
     tx.ack(client.consume(values["name"]), 1, 1)
     assert prepare(tx) == 0
     client.close()
-    assert house.queue(values["name"]).acked_in_transaction == 1
+    assert house.queue(values["name"]).counts.acked_in_transaction == 1
     assert decide(other, what) == 0
     assert values["name"] not in house.core.router.queues
     clean(house)

@@ -52,14 +52,14 @@ def test_one_consumer_gets_half_of_what_may_be_held_and_the_next_ones_what_is_le
     # What is settled makes room, and in the end everything has come.
     open_tags = dict.fromkeys([first, *others], 1)
     for _ in range(1_000):
-        if house.queue().ready + house.queue().unacked == 0:
+        if house.queue().counts.ready + house.queue().counts.unacked == 0:
             break
         for channel, tag in open_tags.items():
             if len(client.bodies(channel)) >= tag:
                 client.settle(channel, (tag, tag))
                 open_tags[channel] += 1
     assert sorted(number for channel in open_tags for number in got(client, channel)) == list(range(100))
-    assert unacked_memory.used_bytes == 0 and not any(one.pinned_bytes for one in house.queue().consumers)
+    assert unacked_memory.used_bytes == 0 and not any(one.pinned_bytes for one in house.queue().roster.consumers)
 
 
 def test_one_message_of_a_run_keeps_the_whole_run_and_counts_as_that() -> None:
@@ -122,14 +122,14 @@ def test_several_consumers_of_a_run_count_it_once() -> None:
     house, client = filled(10, rows=10)
     for _ in range(5):
         client.consume(window=2)
-    assert house.queue().unacked == 10
+    assert house.queue().counts.unacked == 10
     assert SIZE * 10 <= house.core.memory.unacked.used_bytes < SIZE * 10 + 10_000
 
 
 def test_a_consumer_counts_a_run_once_however_many_parts_of_it_it_holds() -> None:
     house, client = filled(10, rows=10)
     first, second = client.consume(window=3), client.consume(window=2)
-    shares = house.queue().consumers
+    shares = house.queue().roster.consumers
     for tag in (1, 4, 2, 3, 5, 6):
         # What is settled is followed by another part of the same run, until nothing of it is left.
         if len(client.bodies(first)) >= tag:
@@ -155,7 +155,7 @@ def test_parts_of_runs_in_any_order_leave_nothing_counted() -> None:
         draw = random.Random(seed)
         open_tags: dict[int, list[int]] = {client.consume(window=draw.randrange(1, 40)): [] for _ in range(3)}
         given = dict.fromkeys(open_tags, 0)
-        while house.queue().ready + house.queue().unacked:
+        while house.queue().counts.ready + house.queue().counts.unacked:
             for channel, tags in open_tags.items():
                 total = len(client.bodies(channel))
                 tags += range(given[channel] + 1, total + 1)
@@ -165,7 +165,7 @@ def test_parts_of_runs_in_any_order_leave_nothing_counted() -> None:
                     client.settle(channel, (tag, tag))
             house.check()
         assert house.core.memory.unacked.used_bytes == 0
-        assert not any(one.pinned_bytes for one in house.queue().consumers)
+        assert not any(one.pinned_bytes for one in house.queue().roster.consumers)
 
 
 @pytest.mark.parametrize("window", [1 * MIB, 64 * MIB])

@@ -32,7 +32,7 @@ def clean(node: Lives) -> None:
     assert len(core.transactions) == core.transactions.size_bytes == 0
     for queue in core.router.queues.values():
         queue.check()
-        assert queue.acked_in_transaction == 0
+        assert queue.counts.acked_in_transaction == 0
 
 
 async def test_a_block_commits_its_sends_and_acknowledgements_together() -> None:

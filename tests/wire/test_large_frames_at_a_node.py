@@ -50,7 +50,7 @@ def test_a_body_and_its_message_are_taken_and_read_and_forgotten() -> None:
     assert (piece.first, bytes(piece.body)) == (6, b"end")
     held = node.core.memory.used_bytes
     assert held > len(BLOCK)
-    assert node.core.router.queues["a"].unacked == 1
+    assert node.core.router.queues["a"].counts.unacked == 1
 
 
 def test_blocks_that_cannot_be_end_the_session() -> None:

@@ -13,10 +13,9 @@ from meshq.broker.core._recovery import Recovery
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.management._management import answer_call
 from meshq.broker.paging._reading import run_content
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
-from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.queue._run_loading import paged_of
 from meshq.broker.records import PREFIX_FORM, record_prefix
 from meshq.broker.session._deliveries import dispatched_run
 from meshq.broker.session._session_registry import SessionRegistry
@@ -24,9 +23,9 @@ from meshq.broker.work._long_operations import at_once
 
 __all__ = [
     "PREFIX_FORM",
+    "AnyConsumer",
     "ConnectionBounds",
     "ConnectionCounts",
-    "ConsumerState",
     "Core",
     "CoreSettings",
     "Credentials",
@@ -35,6 +34,7 @@ __all__ = [
     "FileBodies",
     "Listeners",
     "Queue",
+    "QueueConsumer",
     "Recovery",
     "RemoteBinding",
     "ServerConnection",
@@ -46,7 +46,6 @@ __all__ = [
     "at_once",
     "connection_bounds",
     "dispatched_run",
-    "paged_of",
     "read_whole",
     "record_prefix",
     "run_content",

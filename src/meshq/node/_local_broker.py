@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import abc, limits
-from meshq.broker import ConsumerState, Core, Dispatch, Queue, RemoteBinding, StoredRun, dispatched_run, read_whole
+from meshq.broker import (
+    AnyConsumer,
+    Core,
+    Dispatch,
+    Queue,
+    QueueConsumer,
+    RemoteBinding,
+    StoredRun,
+    dispatched_run,
+    read_whole,
+)
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
@@ -38,7 +48,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._core = core
         self.queue = queue
         self.number = queue.number
-        self._consumer: ConsumerState | None = None
+        self._consumer: QueueConsumer | None = None
         # Takes the runs of the attached link.
         self._take: Callable[[abc.ForwardRun], None]
         # Grants that wait for their large body, or for that of one before them.
@@ -47,7 +57,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
     @property
     def waiting(self) -> int:
         """Messages held, given or not."""
-        return self.queue.ready + self.queue.unacked
+        return self.queue.counts.ready + self.queue.counts.unacked
 
     def attach(self, take: Callable[[abc.ForwardRun], None], stored: int) -> None:
         """Begin to give."""
@@ -55,12 +65,12 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._take = take
         self._core.times.expiry.answered(self.queue, stored)
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
-        self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, window)
+        self._consumer = QueueConsumer(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)
         self._core.pending.schedule_dispatch(self.queue)
         self._core.pending.run()
 
-    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
+    def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         """Forward messages that the queue has dispatched.
 
         A large body travels as that of an ordinary message, which it is no larger than: whatever is was refused.
@@ -186,7 +196,7 @@ class LocalDemand(abc.Demand):
     def consumers(self, queue: str) -> int:
         """Consumers of a queue here."""
         found = self._core.router.queues.get(queue)
-        return len(found.consumers) if found is not None else 0
+        return len(found.roster.consumers) if found is not None else 0
 
 
 class LocalRemoteBindings(abc.RemoteBindings):

@@ -25,7 +25,6 @@ from meshq.broker import (
     answer_call,
     at_once,
     connection_bounds,
-    paged_of,
     record_prefix,
 )
 from meshq.client import MessageRoute
@@ -443,18 +442,18 @@ class Node:
         """The node at this moment."""
         core = self.core
         queues = list(core.router.queues.values())
-        paged = [paged_of(queue) for queue in queues]
+        paged = [queue.paged for queue in queues]
         return BrokerStatistics(
             name=self._settings.name,
             state=state,
             durable=core.durable,
             addresses=len(core.router.addresses),
             queues=len(queues),
-            consumers=sum(len(queue.consumers) for queue in queues),
+            consumers=sum(len(queue.roster.consumers) for queue in queues),
             sessions=len(core.sessions),
             connections=len(self.listeners.connections) + len(self.inproc.connections),
-            ready=sum(queue.ready for queue in queues),
-            delivering=sum(queue.unacked for queue in queues),
+            ready=sum(queue.counts.ready for queue in queues),
+            delivering=sum(queue.counts.unacked for queue in queues),
             duplicates=core.ingress.duplicates,
             unrouted=core.ingress.unrouted,
             dropped=core.ingress.dropped,

@@ -150,7 +150,10 @@ class AddressQuota:
     @property
     def messages(self) -> int:
         """Messages of the address."""
-        held = [queue.ready + queue.unacked + queue.delayed + queue.scheduled_messages for queue in self.queues]
+        held = [
+            queue.counts.ready + queue.counts.unacked + queue.counts.delayed + queue.scheduled.messages
+            for queue in self.queues
+        ]
         if self._routing == "multicast":
             return max(held, default=0) + self.unreleased
         return sum(held) + self.unreleased

@@ -64,7 +64,7 @@ class Share(NamedTuple):
 
 def filters_of(queue: Queue) -> tuple[Filter, ...] | None:
     """Return the filters of a queue's consumers: empty if a consumer has no filter, None without consumers."""
-    return queue.filters if queue.consumers else None
+    return queue.roster.filters if queue.roster.consumers else None
 
 
 def takes(filter: Filter | None, row: int, wants: Wants) -> bool:

@@ -14,10 +14,8 @@ from meshq.broker.catalog._diverts import Diverts
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._duplicates import DuplicateIds
-from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
-from meshq.broker.queue._run_loading import paged_of, views_of
 from meshq.errors import NotFoundError, UsageError
 from meshq.settings import AddressSettings
 
@@ -120,12 +118,7 @@ class Router:
     def _rule(self, queue: Queue) -> None:
         """Have a queue do as the settings of its address say now."""
         settings = queue.settings = self.settings(queue.address)
-        known, key = queue.last_values, settings.default_last_value_key
-        if key is None or queue.forwards:
-            queue.last_values = None
-        elif known is None or known.key != key:
-            queue.last_values = LastValues(queue, key)
-            queue.last_values.take_up()
+        queue.keep_last_values(None if queue.forwards else settings.default_last_value_key)
         if queue.spec.auto_created:
             queue.auto_delete = queue.settings.auto_delete_queues
 
@@ -139,7 +132,7 @@ class Router:
             quota = self.quotas[address.name] = AddressQuota(
                 address.name, address.routing, address.queues, event_bus=self._event_bus, press=self._press
             )
-            quota.recount(view.run.origin or view.run for queue in address.queues for view in views_of(queue))
+            quota.recount(view.run.origin or view.run for queue in address.queues for view in queue.all_runs())
         # The address may have gone and come again, and its producers have stayed.
         quota.queues = address.queues
         address.quota = quota
@@ -342,7 +335,7 @@ class Router:
 
     def statistics(self, queue: Queue) -> dict[str, Any]:
         """Return the statistics of a queue, by name."""
-        paged = paged_of(queue)
+        paged = queue.paged
         return {
             "name": queue.name,
             "address": queue.address,
@@ -352,18 +345,18 @@ class Router:
             "temporary": queue.kind is QueueKind.TEMPORARY,
             "subscription": queue.spec.subscription,
             "filter": queue.spec.filter_text,
-            "ready": queue.ready,
-            "delivering": queue.unacked,
-            "delayed": queue.delayed,
-            "scheduled": queue.scheduled_messages,
+            "ready": queue.counts.ready,
+            "delivering": queue.counts.unacked,
+            "delayed": queue.counts.delayed,
+            "scheduled": queue.scheduled.messages,
             "paged": paged[0],
             "paged_bytes": paged[1],
             "dropped": quota.dropped if (quota := self.quotas.get(queue.address)) is not None else 0,
-            "added": queue.added,
-            "acknowledged": queue.acknowledged,
-            **queue.removed,
-            "redelivered": queue.redelivered,
-            "consumers": len(queue.consumers),
+            "added": queue.counts.added,
+            "acknowledged": queue.counts.acknowledged,
+            **queue.counts.removed,
+            "redelivered": queue.counts.redelivered,
+            "consumers": len(queue.roster.consumers),
             "groups": len(queue.grouped.table) if queue.grouped is not None else 0,
             "last_sequence": queue.last,
             "number": queue.number,

@@ -24,7 +24,7 @@ from meshq.broker.core._internal_producer import InternalProducer
 from meshq.broker.core._notification_publisher import NotificationPublisher
 from meshq.broker.core._operations import Operations
 from meshq.broker.core._pending_work import PendingWork
-from meshq.broker.core._served_session import ConsumerOwner, ServedSession
+from meshq.broker.core._served_session import ServedSession
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
@@ -32,9 +32,8 @@ from meshq.broker.ingress._producers import ProducerSequences
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import Log, ReleaseQueue, Views
 from meshq.broker.paging._pager import Pager, PageRequests
-from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._priority_list import PriorityList
-from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.settlement._acknowledger import Acknowledger
@@ -281,11 +280,11 @@ class Core:
             return
         # The timer may be late: an expired message must not be delivered.
         overdue = queue.expires and self.timers.expire()
-        if queue.outdated:
+        if queue.pending.outdated:
             self.acknowledger.settle_outdated(queue)
-        if queue.browsers and not overdue:
+        if queue.roster.browsers and not overdue:
             self._dispatch_to_browsers(queue)
-        if queue.auto_delete and not queue.consumers and not queue.browsers and self._can_auto_delete(queue):
+        if queue.auto_delete and self._can_auto_delete(queue):
             if self.prepare_removal(queue):
                 self.remove(queue)
             return
@@ -293,23 +292,19 @@ class Core:
             # It is more than a step may take.
             self.pending.dispatch_later(queue)
             return
-        while (
-            queue.ready
-            and queue not in self.mover.pending_moves.suspended
-            and ((dispatches := queue.dispatch()) or queue.unfinished)
-        ):
+        counts, waits = queue.counts, self.mover.pending_moves.suspended
+        while counts.ready and queue not in waits and ((dispatches := queue.dispatch()) or queue.pending.unfinished):
             for consumer, dispatch in dispatches:
-                sink: ConsumerOwner = consumer.owner  # type: ignore[assignment]
-                sink.deliver(consumer, dispatch)
-            if queue.unfinished and self.settings.host.resumes:
+                consumer.sink.deliver(consumer, dispatch)
+            if queue.pending.unfinished and self.settings.host.resumes:
                 self.pending.dispatch_later(queue)
                 break
-        if queue.ready:
+        if counts.ready:
             # Messages that wait for a watermark are ready.
-            for priority_list in queue.priority_lists:
+            for priority_list in queue.lists.all:
                 if priority_list.wanted_watermark > priority_list.high_watermark:
                     self._wait_for_watermark(queue, priority_list)
-        if queue.to_fault_in:
+        if queue.pending.to_fault_in:
             self.pager.fault_in_all(queue)
 
     def open_credits(self) -> None:
@@ -326,41 +321,42 @@ class Core:
         for session in self._served():
             session.producers.check_windows(settings)
 
-    def begin_browse(self, consumer: ConsumerState | None) -> None:
+    def begin_browse(self, consumer: QueueConsumer | None) -> None:
         """Begin a browse, unless its consumer is gone."""
         if consumer is not None and consumer.browser is not None:
             consumer.browser.begin()
             self.pending.schedule_dispatch(consumer.queue)
 
     def _dispatch_to_browsers(self, queue: Queue) -> None:
-        for browser in list(queue.browsers):
-            sink: ConsumerOwner = browser.consumer.owner  # type: ignore[assignment]
+        for browser in list(queue.roster.browsers):
             for dispatch in browser.look():
-                sink.deliver(browser.consumer, dispatch)
+                browser.sink.deliver(browser.consumer, dispatch)
             if browser.ended and not any(dispatch.view.run.body for dispatch in browser.consumer.dispatches):
                 # A consumer that has a large body to read stays.
-                sink.lose_consumer(browser.consumer, 0, "")
+                browser.sink.lose_consumer(browser.consumer, 0, "")
             elif browser.unfinished:
                 # One browser in each pass, in rotation.
-                queue.browsers[browser] = queue.browsers.pop(browser)
+                queue.roster.browsers[browser] = queue.roster.browsers.pop(browser)
                 self.pending.dispatch_later(queue)
                 break
 
     def _can_auto_delete(self, queue: Queue) -> bool:
-        """Whether a queue without consumers is deleted now."""
+        """Whether a queue that is deleted when it is no longer used is deleted now."""
+        if queue.roster.consumers or queue.roster.browsers:
+            return False
         if self.transactions.two_phase.keeps(queue) or queue in self.mover.pending_moves:
             return False
         owner = queue.spec.owner
         if owner is not None:
             return owner.ended
         empty = not (
-            queue.ready
-            or queue.unacked
-            or queue.delayed
+            queue.counts.ready
+            or queue.counts.unacked
+            or queue.counts.delayed
             or queue.scheduled
             or self.release_queue.has_entries_for(queue)
         )
-        return queue.used and (empty or not queue.spec.auto_created)
+        return queue.roster.used and (empty or not queue.spec.auto_created)
 
     def prepare_removal(self, queue: Queue) -> bool:
         """Roll back transactions that have messages of a queue; return whether all moves from the queue are done."""

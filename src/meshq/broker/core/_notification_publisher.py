@@ -81,7 +81,7 @@ class NotificationPublisher:
         """Drop old notifications so that ``count`` new ones fit."""
         address = self._router.addresses.get(NOTIFICATIONS)
         for queue in address.queues if address is not None else ():
-            over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
+            over = queue.counts.ready + queue.counts.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
             if over > 0:
                 self._drop(self._acknowledger.drop_oldest(queue, over))
 

@@ -12,13 +12,12 @@ from meshq import limits
 from meshq.broker import records
 from meshq.broker.bodies._body import Body
 from meshq.broker.core._core import Core
-from meshq.broker.ingress._record_writer import keep_rows, skip_rows
 from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.queue._delivery_options import DeliveryOptions, divide, of_forwarded
+from meshq.broker.queue._message_counts import drop_rows, keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._run_loading import append_with_unacked
+from meshq.broker.queue._run import GONE, QueueRun, StoredRun, share_of
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.records._row_options import RowOptions, asked_of_moved, read_options
 from meshq.broker.transactions import TransactionRecovery
@@ -332,13 +331,11 @@ class Recovery:
                 settled = range(row.start, row.stop, row.step)
                 share = view.run.rows
                 if share is not None:
-                    for number in settled:
-                        if number in share:
-                            view.states[share.index(number)] = GONE
+                    skip_rows(view, [share.index(number) for number in settled if number in share])
                     continue
                 if row.stop > len(view.states):
                     raise DamagedError("journal", position, f"rows of {len(view.states)} messages", f"row {row.stop}")
-                view.states[row.start : row.stop : row.step] = GONE_ROWS[: len(settled)]
+                drop_rows(view, settled)
 
     def _ids(self, payload: bytes, position: int) -> None:
         record = records.decode_ids(payload)
@@ -394,7 +391,7 @@ class Recovery:
             self._visible.sort(key=_by_number)
         for queue, view in self._visible:
             if view in self._two_phase.views:
-                append_with_unacked(queue, view)
+                queue.append_with_unacked(view)
             else:
                 queue.append(view)
             if view in self._counts:
@@ -436,7 +433,6 @@ class Recovery:
         return [*dead, *gone]
 
     def _append(self, queue: Queue, view: QueueRun) -> None:
-        view.live = len(view.states) - view.states.count(GONE)
         if view.first:
             queue.last = max(queue.last, view.first + len(view.states) - 1)
         if not view.live:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from meshq.broker.catalog._settings_table import SettingsTable
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 
 
 class CreditOpener(Protocol):
@@ -35,13 +34,3 @@ class ServedSession(Protocol):
 
     def flush(self) -> None:
         """Send all that waits."""
-
-
-class ConsumerOwner(Protocol):
-    """The owner of consumers, which sends deliveries to a client."""
-
-    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
-        """Send a dispatch to the client."""
-
-    def lose_consumer(self, consumer: ConsumerState, code: int, text: str) -> None:
-        """End a consumer and tell its client why; code 0: a browse has shown everything."""

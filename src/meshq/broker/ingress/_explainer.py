@@ -153,10 +153,9 @@ class Explainer:
         gone = member.gone if isinstance(member, RemoteBinding) else ""
         if gone:
             return f"its node {_GONE[gone]}, and another queue takes it"
-        consumers = member.consumers
-        if not consumers:
+        if not (member.consumers if isinstance(member, RemoteBinding) else member.roster.consumers):
             return "nobody consumes from it, and another queue takes it"
-        filters = member.filters
+        filters = member.filters if isinstance(member, RemoteBinding) else member.roster.filters
         if filters and self._judge(filters) is False:
             return "the filters of its consumers do not accept the message, and another queue takes it"
         return "a queue on this node takes it"

@@ -136,7 +136,7 @@ def _of_everybody(router: Router, name: str) -> Iterator[Filter]:
     yield from _of_address(router, name)
     address = router.addresses.get(name)
     for queue in address.queues if address is not None else ():
-        yield from queue.filters
+        yield from queue.roster.filters
     for binding in router.bindings(name):
         yield from binding.filters
         if binding.filter is not None:

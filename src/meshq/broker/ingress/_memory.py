@@ -66,7 +66,7 @@ class MemoryBound:
         self._press = press
         self.limit_bytes: int = limit_bytes
         #: The part that unacked messages may keep in memory.
-        self.unacked: UnackedMemory = UnackedMemory(limit_bytes // UNACKED_SHARE, schedule_dispatch)
+        self.unacked: UnackedMemory[Queue] = UnackedMemory(limit_bytes // UNACKED_SHARE, schedule_dispatch)
         #: Bytes of runs held.
         self.used_bytes: int = 0
         #: When more is used, something is paged.

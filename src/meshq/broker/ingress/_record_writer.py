@@ -13,8 +13,9 @@ from meshq.broker.catalog._router import Address
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._delivery_options import DeliveryOptions, divide, of_forwarded
+from meshq.broker.queue._message_counts import keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
-from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
+from meshq.broker.queue._run import QueueRun, StoredRun, share_of
 from meshq.broker.records import (
     PLACED,
     ROUTED,
@@ -78,7 +79,7 @@ class RecordWriter:
             if not (logged and queue.durable):
                 if (covered := self._watermarks.cover_given(queue)) > position:
                     position = covered
-            elif queue.consumers:
+            elif queue.roster.consumers:
                 self._watermarks.cover_delivered(queue, queue.list_for(run), queue.last, WATERMARK_BLOCK // 2)
             views.append((queue, view))
         if stride > 1 or skipped:
@@ -124,7 +125,7 @@ class RecordWriter:
             view = QueueRun(share, queue.number_rows(len(rows)), remote)
             if not (logged and queue.durable):
                 position = max(position, self._watermarks.cover_given(queue))
-            elif queue.consumers:
+            elif queue.roster.consumers:
                 self._watermarks.cover_delivered(queue, queue.list_for(share), queue.last, WATERMARK_BLOCK // 2)
             views.append((queue, view))
         run.views = len(views)
@@ -199,20 +200,3 @@ def _shares(address: Address, queues: list[Queue], rows: int) -> tuple[int, list
     next_index = address.next_index % stride
     shares = [((index - next_index) % stride, queue) for index, queue in enumerate(queues)]
     return stride, [(start, queue) for start, queue in shares if start < rows]
-
-
-def keep_rows(view: QueueRun, start: int, stride: int) -> None:
-    """Leave only every ``stride``-th row, from ``start`` on, to a queue that shares a run with others."""
-    rows = len(view.states)
-    kept = len(range(start, rows, stride))
-    view.states[:] = GONE_ROWS[:rows]
-    view.states[start:rows:stride] = READY_ROWS[:kept]
-    view.live = kept
-
-
-def skip_rows(view: QueueRun, skipped: tuple[int, ...]) -> None:
-    """Leave out rows that are repeats."""
-    for row in skipped:
-        if view.states[row] != GONE:
-            view.states[row] = GONE
-            view.live -= 1

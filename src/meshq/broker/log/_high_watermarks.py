@@ -40,7 +40,7 @@ class HighWatermarks:
     def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
         """A queue was made or restored; ``delivered`` has the marks by priority."""
         if self._release_queue.log is None or not queue.durable:
-            queue.high_watermark = math.inf
+            queue.lists.high_watermark = math.inf
             return
         self._by_queue[queue.number] = _QueueWatermarks(given, delivered or {}, position)
         for priority, watermark in (delivered or {}).items():

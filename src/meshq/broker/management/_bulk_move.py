@@ -58,7 +58,7 @@ def bulk_move(
         yield wait_for_turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
     last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
     staying = UnmovedMessages()
-    for priority_list in list(queue.priority_lists):
+    for priority_list in list(queue.lists.all):
         view = priority_list.head
         while view is not None and view.first <= last and moved < limit:
             following = view.next
@@ -226,7 +226,7 @@ def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
     """Route messages for a node as if the node did not exist, unless it is linked meanwhile."""
 
     def movable(view: QueueRun, run: StoredRun, rows: list[int]) -> list[int] | None:
-        return None if queue.consumers else core.ingress.anew.movable(queue, run, view.remote, rows)
+        return None if queue.roster.consumers else core.ingress.anew.movable(queue, run, view.remote, rows)
 
     return (lambda view: Target(view.run.address, None)), movable
 

@@ -199,7 +199,7 @@ def give_back(core: Core, asker: Requester | None, node_id: str, force: bool = F
         raise NotFoundError(f"nothing was ever kept here for a node {node_id[:64]!r}")
     for queue in found:
         known = core.definitions.peers.peers.get(queue.number)
-        if queue.consumers or (known is not None and not known.gone):
+        if queue.roster.consumers or (known is not None and not known.gone):
             raise UsageError(f"the node {node_id!r} is linked: what waits for it goes there")
         if known is not None and known.gone == "away" and not force:
             text = f"the node {node_id!r} is only away, and may have some of what waits for it"

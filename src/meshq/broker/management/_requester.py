@@ -19,12 +19,15 @@ class Requester(Protocol):
     owner: tuple[str, str]
     #: The rights of the user; None: all that there are.
     rights: Rights | None
-    #: The temporary queues of the session; an ordered set.
+    #: The temporary queues of the session, by number.
     owned: dict[int, Queue]
 
     @property
     def ended(self) -> bool:
         """Whether the session has ended."""
+
+    def queue_deleted(self, number: int) -> None:
+        """Forget the queue with this number, which is deleted."""
 
     @property
     def peer(self) -> str:

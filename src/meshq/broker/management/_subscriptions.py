@@ -85,7 +85,7 @@ def check_free(queue: Queue, session: Requester, *, browse: bool = False) -> Non
     spec = queue.spec
     if spec.owner is not None and spec.owner is not session:
         raise decline("not_owner", f"{queue.name!r} is temporary, and only the session that made it consumes from it")
-    if spec.subscription in ("own", "single") and queue.consumers and not browse:
+    if spec.subscription in ("own", "single") and queue.roster.consumers and not browse:
         raise decline("in_use", f"{subscription_name(queue)} is not shared, and {_user(queue)} consumes from it")
 
 
@@ -116,7 +116,7 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
         raise NotFoundError(f"there is no subscription {name!r} on {address!r}")
 
     def check() -> None:
-        if queue.consumers:
+        if queue.roster.consumers:
             raise decline("in_use", f"{_user(queue)} consumes from {subscription_name(queue)}")
         core.transactions.two_phase.check_free(queue)
 
@@ -124,6 +124,6 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
 
 
 def _user(queue: Queue) -> str:
-    session: Requester = queue.consumers[0].owner.principal  # type: ignore[attr-defined]
+    session: Requester = queue.roster.consumers[0].owner.principal  # type: ignore[attr-defined]
     label = f" {session.label!r}" if session.label else ""
     return f"session {session.number}{label} at {session.peer}"

@@ -22,7 +22,7 @@ def head_of(queue: Queue, reserve_bytes: int) -> dict[QueueRun, None]:
     """Return the runs that are dispatched next: at least one, and as many as fit into the reserve."""
     kept: dict[QueueRun, None] = {}
     left = reserve_bytes
-    for priority_list in queue.priority_lists:
+    for priority_list in queue.lists.all:
         view = priority_list.head
         while view is not None:
             if kept and left <= 0:
@@ -41,7 +41,7 @@ def evictable(queue: Queue, reserve_bytes: int, resident: Iterable[QueueRun]) ->
         if view.run.paged:
             break
         found[view] = None
-    for priority_list in reversed(queue.priority_lists):
+    for priority_list in reversed(queue.lists.all):
         view_or_none = priority_list.tail
         while view_or_none is not None and view_or_none not in kept and not view_or_none.run.paged:
             found[view_or_none] = None

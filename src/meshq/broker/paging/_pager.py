@@ -17,7 +17,6 @@ from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.paging._evictable_plan import evictable, pinned, size_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun
-from meshq.broker.queue._run_loading import content_loaded
 from meshq.wire import RunBytes
 
 #: Of memory, the part from which on queues are paged, and the part that is left then.
@@ -99,7 +98,7 @@ class Pager:
 
     def fault_in_all(self, queue: Queue) -> None:
         """Read all runs that a queue needs in memory."""
-        views, queue.to_fault_in = queue.to_fault_in, {}
+        views = queue.pending.take_to_fault_in()
         for view in views:
             self.fault_in(queue, view)
 
@@ -181,7 +180,7 @@ class Pager:
 
     def _here(self, queue: Queue, view: QueueRun) -> None:
         if queue.number in self._router.by_number:
-            content_loaded(queue, view)
+            queue.content_loaded(view)
             self._schedule_dispatch(queue)
 
     def _add_resident(self, views: Mapping[QueueRun, Queue]) -> None:

@@ -7,27 +7,52 @@ tells it when the run is unlinked; so it needs no copy of the queue.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, span_bytes
+from meshq.broker.queue._consumer_state import AnyConsumer, DeliverySink, Dispatch, span_bytes
 from meshq.broker.queue._filter_group import fitting_rows
+from meshq.broker.queue._priority_list import PriorityList
+from meshq.broker.queue._priority_lists import PriorityLists
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun
 from meshq.broker.queue._run_messages import accepted
+from meshq.broker.queue._unfinished_work import UnfinishedWork
 from meshq.selector import Filter
 
-if TYPE_CHECKING:
-    from meshq.broker.queue._priority_list import PriorityList
+
+class BrowseSink(DeliverySink, Protocol):
+    """The session of a browse."""
+
+    def lose_consumer(self, consumer: AnyConsumer, code: int, text: str) -> None:
+        """End the consumer of the browse; code 0: the browse has shown everything."""
+
+
+class QueueToBrowse(Protocol):
+    """A queue, as far as a browse knows it."""
+
+    lists: PriorityLists
+    pending: UnfinishedWork
+
+    def begin_browse(self, browser: Browser) -> None:
+        """Let a browse look at each dispatch of the queue."""
+
+    def end_browse(self, browser: Browser) -> None:
+        """Let a browse look no more, if it has begun."""
 
 
 class Browser:
-    """One browse.  ``consumer`` has the window and the tags; its queue does not know it as one of its consumers."""
+    """One browse.  ``consumer`` has the window and the tags, and is none of the consumers that the queue serves."""
 
-    __slots__ = ("_ahead", "_filter", "_priority_list", "_row", "_until", "_view", "consumer", "ended", "unfinished")
+    __slots__ = (
+        "_ahead", "_filter", "_priority_list", "_queue", "_row", "_until", "_view", "consumer", "ended", "sink",
+        "unfinished",
+    )  # fmt: skip
 
-    def __init__(self, consumer: ConsumerState, filter: Filter | None) -> None:
-        self.consumer: ConsumerState = consumer
+    def __init__(self, queue: QueueToBrowse, consumer: AnyConsumer, filter: Filter | None, sink: BrowseSink) -> None:
+        self._queue = queue
+        self.consumer: AnyConsumer = consumer
+        self.sink: BrowseSink = sink
         self._filter = filter
         #: Everything was shown.
         self.ended: bool = False
@@ -43,27 +68,27 @@ class Browser:
 
     def begin(self) -> None:
         """Begin at the head of the queue, as it is now."""
-        queue = self.consumer.queue
-        tails = [priority_list.tail for priority_list in queue.priority_lists if priority_list.tail is not None]
+        queue = self._queue
+        tails = [priority_list.tail for priority_list in queue.lists.all if priority_list.tail is not None]
         self._until = max((tail.first + len(tail.states) - 1 for tail in tails), default=0)
-        self._ahead = queue.priority_lists[::-1]
-        queue.browsers[self] = None
+        self._ahead = queue.lists.all[::-1]
+        queue.begin_browse(self)
         self._next_list()
 
     def end(self) -> None:
         """End the browse."""
         self.consumer.unsettled()
-        self.consumer.queue.browsers.pop(self, None)
+        self._queue.end_browse(self)
         if self._priority_list is not None:
-            self._priority_list.browsers.pop(self, None)
+            self._priority_list.cursors.pop(self, None)
         self._priority_list = self._view = None
 
     def _next_list(self) -> None:
         if self._priority_list is not None:
-            del self._priority_list.browsers[self]
+            del self._priority_list.cursors[self]
         self._priority_list = self._ahead.pop() if self._ahead else None
         if self._priority_list is not None:
-            self._priority_list.browsers[self] = None
+            self._priority_list.cursors[self] = None
             self._view, self._row = self._priority_list.head, 0
 
     def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -96,7 +121,7 @@ class Browser:
                 self.unfinished = True
                 break
             if view.run.paged:
-                self.consumer.queue.fault_in(view)
+                self._queue.pending.fault_in(view)
                 break
             rows, seen, work = self._rows(view, looks)
             looks -= work

@@ -2,36 +2,85 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, fitting, span_bytes
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, fitting, span_bytes
+from meshq.broker.queue._filtered_machine import FilteredConsumers
+from meshq.broker.queue._message_counts import MessageCounts
+from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._run import QueueRun
-
-if TYPE_CHECKING:
-    from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._unfinished_work import UnfinishedWork
+from meshq.selector import Filter
 
 
 class ConsumerPriorityGroup:
-    """Consumers of one priority.  Consumers with filters are only counted here; ``FilterGroup`` has these."""
+    """The served consumers of one priority.
 
-    __slots__ = ("_next_index", "consumers", "filtered_count", "priority")
+    Invariant: ``filtered`` has each priority list of the queue while a consumer has a filter, and none otherwise.
+    """
 
-    def __init__(self, priority: int) -> None:
+    __slots__ = ("_counts", "_filtering", "_next_index", "_pending", "consumers", "filtered", "priority")
+
+    def __init__(self, priority: int, counts: MessageCounts, pending: UnfinishedWork) -> None:
+        self._counts = counts
+        self._pending = pending
         self.priority = priority
-        #: The consumers without filters, and the number of those with one.
-        self.consumers: list[ConsumerState] = []
-        self.filtered_count = 0
+        #: The consumers without filters.
+        self.consumers: list[AnyConsumer] = []
+        #: The consumers with filters, for each priority list of the queue.
+        self.filtered: dict[PriorityList, FilteredConsumers] = {}
+        # The same consumers, each with its filter.
+        self._filtering: dict[AnyConsumer, Filter] = {}
         # The consumer that is next in the rotation.
         self._next_index = 0
 
-    def remove(self, consumer: ConsumerState) -> None:
-        """Remove a consumer without a filter."""
+    @property
+    def empty(self) -> bool:
+        """Whether no consumer is left."""
+        return not self.consumers and not self.filtered
+
+    def add(self, consumer: AnyConsumer, priority_lists: Iterable[PriorityList]) -> None:
+        """Add a consumer, last in the rotation; ``priority_lists``: all of the queue."""
+        if consumer.filter is None:
+            self.consumers.append(consumer)
+            return
+        self._filtering[consumer] = consumer.filter
+        for priority_list in priority_lists:
+            self._filter(priority_list, consumer, consumer.filter)
+
+    def list_added(self, priority_list: PriorityList) -> None:
+        """Serve another priority list, too."""
+        for consumer, filter in self._filtering.items():
+            self._filter(priority_list, consumer, filter)
+
+    def _filter(self, priority_list: PriorityList, consumer: AnyConsumer, filter: Filter) -> None:
+        filtered = self.filtered.get(priority_list)
+        if filtered is None:
+            filtered = self.filtered[priority_list] = FilteredConsumers(priority_list, self._counts, self._pending)
+            priority_list.watchers[filtered] = None
+        filtered.add(consumer, filter)
+
+    def remove(self, consumer: AnyConsumer) -> None:
+        """Remove a consumer."""
+        if consumer in self._filtering:
+            del self._filtering[consumer]
+            for priority_list, filtered in list(self.filtered.items()):
+                filtered.remove(consumer)
+                if filtered.empty:
+                    del self.filtered[priority_list]
+                    del priority_list.watchers[filtered]
+            return
         index = self.consumers.index(consumer)
         del self.consumers[index]
         if index < self._next_index:
             self._next_index -= 1
 
-    def willing(self) -> list[ConsumerState]:
+    def credit_changed(self, consumer: AnyConsumer) -> None:
+        """Note that the credit of a consumer with a filter has changed between none and some."""
+        for filtered in self.filtered.values():
+            filtered.changed(consumer)
+
+    def willing(self) -> list[AnyConsumer]:
         """Return the consumers with credit, in the order of the rotation."""
         consumers, next_index = self.consumers, self._next_index
         if len(consumers) == 1:
@@ -42,10 +91,9 @@ class ConsumerPriorityGroup:
 
     def deal(
         self,
-        queue: Queue,
-        willing: list[ConsumerState],
+        willing: list[AnyConsumer],
         span: tuple[QueueRun, int, int],
-        dispatches: list[tuple[ConsumerState, Dispatch]],
+        dispatches: list[tuple[AnyConsumer, Dispatch]],
     ) -> int:
         """Distribute rows of a run among the consumers by stride; return how many rows were dispatched."""
         view, start, stop = span
@@ -74,7 +122,7 @@ class ConsumerPriorityGroup:
             dispatch.size_bytes = (
                 size if dispatch.rows == rows else span_bytes(view, dispatch.start, dispatch.stop, count)
             )
-            queue.record_dispatch(consumer, dispatch)
+            self._counts.record_dispatch(consumer, dispatch)
             dispatches.append((consumer, dispatch))
         if rows:
             last = chosen[(rows - 1) % count]

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from meshq import limits
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.wire import RUN_ROW_BYTES, violation
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._browser import Browser
-    from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._unacked_memory import UnackedMemory
     from meshq.selector import Filter
 
@@ -65,28 +63,58 @@ def weight(dispatches: Iterable[tuple[object, Dispatch]]) -> int:
     return sum(dispatch.rows + dispatch.size_bytes // limits.STEP_MESSAGE_BYTES for _, dispatch in dispatches)
 
 
-class ConsumerState:
+class DeliverySink(Protocol):
+    """Takes the dispatches of a consumer: its session, or the link of a store-and-forward queue."""
+
+    def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
+        """Send the messages of a dispatch to the consumer."""
+
+
+class ServingQueue(Protocol):
+    """The queue of a consumer, as far as the consumer tells it something."""
+
+    def credit_changed(self, consumer: AnyConsumer) -> None:
+        """Note that the credit of a consumer with a filter has changed between none and some."""
+
+
+class Browse(Protocol):
+    """A browse, as far as the session of its consumer knows it."""
+
+    def begin(self) -> None:
+        """Begin at the head of the queue."""
+
+    def end(self) -> None:
+        """End the browse."""
+
+    def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Free the credit of messages that the application has seen."""
+
+
+QueueT = TypeVar("QueueT", bound=ServingQueue)
+
+
+class ConsumerState(Generic[QueueT]):
     """The window, credit and unacked messages of one consumer.
 
     ``willing`` is False while the session takes nothing more: it is detached, or too much is on its way.
     """
 
     __slots__ = (
-        "browser", "dispatches", "exclusive", "filter", "next_tag", "number", "owner", "pinned_bytes", "priority",
-        "queue", "served", "unacked", "unacked_bytes", "unacked_memory", "willing", "window", "window_bytes",
+        "browser", "dispatches", "exclusive", "filter", "next_tag", "number", "pinned_bytes", "priority", "queue",
+        "served", "sink", "unacked", "unacked_bytes", "unacked_memory", "willing", "window", "window_bytes",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
-        self.queue: Queue = queue
-        # The session, and the consumer's channel in it: opaque here.
-        self.owner: object = owner
+    def __init__(self, queue: QueueT, sink: DeliverySink, number: int, window: int, window_bytes: int) -> None:
+        self.queue: QueueT = queue
+        self.sink: DeliverySink = sink
+        # The channel of the consumer in its session.
         self.number: int = number
         self.window: int = window
         self.window_bytes: int = window_bytes
         # The consumer gets only messages that this filter accepts; None: all.
         self.filter: Filter | None = None
         # Set if the consumer only browses; then it is none of the queue's consumers.
-        self.browser: Browser | None = None
+        self.browser: Browse | None = None
         # The highest is served first.
         self.priority: int = 0
         # Whether it wants to be the only one that is served; and whether it is served, which the queue decides.
@@ -100,7 +128,7 @@ class ConsumerState:
         self.dispatches: list[Dispatch] = []
         # The memory bound of all consumers; None: this consumer is not counted.  And its share: the content of each run
         # with an unacked message.
-        self.unacked_memory: UnackedMemory | None = None
+        self.unacked_memory: UnackedMemory[QueueT] | None = None
         self.pinned_bytes: int = 0
 
     def credit(self) -> int:
@@ -147,7 +175,7 @@ class ConsumerState:
         else:
             self.pinned_bytes += run.content_bytes
 
-    def _unpin(self, dispatch: Dispatch, index: int, unacked_memory: UnackedMemory) -> None:
+    def _unpin(self, dispatch: Dispatch, index: int, unacked_memory: UnackedMemory[QueueT]) -> None:
         """Free the memory of a dispatch that stood at ``index``."""
         run = dispatch.view.run
         if run.pins > 1:
@@ -271,6 +299,10 @@ class ConsumerState:
                 self._unpin(dispatch, len(dispatches), unacked_memory)
         self.unacked = self.unacked_bytes = 0
         return parts
+
+
+#: A consumer, of whatever type its queue is.
+AnyConsumer: TypeAlias = ConsumerState[Any]
 
 
 def fitting(view: QueueRun, start: int, stop: int, credit_bytes: int) -> int:

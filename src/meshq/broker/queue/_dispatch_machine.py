@@ -8,46 +8,58 @@ the others (``_consumer_priority_group``).  A message with a group goes to the o
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.broker.queue._consumer_priority_group import ConsumerPriorityGroup
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, weight
+from meshq.broker.queue._consumer_roster import ConsumerRoster
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, weight
+from meshq.broker.queue._grouped_machine import GroupedMessages
+from meshq.broker.queue._message_counts import MessageCounts
 from meshq.broker.queue._priority_list import PriorityList
+from meshq.broker.queue._priority_lists import PriorityLists
 from meshq.broker.queue._run import READY
-
-if TYPE_CHECKING:
-    from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._unfinished_work import UnfinishedWork
 
 
 class Dispatcher:
-    """One dispatch of a queue, of about ``budget`` messages."""
+    """The dispatches of a queue; the fields below ``_pending`` belong to one dispatch."""
 
-    __slots__ = ("_budget", "_dispatches", "_full", "_plain", "_queue", "_until")
+    __slots__ = (
+        "_budget", "_counts", "_dispatches", "_full", "_grouped", "_lists", "_pending", "_plain", "_roster", "_until",
+    )  # fmt: skip
 
-    def __init__(self, queue: Queue, budget: int, dispatches: list[tuple[ConsumerState, Dispatch]]) -> None:
-        self._queue = queue
-        self._budget = budget
-        self._dispatches = dispatches
+    def __init__(
+        self, lists: PriorityLists, roster: ConsumerRoster, counts: MessageCounts, pending: UnfinishedWork
+    ) -> None:
+        self._lists = lists
+        self._roster = roster
+        self._counts = counts
+        self._pending = pending
+        # The messages that may still be dispatched, about.
+        self._budget = 0
+        self._dispatches: list[tuple[AnyConsumer, Dispatch]] = []
+        self._grouped: GroupedMessages | None = None
         # Owners of groups with a message that is larger than their credit.
-        self._full: list[ConsumerState] = []
+        self._full: list[AnyConsumer] = []
         # Whether consumers without filters are served.
         self._plain = True
         # Messages without a group are dispatched up to this number, for the time being.
         self._until = math.inf
 
-    def run(self) -> list[tuple[ConsumerState, Dispatch]]:
-        """Do the dispatch; return all dispatches, with those given at the start."""
-        grouped = self._queue.grouped
+    def run(self, budget: int, dispatches: list[tuple[AnyConsumer, Dispatch]], grouped: GroupedMessages | None) -> None:
+        """Add one dispatch, of about ``budget`` messages, to ``dispatches``."""
+        self._budget, self._dispatches, self._grouped = budget, dispatches, grouped
+        self._plain, self._until = True, math.inf
         if grouped is not None and grouped.filter_scan:
             grouped.look()
         self._run()
         if grouped is not None and grouped.filter_scan:
-            self._queue.unfinished = True
-        return self._dispatches
+            self._pending.unfinished = True
+        # Nothing keeps what has left the queue.
+        self._dispatches, self._full = [], []
 
     def _run(self) -> None:
-        priority_lists, priority_groups = self._queue.priority_lists, self._queue.priority_groups
+        priority_lists, priority_groups = self._lists.all, self._roster.groups
         if len(priority_lists) == 1 == len(priority_groups) and not priority_lists[0].grouped_runs:
             # The usual queue: one priority of messages, and one of consumers.
             if priority_lists[0].ready:
@@ -71,15 +83,16 @@ class Dispatcher:
         return (
             self._budget <= 0
             or priority_list.waits_for_watermark
-            or self._queue.unfinished
+            or self._pending.unfinished
             or priority_list.absent is not None
         )
 
     def _with_groups(self, priority_list: PriorityList) -> None:
         """Serve a list that has messages of groups: these go at their places in the list."""
-        grouped = self._queue.groups()
+        grouped = self._grouped
+        assert grouped is not None
         grouped.begin(priority_list, plain=self._plain)
-        while self._budget > 0 and not self._queue.unfinished:
+        while self._budget > 0 and not self._pending.unfinished:
             found = grouped.next(priority_list)
             self._until = found if found is not None else math.inf
             before = self._budget
@@ -110,26 +123,25 @@ class Dispatcher:
 
     def _serve_all(self, priority_list: PriorityList) -> None:
         """Dispatch the ready messages of one list that have no group."""
-        for priority_group in self._queue.priority_groups:
+        for priority_group in self._roster.groups:
             self._serve(priority_list, priority_group)
             if not priority_list.ready or self._ends(priority_list):
                 # A message that waits for the watermark, or for filters, is not for consumers of a lower priority.
                 break
 
     def _serve(self, priority_list: PriorityList, priority_group: ConsumerPriorityGroup) -> None:
-        if priority_group.filtered_count:
-            self._budget -= priority_list.filtered[priority_group.priority].serve(
-                self._budget, self._dispatches, self._until
-            )
+        filtered = priority_group.filtered
+        if filtered:
+            self._budget -= filtered[priority_list].serve(self._budget, self._dispatches, self._until)
         if not self._plain:
             return
         consumers = priority_group.consumers
-        if len(consumers) == 1 and not priority_group.filtered_count and not priority_list.grouped_runs:
+        if len(consumers) == 1 and not filtered and not priority_list.grouped_runs:
             only = consumers[0]
             while (
                 self._budget > 0
                 and priority_list.ready
-                and (dispatch := whole(self._queue, priority_list, only)) is not None
+                and (dispatch := whole(self._counts, priority_list, only)) is not None
             ):
                 self._dispatches.append((only, dispatch))
                 self._budget -= dispatch.rows + dispatch.size_bytes // limits.STEP_MESSAGE_BYTES
@@ -140,7 +152,7 @@ class Dispatcher:
             span = priority_list.next_span()
             if span is None:
                 if priority_list.absent is not None:
-                    self._queue.fault_in(priority_list.absent)
+                    self._pending.fault_in(priority_list.absent)
                 break
             view, start, stop, fresh = span
             if view.first + stop > self._until:
@@ -148,7 +160,7 @@ class Dispatcher:
                 if stop <= start:
                     break
             before = len(self._dispatches)
-            dispatched = priority_group.deal(self._queue, willing, (view, start, stop), self._dispatches)
+            dispatched = priority_group.deal(willing, (view, start, stop), self._dispatches)
             if not dispatched:
                 break
             if fresh:
@@ -156,7 +168,7 @@ class Dispatcher:
             self._budget -= weight(self._dispatches[before:])
 
 
-def whole(queue: Queue, priority_list: PriorityList, consumer: ConsumerState) -> Dispatch | None:
+def whole(counts: MessageCounts, priority_list: PriorityList, consumer: AnyConsumer) -> Dispatch | None:
     """Dispatch the next run whole to the only consumer, if all of the run is fresh and fits; None: it can't be done."""
     view = priority_list.fresh
     if view is None or view.fresh or priority_list.returned:
@@ -175,7 +187,7 @@ def whole(queue: Queue, priority_list: PriorityList, consumer: ConsumerState) ->
         return None
     dispatch = Dispatch(view, 0, rows, 1, consumer.next_tag)
     dispatch.size_bytes = size
-    queue.record_dispatch(consumer, dispatch)
+    counts.record_dispatch(consumer, dispatch)
     view.fresh = rows
     priority_list.fresh = view.next
     return dispatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Final
 
-from meshq.broker.queue._consumer_state import ConsumerState, span_bytes
+from meshq.broker.queue._consumer_state import AnyConsumer, span_bytes
 from meshq.broker.queue._run import QueueRun
 from meshq.selector import Filter
 
@@ -23,7 +23,7 @@ class FilterGroup:
 
     def __init__(self, filter: Filter) -> None:
         self.filter = filter
-        self.consumers: list[ConsumerState] = []
+        self.consumers: list[AnyConsumer] = []
         self._next_index = 0
         # Runs with messages that the filter accepts, ready or not, by their first number.
         self.runs: dict[int, QueueRun] = {}
@@ -36,18 +36,18 @@ class FilterGroup:
         self.half: tuple[list[int], list[int]] | None = None
         self.until = 0
 
-    def willing(self) -> list[ConsumerState]:
+    def willing(self) -> list[AnyConsumer]:
         """Return the consumers with credit, in the order of the rotation."""
         consumers, next_index = self.consumers, self._next_index
         if next_index:
             consumers = consumers[next_index:] + consumers[:next_index]
         return [consumer for consumer in consumers if consumer.credit() > 0]
 
-    def served(self, last: ConsumerState) -> None:
+    def served(self, last: AnyConsumer) -> None:
         """Advance the rotation behind the consumer that was served last."""
         self._next_index = (self.consumers.index(last) + 1) % len(self.consumers)
 
-    def remove(self, consumer: ConsumerState) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         """Remove a consumer."""
         index = self.consumers.index(consumer)
         del self.consumers[index]

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, span_bytes, weight
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, span_bytes, weight
 from meshq.broker.queue._filter_group import FilterGroup, fitting_rows, stride
+from meshq.broker.queue._message_counts import MessageCounts
+from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._run import GONE, QueueRun
 from meshq.broker.queue._run_messages import RunMessages, accepted
+from meshq.broker.queue._unfinished_work import UnfinishedWork
 from meshq.errors import invariant
 from meshq.selector import Filter, MessageView, index_key
-
-if TYPE_CHECKING:
-    from meshq.broker.queue._priority_list import PriorityList
-    from meshq.broker.queue._queue_machine import Queue
 
 
 class _Lookup:
@@ -39,7 +38,7 @@ class _Lookup:
 
 
 class FilteredConsumers:
-    """All consumers of a queue that have filters and one priority.
+    """All consumers of a queue that have filters and one priority, and one of its priority lists.
 
     A filter group with credit stands in exactly one of four sets.  ``_waiting``: a run with messages for the group is
     known.  ``_blocked``: such a run is known, and its messages can't be dispatched yet.  ``_behind``: no such run is
@@ -48,12 +47,14 @@ class FilteredConsumers:
     """
 
     __slots__ = (
-        "_asked", "_behind", "_blocked", "_catching", "_filter_groups", "_filters", "_front", "_half", "_lookups",
-        "_priority_list", "_properties", "_queue", "_searches", "_seeking", "_terms", "_until", "_waiting",
+        "_asked", "_behind", "_blocked", "_catching", "_counts", "_filter_groups", "_filters", "_front", "_half",
+        "_lookups", "_pending", "_priority_list", "_properties", "_searches", "_seeking", "_terms", "_until",
+        "_waiting",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue, priority_list: PriorityList) -> None:
-        self._queue = queue
+    def __init__(self, priority_list: PriorityList, counts: MessageCounts, pending: UnfinishedWork) -> None:
+        self._counts = counts
+        self._pending = pending
         self._priority_list = priority_list
         self._filter_groups: dict[Filter, FilterGroup] = {}
         # What ``filters`` said last; None: it has changed.
@@ -96,7 +97,7 @@ class FilteredConsumers:
 
     # -- who is there
 
-    def add(self, consumer: ConsumerState, filter: Filter) -> None:
+    def add(self, consumer: AnyConsumer, filter: Filter) -> None:
         """Add a consumer."""
         filter_group = self._filter_groups.get(filter)
         if filter_group is None:
@@ -122,7 +123,7 @@ class FilteredConsumers:
         filter_group.consumers.append(consumer)
         self.changed(consumer)
 
-    def remove(self, consumer: ConsumerState) -> None:
+    def remove(self, consumer: AnyConsumer) -> None:
         """Remove a consumer, and its filter group with the last one."""
         assert consumer.filter is not None
         filter_group = self._filter_groups[consumer.filter]
@@ -151,7 +152,7 @@ class FilteredConsumers:
         if not lookup.filter_groups:
             del self._lookups[index.name]
 
-    def changed(self, consumer: ConsumerState) -> None:
+    def changed(self, consumer: AnyConsumer) -> None:
         """Note that the credit of a consumer has changed between none and some."""
         filter_group = self._filter_groups.get(consumer.filter) if consumer.filter is not None else None
         if filter_group is None:
@@ -193,21 +194,22 @@ class FilteredConsumers:
             if filter_group in self._behind:
                 self._wake(filter_group)
         if view.filter_groups is not None:
-            for filter_group in view.filter_groups:
-                filter_group.forget(view.first)
+            for accepting in view.filter_groups:
+                accepting.forget(view.first)
             view.filter_groups = None
 
     def returned(self, view: QueueRun) -> None:
         """Note that rows of a run are ready again."""
-        for filter_group in view.filter_groups or ():
-            if self._filter_groups.get(filter_group.filter) is filter_group:
+        for accepting in view.filter_groups or ():
+            filter_group = self._filter_groups.get(accepting.filter)
+            if filter_group is accepting:
                 filter_group.push(view.first)
                 if filter_group not in self._blocked:
                     self._wake(filter_group)
 
     # -- what goes out
 
-    def serve(self, budget: int, dispatches: list[tuple[ConsumerState, Dispatch]], until: float = math.inf) -> int:
+    def serve(self, budget: int, dispatches: list[tuple[AnyConsumer, Dispatch]], until: float = math.inf) -> int:
         """Give ready messages with numbers below ``until`` to consumers whose filters accept them; return the part of
         the step's budget that was used."""
         priority_list = self._priority_list
@@ -225,7 +227,7 @@ class FilteredConsumers:
             if not self._behind and (not self._seeking or self._front is None):
                 break
             if looks <= 0:
-                self._queue.unfinished = True
+                self._pending.unfinished = True
                 break
             ahead = next(iter(self._behind)).behind if self._behind else self._front
             if ahead is not None and ahead.run.paged:
@@ -237,7 +239,7 @@ class FilteredConsumers:
                 looks -= self._look_together(looks)
         return dispatched
 
-    def _serve(self, filter_group: FilterGroup, dispatches: list[tuple[ConsumerState, Dispatch]]) -> int:
+    def _serve(self, filter_group: FilterGroup, dispatches: list[tuple[AnyConsumer, Dispatch]]) -> int:
         """Give a filter group messages of the first run that is known to have some for it."""
         self._drop(filter_group)
         willing = filter_group.willing()
@@ -264,7 +266,7 @@ class FilteredConsumers:
     def _fault_in(self, view: QueueRun) -> None:
         """Ask for the content of a paged run; no less urgent message is dispatched before it is in memory."""
         self._priority_list.absent = view
-        self._queue.fault_in(view)
+        self._pending.fault_in(view)
 
     def _below_watermark(self, view: QueueRun, rows: list[int]) -> list[int]:
         """Return the rows up to the watermark."""
@@ -280,8 +282,8 @@ class FilteredConsumers:
         filter_group: FilterGroup,
         view: QueueRun,
         rows: list[int],
-        willing: list[ConsumerState],
-        dispatches: list[tuple[ConsumerState, Dispatch]],
+        willing: list[AnyConsumer],
+        dispatches: list[tuple[AnyConsumer, Dispatch]],
     ) -> int:
         """Distribute rows of the same distance among the consumers of a filter group; return how many."""
         most, step = stride(rows)
@@ -300,7 +302,7 @@ class FilteredConsumers:
             start = rows[0] + place * step
             dispatch = Dispatch(view, start, rows[0] + (dealt - 1) * step + 1, step * count, consumer.next_tag)
             dispatch.size_bytes = span_bytes(view, dispatch.start, dispatch.stop, dispatch.step)
-            self._queue.record_dispatch(consumer, dispatch)
+            self._counts.record_dispatch(consumer, dispatch)
             dispatches.append((consumer, dispatch))
         if dealt:
             filter_group.served(chosen[(dealt - 1) % count])

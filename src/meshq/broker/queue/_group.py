@@ -16,7 +16,7 @@ from meshq.broker.queue._run_messages import accepted
 from meshq.broker.queue._verdicts import cost_of, work_of
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._consumer_state import ConsumerState
+    from meshq.broker.queue._consumer_state import AnyConsumer
     from meshq.selector import Filter
 
 #: What goes first: the more urgent, then the lower number.
@@ -35,7 +35,7 @@ class Group:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.owner: ConsumerState | None = None
+        self.owner: AnyConsumer | None = None
         self.unacked = 0
         self.waiting = 0
         # Handed back, and not to be had before somebody wakes them; nothing else waits for these.

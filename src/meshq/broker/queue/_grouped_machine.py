@@ -11,20 +11,19 @@ messages is forgotten.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, RowSpan, span_bytes
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, RowSpan, span_bytes
 from meshq.broker.queue._group import Group, GroupBacklog, GroupFilterScan, Key, accepts, judged, key_of
-from meshq.broker.queue._priority_list import list_of
+from meshq.broker.queue._message_counts import MessageCounts
+from meshq.broker.queue._priority_list import PriorityList, list_of
+from meshq.broker.queue._priority_lists import PriorityLists
 from meshq.broker.queue._run import DELAYED, PARKED, READY, UNACKED, QueueRun
+from meshq.broker.queue._unfinished_work import UnfinishedWork
 from meshq.errors import invariant
 from meshq.selector import Filter
-
-if TYPE_CHECKING:
-    from meshq.broker.queue._priority_list import PriorityList
-    from meshq.broker.queue._queue_machine import Queue
 
 #: A heap may keep so many void offers beyond the number of groups.
 _SLACK: Final = 64
@@ -34,26 +33,28 @@ class GroupedMessages:
     """The groups of a queue."""
 
     __slots__ = (
-        "_backlogs", "_last_assigned", "_next_group", "_offers", "_owner_heap", "_queue", "_serial", "_with_credit",
-        "filter_scan", "stopped", "table",
+        "_backlogs", "_counts", "_last_assigned", "_lists", "_next_group", "_offers", "_owner_heap", "_pending",
+        "_serial", "_with_credit", "filter_scan", "stopped", "table",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self, lists: PriorityLists, counts: MessageCounts, pending: UnfinishedWork) -> None:
+        self._lists = lists
+        self._counts = counts
+        self._pending = pending
         #: The groups of which there are messages, by name.
         self.table: dict[str, Group] = {}
         # The waiting messages of each owner's groups.
-        self._backlogs: dict[ConsumerState, GroupBacklog] = {}
+        self._backlogs: dict[AnyConsumer, GroupBacklog] = {}
         # By the filters of the served consumers: groups without an owner, by the first message that a filter accepts.
         self._offers: dict[Filter | None, list[tuple[Key, int, Group]]] = {}
         # The serial number of each consumer's latest group: the consumer with the lowest one is next.
-        self._last_assigned: dict[ConsumerState, int] = {}
+        self._last_assigned: dict[AnyConsumer, int] = {}
         self._serial = 0
         # For one step: owners with credit by their first message, and consumers with credit by filter.
-        self._owner_heap: list[tuple[Key, int, ConsumerState]] = []
-        self._with_credit: dict[Filter | None, list[ConsumerState]] = {}
+        self._owner_heap: list[tuple[Key, int, AnyConsumer]] = []
+        self._with_credit: dict[Filter | None, list[AnyConsumer]] = {}
         #: Owners whose filter has not judged their first message yet: these owners get no other message.
-        self.stopped: dict[ConsumerState, None] = {}
+        self.stopped: dict[AnyConsumer, None] = {}
         #: Runs that must be put to filters before a step can go on.
         self.filter_scan: GroupFilterScan = GroupFilterScan()
         # The next message and its group, if the group has no owner.
@@ -61,7 +62,7 @@ class GroupedMessages:
 
     # -- consumers
 
-    def joined(self, consumer: ConsumerState) -> None:
+    def joined(self, consumer: AnyConsumer) -> None:
         """Serve a consumer from now on."""
         self._last_assigned[consumer] = 0
         filter = consumer.filter
@@ -70,7 +71,7 @@ class GroupedMessages:
             for group in self.table.values():
                 self._offer_to(group, (filter,))
 
-    def left(self, consumer: ConsumerState) -> None:
+    def left(self, consumer: AnyConsumer) -> None:
         """Serve a consumer no more; its groups wait for its unacked messages."""
         del self._last_assigned[consumer]
         # The tables of the last step must not keep the consumer.
@@ -86,10 +87,9 @@ class GroupedMessages:
             for group in self.table.values():
                 group.offers.pop(filter, None)
                 group.unjudged.pop(filter, None)
-            for priority_list in self._queue.priority_lists:
-                for view in priority_list.runs():
-                    if view.verdicts is not None and filter is not None:
-                        view.verdicts.pop(filter, None)
+            for view in self._lists.walk():
+                if view.verdicts is not None and filter is not None:
+                    view.verdicts.pop(filter, None)
         self._disband(consumer)
 
     def renew(self) -> None:
@@ -97,7 +97,7 @@ class GroupedMessages:
         for consumer in list(self._backlogs):
             self._disband(consumer)
 
-    def _disband(self, consumer: ConsumerState) -> None:
+    def _disband(self, consumer: AnyConsumer) -> None:
         backlog = self._backlogs.pop(consumer, None)
         if backlog is None:
             return
@@ -149,7 +149,7 @@ class GroupedMessages:
         if judged(filter, view):
             return True
         if view.run.paged:
-            self._queue.fault_in(view)
+            self._pending.fault_in(view)
             return False
         return self.filter_scan.judge(filter, view)
 
@@ -216,8 +216,8 @@ class GroupedMessages:
 
     def _park(self, view: QueueRun, rows: range) -> list[int]:
         """Park those ready rows that have a group; return the parked rows."""
-        names, states, priority_list = view.groups, view.states, view.priority_list
-        assert names is not None and priority_list is not None
+        names, states = view.groups, view.states
+        assert names is not None
         parked = []
         for row in rows:
             name = names[row]
@@ -225,12 +225,10 @@ class GroupedMessages:
                 group = self.table.get(name)
                 if group is None:
                     group = self.table[name] = Group(name)
-                states[row] = PARKED
                 group.waiting += 1
                 group.backlog.push(view)
                 parked.append(row)
-        priority_list.ready -= len(parked)
-        priority_list.parked += len(parked)
+        self._counts.park(view, parked)
         return parked
 
     def changed(self, span: RowSpan, before: bytes | bytearray) -> None:
@@ -288,7 +286,7 @@ class GroupedMessages:
             if consumer.credit() > 0 and (plain or consumer.filter is not None):
                 self._with_credit.setdefault(consumer.filter, []).append(consumer)
 
-    def _push_owner(self, consumer: ConsumerState, priority_list: PriorityList) -> None:
+    def _push_owner(self, consumer: AnyConsumer, priority_list: PriorityList) -> None:
         backlog = self._backlogs[consumer]
         head = backlog.head(self.table) if consumer.credit() > 0 else None
         while head is not None and not head[0].run.paged and not judged(consumer.filter, head[0]):
@@ -310,9 +308,7 @@ class GroupedMessages:
             return owner_heap[0][0][1]
         return self._next_group[0][1] if self._next_group is not None else None
 
-    def dispatch(
-        self, budget: int, priority_list: PriorityList
-    ) -> tuple[ConsumerState, Dispatch] | list[ConsumerState]:
+    def dispatch(self, budget: int, priority_list: PriorityList) -> tuple[AnyConsumer, Dispatch] | list[AnyConsumer]:
         """Dispatch the message that ``next`` has found.
 
         If it fits no consumer, return the consumers that would take it: none if it waits for the watermark.
@@ -348,7 +344,7 @@ class GroupedMessages:
     def _fault_in(self, view: QueueRun) -> None:
         """Ask for the content of a run; no later message of the list is dispatched before it is in memory."""
         list_of(view).absent = view
-        self._queue.fault_in(view)
+        self._pending.fault_in(view)
 
     def _next_offer(self, priority_list: PriorityList) -> tuple[Key, Group] | None:
         """The first message of a group without an owner that a consumer with credit accepts."""
@@ -366,7 +362,7 @@ class GroupedMessages:
                 best = offers[0][0], offers[0][2]
         return best
 
-    def _candidates(self, group: Group, key: Key) -> list[ConsumerState]:
+    def _candidates(self, group: Group, key: Key) -> list[AnyConsumer]:
         """The consumers that accept a group's first message and have credit."""
         filters = [filter for filter, first in group.offers.items() if first == key]
         return [
@@ -376,14 +372,14 @@ class GroupedMessages:
             if self._has_credit(consumer)
         ]
 
-    def _has_credit(self, consumer: ConsumerState) -> bool:
+    def _has_credit(self, consumer: AnyConsumer) -> bool:
         return consumer.credit() > 0 and consumer not in self.stopped
 
-    def _rotation_key(self, consumer: ConsumerState) -> tuple[int, bool, int]:
+    def _rotation_key(self, consumer: AnyConsumer) -> tuple[int, bool, int]:
         """Order of consumers: the highest priority, then those with filters, then the longest wait for a group."""
         return -consumer.priority, consumer.filter is None, self._last_assigned[consumer]
 
-    def _assign(self, group: Group, consumer: ConsumerState) -> None:
+    def _assign(self, group: Group, consumer: AnyConsumer) -> None:
         self._serial += 1
         self._last_assigned[consumer] = self._serial
         backlog = self._backlogs.get(consumer)
@@ -395,7 +391,7 @@ class GroupedMessages:
         group.owner, group.backlog = consumer, backlog
         group.withdraw()
 
-    def _dispatch(self, consumer: ConsumerState, budget: int, priority_list: PriorityList) -> Dispatch | None:
+    def _dispatch(self, consumer: AnyConsumer, budget: int, priority_list: PriorityList) -> Dispatch | None:
         """Give an owner the first messages of its groups, as far as they stand side by side; None: not now."""
         backlog = self._backlogs[consumer]
         head = backlog.head(self.table)
@@ -425,29 +421,26 @@ class GroupedMessages:
             group = self._group(view, row)
             group.waiting -= 1
             group.unacked += 1
-        priority_list.parked -= dispatch.rows
-        priority_list.ready += dispatch.rows
         priority_list.reached = max(priority_list.reached, view.first + stop - 1)
-        self._queue.record_dispatch(consumer, dispatch)
+        self._counts.record_parked_dispatch(consumer, dispatch)
         # The owner is at the top of the heap, with the message that it has now.
         heappop(self._owner_heap)
         self._push_owner(consumer, priority_list)
         return dispatch
 
-    def check(self) -> None:
-        """Assert the invariants between steps."""
+    def check(self, consumers: Sequence[AnyConsumer]) -> None:
+        """Assert the invariants between steps; ``consumers``: all of the queue."""
         waiting: dict[str, int] = {}
         unacked: dict[str, int] = {}
         delayed: dict[str, int] = {}
-        for priority_list in self._queue.priority_lists:
-            for view in priority_list.runs():
-                for name, state in zip(view.groups or (), view.states, strict=False):
-                    if name is not None:
-                        invariant(state != READY, "a message of a group is found through its group only")
-                        waiting[name] = waiting.get(name, 0) + (state == PARKED)
-                        unacked[name] = unacked.get(name, 0) + (state == UNACKED)
-                        delayed[name] = delayed.get(name, 0) + (state == DELAYED)
-                        invariant(state != PARKED or self.table[name].backlog.knows(view), "what waits is in its place")
+        for view in self._lists.walk():
+            for name, state in zip(view.groups or (), view.states, strict=False):
+                if name is not None:
+                    invariant(state != READY, "a message of a group is found through its group only")
+                    waiting[name] = waiting.get(name, 0) + (state == PARKED)
+                    unacked[name] = unacked.get(name, 0) + (state == UNACKED)
+                    delayed[name] = delayed.get(name, 0) + (state == DELAYED)
+                    invariant(state != PARKED or self.table[name].backlog.knows(view), "what waits is in its place")
         for name, group in self.table.items():
             known = group.waiting, group.unacked, group.delayed
             invariant(known == (waiting.pop(name), unacked.pop(name), delayed.pop(name)), "a group knows its messages")
@@ -465,7 +458,7 @@ class GroupedMessages:
             not any([*waiting.values(), *unacked.values(), *delayed.values()]),
             "each message of a group is in the table",
         )
-        self._check_holders()
+        _check_holders(consumers)
 
     def _first_for(self, group: Group, filter: Filter | None) -> Key | None:
         keys = [
@@ -476,16 +469,17 @@ class GroupedMessages:
         ]
         return min(keys, default=None)
 
-    def _check_holders(self) -> None:
-        holders: dict[str, ConsumerState] = {}
-        for consumer in self._queue.consumers:
-            for dispatch in consumer.dispatches:
-                names = (dispatch.view.groups or ())[dispatch.start : dispatch.stop : dispatch.step]
-                settled = dispatch.settled or bytes(dispatch.rows)
-                for name, done in zip(names, settled, strict=False):
-                    if name is not None and not done:
-                        holder = holders.setdefault(name, consumer)
-                        invariant(holder is consumer, "one consumer at a time holds messages of a group")
+
+def _check_holders(consumers: Sequence[AnyConsumer]) -> None:
+    holders: dict[str, AnyConsumer] = {}
+    for consumer in consumers:
+        for dispatch in consumer.dispatches:
+            names = (dispatch.view.groups or ())[dispatch.start : dispatch.stop : dispatch.step]
+            settled = dispatch.settled or bytes(dispatch.rows)
+            for name, done in zip(names, settled, strict=False):
+                if name is not None and not done:
+                    holder = holders.setdefault(name, consumer)
+                    invariant(holder is consumer, "one consumer at a time holds messages of a group")
 
 
 def _key(view: QueueRun) -> Key:

@@ -7,18 +7,27 @@ becomes visible, or when the older one is returned.
 from __future__ import annotations
 
 from bisect import insort
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from meshq.broker.queue._consumer_state import RowSpan
+from meshq.broker.queue._priority_lists import PriorityLists
 from meshq.broker.queue._run import GONE, UNACKED, QueueRun
 from meshq.broker.queue._run_messages import RunMessages
+from meshq.broker.queue._unfinished_work import UnfinishedWork
 from meshq.errors import invariant
-
-if TYPE_CHECKING:
-    from meshq.broker.queue._queue_machine import Queue
 
 #: Values of different types are never the same.
 Value = tuple[type, Any]
+
+
+class LastValueQueue(Protocol):
+    """A last-value queue, as far as its values are concerned."""
+
+    lists: PriorityLists
+    pending: UnfinishedWork
+
+    def remove(self, span: RowSpan, fate: str) -> bool:
+        """Remove rows, of any state; return True if no message of their run is left in this queue."""
 
 
 class LastValues:
@@ -26,7 +35,7 @@ class LastValues:
 
     __slots__ = ("_judged", "_queue", "_there", "key", "unread")
 
-    def __init__(self, queue: Queue, key: str) -> None:
+    def __init__(self, queue: LastValueQueue, key: str) -> None:
         self._queue = queue
         self.key: str = key
         # The messages of each value, by rising number: at most one that nobody holds.
@@ -38,7 +47,7 @@ class LastValues:
 
     def take_up(self) -> None:
         """Take in the messages that the queue has already."""
-        for view in sorted(self._queue.runs(), key=_first):
+        for view in sorted(self._queue.lists.walk(), key=_first):
             self.appeared(RowSpan(view, 0, len(view.states), 1))
 
     def _values(self, span: RowSpan) -> list[tuple[int, Value]]:
@@ -48,7 +57,7 @@ class LastValues:
         if values is None:
             if view.run.paged:
                 self.unread[view] = None
-                self._queue.fault_in(view)
+                self._queue.pending.fault_in(view)
                 return []
             values = self._judged[view] = self._read(view)
         rows = range(span.start, min(span.stop, len(values)), span.step)
@@ -85,7 +94,7 @@ class LastValues:
 
     def _replace(self, view: QueueRun, row: int) -> None:
         span = RowSpan(view, row, row + 1, 1)
-        self._queue.outdated.append((span, self._queue.remove(span, "replaced")))
+        self._queue.pending.outdated.append((span, self._queue.remove(span, "replaced")))
 
     def gone(self, span: RowSpan) -> None:
         """Messages left the queue."""
@@ -103,7 +112,7 @@ class LastValues:
     def check(self) -> None:
         """Assert the invariants between steps."""
         found: dict[Value, list[tuple[int, QueueRun, int]]] = {}
-        for view in sorted(self._queue.runs(), key=_first):
+        for view in sorted(self._queue.lists.walk(), key=_first):
             if view in self.unread:
                 continue
             for row, value in self._values(RowSpan(view, 0, len(view.states), 1)):

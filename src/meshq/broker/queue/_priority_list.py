@@ -10,26 +10,38 @@ have been delivered.  So a broker that was killed marks messages as redelivered,
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from meshq.broker.queue._run import PARKED, READY, UNACKED, QueueRun
 from meshq.errors import invariant
 
-if TYPE_CHECKING:
-    from meshq.broker.queue._browser import Browser
-    from meshq.broker.queue._filtered_machine import FilteredConsumers
-
 #: The heap of returned runs may keep unlinked runs: half of the heap, and so many more.
 _RETURNED_SLACK: Final = 64
+
+
+class RunCursor(Protocol):
+    """Points at a run of a list."""
+
+    def unlinked(self, view: QueueRun) -> None:
+        """Go on to the next run if the cursor points at this run, which has no messages left."""
+
+
+class QueueWatcher(RunCursor, Protocol):
+    """Hears of new, returned and unlinked runs of a list."""
+
+    def appended(self, view: QueueRun) -> None:
+        """Note that a run became visible."""
+
+    def returned(self, view: QueueRun) -> None:
+        """Note that messages of a run are ready again, some of which were put to filters."""
 
 
 class PriorityList:
     """One priority of one queue."""
 
     __slots__ = (
-        "_dead_returned", "absent", "browsers", "durable", "filtered", "fresh", "grouped_runs", "head",
-        "high_watermark", "live_runs", "parked", "priority", "reached", "ready", "returned", "tail",
-        "wanted_watermark",
+        "_dead_returned", "absent", "cursors", "durable", "fresh", "grouped_runs", "head", "high_watermark",
+        "live_runs", "parked", "priority", "reached", "ready", "returned", "tail", "wanted_watermark", "watchers",
     )  # fmt: skip
 
     def __init__(self, priority: int, *, durable: bool, high_watermark: float = 0) -> None:
@@ -50,9 +62,9 @@ class PriorityList:
         self.wanted_watermark: int = 0
         #: The highest number dispatched to a consumer with a filter, or to the owner of a group.
         self.reached: int = 0
-        #: The consumers with filters, by their priority.
-        self.filtered: dict[int, FilteredConsumers] = {}
-        self.browsers: dict[Browser, None] = {}
+        #: The consumers with filters, of one priority each; and the browses that stand in this list.
+        self.watchers: dict[QueueWatcher, None] = {}
+        self.cursors: dict[RunCursor, None] = {}
         #: The next run to dispatch from, if its content is on the disk only.
         self.absent: QueueRun | None = None
         #: Runs with returned rows, by their first number; a heap.
@@ -67,19 +79,19 @@ class PriorityList:
     def append(self, view: QueueRun) -> None:
         """Make a run visible.  Runs are appended in the order of their numbers."""
         tail = self.tail
-        invariant(tail is None or tail.first < view.first, "runs become visible in placing order")
         view.priority_list = self
-        view.previous = tail
         if tail is None:
             self.head = view
         else:
+            invariant(tail.first < view.first, "runs become visible in placing order")
+            view.previous = tail
             tail.next = view
         self.tail = view
         if self.fresh is None:
             self.fresh = view
-        if self.filtered:
-            for filtered in self.filtered.values():
-                filtered.appended(view)
+        if self.watchers:
+            for watcher in self.watchers:
+                watcher.appended(view)
         self.live_runs += 1
         if view.groups is not None:
             self.grouped_runs += 1
@@ -128,8 +140,8 @@ class PriorityList:
             view.returned = True
             heappush(self.returned, (view.first, view))
         if view.filter_groups:
-            for filtered in self.filtered.values():
-                filtered.returned(view)
+            for watcher in self.watchers:
+                watcher.returned(view)
 
     def unlink(self, view: QueueRun) -> None:
         """Remove a run that has no messages left."""
@@ -149,12 +161,12 @@ class PriorityList:
         self.live_runs -= 1
         if view.groups is not None:
             self.grouped_runs -= 1
-        if self.filtered:
-            for filtered in self.filtered.values():
-                filtered.unlinked(view)
-        if self.browsers:
-            for browser in self.browsers:
-                browser.unlinked(view)
+        if self.watchers:
+            for watcher in self.watchers:
+                watcher.unlinked(view)
+        if self.cursors:
+            for cursor in self.cursors:
+                cursor.unlinked(view)
         if view.returned:
             # Without consumers nothing is popped: unlinked runs must not stay in memory for their places in the heap.
             self._dead_returned += 1
@@ -207,8 +219,6 @@ class PriorityList:
             self._dead_returned == sum(not view.live for _, view in self.returned),
             "what is gone in the heap is counted",
         )
-        for filtered in self.filtered.values():
-            filtered.check()
 
 
 def list_of(view: QueueRun) -> PriorityList:

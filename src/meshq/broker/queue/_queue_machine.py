@@ -1,51 +1,34 @@
 """The queue: runs in order, consumers and counts, without clock, I/O and journal.
 
-Each priority has a list of messages (``_priority_list``) and a group of consumers (``_consumer_priority_group``).
-``_dispatch_machine`` says which consumer gets which messages.
+A queue is made of parts, each with its own file: the counts of its messages and their states (``_message_counts``), a
+list of runs for each priority (``_priority_lists``), the consumers (``_consumer_roster``), and the machine that says
+which consumer gets which messages (``_dispatch_machine``).  Here the parts are kept in step.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 from meshq import limits
 from meshq.address import Target
-from meshq.broker.queue._consumer_priority_group import ConsumerPriorityGroup
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, RowSpan
+from meshq.broker.queue._browser import Browser, BrowseSink
+from meshq.broker.queue._consumer_roster import ConsumerRoster
+from meshq.broker.queue._consumer_state import AnyConsumer, ConsumerState, Dispatch, RowSpan
 from meshq.broker.queue._dispatch_machine import Dispatcher, whole
-from meshq.broker.queue._filtered_machine import FilteredConsumers
 from meshq.broker.queue._grouped_machine import GroupedMessages
 from meshq.broker.queue._last_value_machine import LastValues
-from meshq.broker.queue._priority_list import PriorityList, list_of
-from meshq.broker.queue._queue_check import check_queue
+from meshq.broker.queue._message_counts import MessageCounts
+from meshq.broker.queue._priority_list import PriorityList
+from meshq.broker.queue._priority_lists import PriorityLists
 from meshq.broker.queue._queue_spec import DEFAULT_SPEC, QueueKind, QueueSpec
 from meshq.broker.queue._row_ranges import pieces
-from meshq.broker.queue._run import (
-    DELAYED,
-    DELAYED_ROWS,
-    ENQUEUED,
-    GONE_ROWS,
-    PARKED,
-    READY,
-    READY_ROWS,
-    UNACKED,
-    UNACKED_ROWS,
-    QueueRun,
-    StoredRun,
-)
-from meshq.errors import UsageError, invariant
+from meshq.broker.queue._run import DELAYED_ROWS, ENQUEUED, PARKED, UNACKED_ROWS, QueueRun, StoredRun
+from meshq.broker.queue._scheduled_runs import ScheduledRuns
+from meshq.broker.queue._unfinished_work import UnfinishedWork
+from meshq.errors import UsageError
 from meshq.selector import Filter
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
 
-if TYPE_CHECKING:
-    from meshq.broker.queue._browser import Browser
-
-_PRIORITY: Final = attrgetter("priority")
-#: The ways in which messages leave a queue without an acknowledgement.
-REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved", "replaced")
 #: A watermark is moved ahead by so many messages at a time: one record is written for thousands of messages.
 WATERMARK_BLOCK: Final = 8_192
 
@@ -57,11 +40,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_by_priority", "_exclusive", "_handing_over", "_main", "_only_consumer", "acked_in_transaction",
-        "acknowledged", "added", "address", "answered", "auto_delete", "browsers", "consumers", "delayed", "durable",
-        "expires", "forwards", "grouped", "kind", "last", "last_values", "name", "number", "outdated", "paused",
-        "priority_groups", "priority_lists", "ready", "redelivered", "removed", "scheduled", "scheduled_messages",
-        "settings", "spec", "to_fault_in", "unacked", "unfinished", "used",
+        "_dispatcher", "address", "answered", "auto_delete", "counts", "durable", "expires", "forwards", "grouped",
+        "last", "last_values", "lists", "name", "number", "paused", "pending", "roster", "scheduled", "settings",
+        "spec",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> None:
@@ -70,57 +51,37 @@ class Queue:
         self.address: str = address
         self.durable: bool = durable
         self.spec: QueueSpec = spec
-        self.kind: QueueKind = spec.kind_of(name)
         # Whether it is a store-and-forward queue, which is first in, first out for all priorities.
         self.forwards: bool = self.kind is QueueKind.STORE_AND_FORWARD
-        # The queue is deleted when it is no longer used.  ``used``: it had a consumer since the node started.
+        # The queue is deleted when it is no longer used.
         self.auto_delete: bool = spec.owner is not None or (bool(spec.subscription) and not durable)
-        self.used: bool = False
         # A paused queue takes messages and gives none to consumers.
         self.paused: bool = False
         # The highest message number given.
         self.last: int = 0
-        # From the highest priority down.  A store-and-forward queue keeps the order of placing: it has one list.
-        self._main = PriorityList(limits.PRIORITY_DEFAULT, durable=durable)
-        self._by_priority = {self._main.priority: self._main}
-        self.priority_lists: list[PriorityList] = [self._main]
-        # Runs that are not due yet: no other list of the queue has these.
-        self.scheduled: dict[QueueRun, None] = {}
-        self.scheduled_messages: int = 0
-        self.consumers: list[ConsumerState] = []
-        self.browsers: dict[Browser, None] = {}
-        # The served consumers by priority, from the highest down.
-        self.priority_groups: list[ConsumerPriorityGroup] = []
-        # The only served consumer, if it has no filter and there is one list: it gets whole runs, one by one.
-        self._only_consumer: ConsumerState | None = None
-        # The exclusive consumer that alone is served; and whether it waits for unacked messages of other consumers.
-        self._exclusive: ConsumerState | None = None
-        self._handing_over = False
+        self.counts: MessageCounts = MessageCounts()
+        self.pending: UnfinishedWork = UnfinishedWork()
+        # A store-and-forward queue keeps the order of placing: it has only the main list.
+        self.lists: PriorityLists = PriorityLists(durable=durable)
+        self.roster: ConsumerRoster = ConsumerRoster(self.lists, self.counts, self.pending, self)
+        self._dispatcher = Dispatcher(self.lists, self.roster, self.counts, self.pending)
+        # Runs that are not due yet.
+        self.scheduled: ScheduledRuns = ScheduledRuns()
         # Messages with a group; None before the first such message.
         self.grouped: GroupedMessages | None = None
-        # Of a last-value queue: the newest message of each value, and the replaced ones that the journal must forget.
+        # Of a last-value queue: the newest message of each value.
         self.last_values: LastValues | None = None
-        self.outdated: list[tuple[RowSpan, bool]] = []
-        # The last dispatch ended before all messages were put to the filters.
-        self.unfinished: bool = False
-        # Paged runs that the next dispatch needs in memory.
-        self.to_fault_in: dict[QueueRun, None] = {}
-        # ``acked_in_transaction``: unacked messages that an undecided transaction acknowledges; no consumer has these.
-        self.ready: int = 0
-        self.unacked: int = 0
-        self.acked_in_transaction: int = 0
-        # Returned messages that wait before they may be dispatched again.
-        self.delayed: int = 0
         # A message with a time to live has been in the queue.
         self.expires: bool = False
         # Of a store-and-forward queue: the other node has stored exactly the messages up to this number; None: there
         # is no link, or the other node has not said it yet.
         self.answered: int | None = None
         self.settings: AddressSettings = DEFAULT_ADDRESS_SETTINGS
-        self.added: int = 0
-        self.acknowledged: int = 0
-        self.removed: dict[str, int] = dict.fromkeys(REMOVED, 0)
-        self.redelivered: int = 0
+
+    @property
+    def kind(self) -> QueueKind:
+        """The kind of queue, which its name and its fixed settings say."""
+        return self.spec.kind_of(self.name)
 
     # -- what comes in
 
@@ -132,12 +93,11 @@ class Queue:
 
     def append(self, view: QueueRun) -> None:
         """Make a run visible.  Runs are appended in the order of their numbers."""
-        self.ready += view.live
-        self.added += view.live
-        options = view.run.options
-        if options is None and self.last_values is None:
-            self._main.append(view)
+        self.counts.appended(view)
+        if view.run.options is None and self.last_values is None:
+            self.lists.main.append(view)
             return
+        options = view.run.options
         if options is not None and options.groups is not None and not self.forwards:
             view.groups = options.groups
         self.list_for(view.run).append(view)
@@ -146,12 +106,31 @@ class Queue:
         if self.last_values is not None:
             self.last_values.appeared(RowSpan(view, 0, len(view.states), 1))
 
+    def append_with_unacked(self, view: QueueRun) -> None:
+        """Make a run visible that has unacked rows already."""
+        self.append(view)
+        self.counts.restore_unacked(view)
+        if view.groups is not None:
+            self.groups().restore_unacked(view)
+
+    def content_loaded(self, view: QueueRun) -> None:
+        """Take in the content of a paged run: its messages can be put to filters and dispatched again."""
+        priority_list = view.priority_list
+        if priority_list is None or not view.live:
+            return
+        if priority_list.absent is view:
+            priority_list.absent = None
+        if view.groups is not None:
+            self.groups().arrived(view)
+        if self.last_values is not None:
+            self.last_values.arrived(view)
+
     def groups(self) -> GroupedMessages:
         """Return the messages with a group, for the first time or again."""
         grouped = self.grouped
         if grouped is None:
-            grouped = self.grouped = GroupedMessages(self)
-            for consumer in self.consumers:
+            grouped = self.grouped = GroupedMessages(self.lists, self.counts, self.pending)
+            for consumer in self.roster.consumers:
                 if consumer.served:
                     grouped.joined(consumer)
         return grouped
@@ -168,37 +147,26 @@ class Queue:
     def list_for(self, run: StoredRun) -> PriorityList:
         """Return the list for the messages of a run."""
         options = run.options
-        return self._main if options is None or self.forwards else self.priority_list(options.priority)
+        return self.lists.main if options is None or self.forwards else self.priority_list(options.priority)
 
     def priority_list(self, priority: int) -> PriorityList:
         """Return the list of a priority; made on first use."""
-        priority_list = self._by_priority.get(priority)
+        priority_list = self.lists.get(priority)
         if priority_list is None:
-            high_watermark = self._main.high_watermark if self._main.high_watermark == math.inf else 0
-            priority_list = self._by_priority[priority] = PriorityList(
-                priority, durable=self.durable, high_watermark=high_watermark
-            )
-            self.priority_lists = sorted(self._by_priority.values(), key=_PRIORITY, reverse=True)
-            for consumer in self.consumers:
-                if consumer.filter is not None and consumer.served:
-                    self._join_filtered(priority_list, consumer, consumer.filter)
-            self._update_only_consumer()
+            priority_list = self.lists.add(priority)
+            self.roster.list_added(priority_list)
         return priority_list
 
-    @property
-    def high_watermark(self) -> float:
-        """The highest number of a durable message of default priority that may be dispatched."""
-        return self._main.high_watermark
+    def keep_last_values(self, key: str | None) -> None:
+        """Keep only the newest message of each value of a property; None: keep all messages."""
+        known = self.last_values
+        if key is None:
+            self.last_values = None
+        elif known is None or known.key != key:
+            self.last_values = LastValues(self, key)
+            self.last_values.take_up()
 
-    @high_watermark.setter
-    def high_watermark(self, high_watermark: float) -> None:
-        for priority_list in self.priority_lists:
-            priority_list.high_watermark = high_watermark
-
-    @property
-    def live_runs(self) -> int:
-        """Runs, or parts of runs, in the queue."""
-        return sum(priority_list.live_runs for priority_list in self.priority_lists)
+    # -- consumers
 
     def check_filter(self, filter: Filter, priority: int = 0) -> None:
         """Check that a consumer with this filter can join.
@@ -206,233 +174,130 @@ class Queue:
         Raises:
             UsageError: the queue has the maximum of different filters.
         """
-        filter_groups = self._main.filtered
-        known = priority in filter_groups and filter in filter_groups[priority].filters
-        if known or filter.index is not None:
+        if filter.index is not None or self.roster.has_filter(filter, priority):
             return
-        if sum(filtered.asked for filtered in filter_groups.values()) >= limits.FILTERS_SCANNED_MAX:
+        if self.roster.asked >= limits.FILTERS_SCANNED_MAX:
             raise UsageError(
                 f"the queue {self.name!r} has its {limits.FILTERS_SCANNED_MAX} different filters of the kind that each "
                 "message is put to; those with 'name = literal' are not counted"
             )
 
-    # -- consumers
-
-    def add_consumer(self, consumer: ConsumerState) -> None:
+    def add_consumer(self, consumer: AnyConsumer) -> None:
         """Add a consumer, last in the rotation."""
-        self.used = True
-        self.consumers.append(consumer)
         consumer.exclusive = consumer.exclusive or self.settings.default_exclusive
-        if consumer.exclusive or self._exclusive is not None:
-            self._elect_exclusive()
-        else:
-            self._start_serving(consumer)
+        self.roster.add(consumer)
 
-    def remove_consumer(self, consumer: ConsumerState) -> None:
+    def remove_consumer(self, consumer: AnyConsumer) -> None:
         """Remove a consumer, which has no unacked messages any more."""
-        invariant(not consumer.dispatches, "a consumer that leaves holds nothing")
-        self.consumers.remove(consumer)
-        if consumer.served:
-            self._stop_serving(consumer)
-        if consumer is self._exclusive:
-            self._elect_exclusive()
+        self.roster.remove(consumer)
 
-    def _elect_exclusive(self) -> None:
-        """Choose the exclusive consumer: the first of the highest priority.  Without one all consumers are served."""
-        exclusive = [consumer for consumer in self.consumers if consumer.exclusive]
-        exclusive_consumer = max(exclusive, key=_PRIORITY) if exclusive else None
-        if exclusive_consumer is self._exclusive is not None:
-            return
-        served = self.consumers if exclusive_consumer is None else [exclusive_consumer]
-        for consumer in self.consumers:
-            if consumer.served and consumer not in served:
-                self._stop_serving(consumer)
-        for consumer in served:
-            if not consumer.served:
-                self._start_serving(consumer)
-        self._exclusive = exclusive_consumer
-        self._handing_over = exclusive_consumer is not None
-
-    def _start_serving(self, consumer: ConsumerState) -> None:
-        consumer.served = True
+    def serving_started(self, consumer: AnyConsumer) -> None:
+        """Note that a consumer is served from now on."""
         if self.grouped is not None:
             self.grouped.joined(consumer)
             if self.settings.default_group_rebalance:
                 self.grouped.renew()
-        priority_group = next(
-            (priority_group for priority_group in self.priority_groups if priority_group.priority == consumer.priority),
-            None,
-        )
-        if priority_group is None:
-            priority_group = ConsumerPriorityGroup(consumer.priority)
-            self.priority_groups = sorted([*self.priority_groups, priority_group], key=_PRIORITY, reverse=True)
-        if consumer.filter is None:
-            priority_group.consumers.append(consumer)
-            self._update_only_consumer()
-            return
-        priority_group.filtered_count += 1
-        for priority_list in self.priority_lists:
-            self._join_filtered(priority_list, consumer, consumer.filter)
-        self._update_only_consumer()
 
-    def _update_only_consumer(self) -> None:
-        priority_groups = self.priority_groups
-        alone = (
-            len(priority_groups) == 1
-            and len(priority_groups[0].consumers) == 1
-            and not priority_groups[0].filtered_count
-            and len(self.priority_lists) == 1
-        )
-        self._only_consumer = priority_groups[0].consumers[0] if alone else None
-
-    def _join_filtered(self, priority_list: PriorityList, consumer: ConsumerState, filter: Filter) -> None:
-        filtered = priority_list.filtered.get(consumer.priority)
-        if filtered is None:
-            filtered = priority_list.filtered[consumer.priority] = FilteredConsumers(self, priority_list)
-        filtered.add(consumer, filter)
-
-    def _stop_serving(self, consumer: ConsumerState) -> None:
-        consumer.served = False
+    def serving_stopped(self, consumer: AnyConsumer) -> None:
+        """Note that a consumer is served no more."""
         if self.grouped is not None:
             self.grouped.left(consumer)
-        priority_group = next(
-            priority_group for priority_group in self.priority_groups if priority_group.priority == consumer.priority
-        )
-        if consumer.filter is None:
-            priority_group.remove(consumer)
-        else:
-            priority_group.filtered_count -= 1
-            for priority_list in self.priority_lists:
-                filtered = priority_list.filtered[priority_group.priority]
-                filtered.remove(consumer)
-                if filtered.empty:
-                    del priority_list.filtered[priority_group.priority]
-            if not self._main.filtered:
-                self.unfinished = False
-        if not priority_group.consumers and not priority_group.filtered_count:
-            self.priority_groups.remove(priority_group)
-        self._update_only_consumer()
 
-    def credit_changed(self, consumer: ConsumerState) -> None:
+    def credit_changed(self, consumer: AnyConsumer) -> None:
         """Note that the credit of a consumer with a filter has changed between none and some."""
-        if consumer.served:
-            for priority_list in self.priority_lists:
-                priority_list.filtered[consumer.priority].changed(consumer)
+        self.roster.credit_changed(consumer)
+
+    def browse(self, consumer: AnyConsumer, filter: Filter | None, sink: BrowseSink) -> Browser:
+        """Return a browse, which is still to begin."""
+        return Browser(self, consumer, filter, sink)
+
+    def begin_browse(self, browser: Browser) -> None:
+        """Let a browse look at each dispatch of the queue."""
+        self.roster.browsers[browser] = None
+
+    def end_browse(self, browser: Browser) -> None:
+        """Let a browse look no more, if it has begun."""
+        self.roster.browsers.pop(browser, None)
 
     # -- dispatch
 
-    def dispatch(self, budget: int = limits.STEP_MESSAGES_MAX) -> list[tuple[ConsumerState, Dispatch]]:
+    def dispatch(self, budget: int = limits.STEP_MESSAGES_MAX) -> list[tuple[AnyConsumer, Dispatch]]:
         """Give ready messages to consumers with credit, in order, at most about ``budget`` messages.
 
         The caller repeats the call while any message is dispatched.
         """
-        self.unfinished = False
-        dispatches: list[tuple[ConsumerState, Dispatch]] = []
-        if self.paused or (self._handing_over and self._others_have_unacked()):
+        self.pending.unfinished = False
+        dispatches: list[tuple[AnyConsumer, Dispatch]] = []
+        only = self.roster.only
+        if self.paused or (only is None and self.roster.waits_for_others()):
             return dispatches
         if self.last_values is not None and self.last_values.unread:
             # Something newer may stand there.
             return dispatches
-        only, priority_list = self._only_consumer, self._main
+        priority_list = self.lists.main
         if only is not None and not priority_list.grouped_runs:
-            while budget > 0 and priority_list.ready and (dispatch := whole(self, priority_list, only)) is not None:
+            counts = self.counts
+            while (dispatch := whole(counts, priority_list, only)) is not None:
                 dispatches.append((only, dispatch))
                 budget -= dispatch.rows + dispatch.size_bytes // limits.STEP_MESSAGE_BYTES
-            if not priority_list.ready:
-                return dispatches
-        return Dispatcher(self, budget, dispatches).run()
-
-    def _others_have_unacked(self) -> bool:
-        """Whether the exclusive consumer waits for unacked messages of other consumers."""
-        assert self._exclusive is not None
-        self._handing_over = self.unacked - self.acked_in_transaction > self._exclusive.unacked
-        return self._handing_over
-
-    def record_dispatch(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
-        """Count the rows of a dispatch as unacked by the consumer."""
-        rows, view = dispatch.rows, dispatch.view
-        view.states[dispatch.start : dispatch.stop : dispatch.step] = UNACKED_ROWS[:rows]
-        consumer.record_dispatch(dispatch)
-        view.priority_list.ready -= rows  # type: ignore[union-attr]  # dispatched rows are visible
-        self.ready -= rows
-        self.unacked += rows
+                if not priority_list.ready or budget <= 0:
+                    return dispatches
+        self._dispatcher.run(budget, dispatches, self.grouped)
+        return dispatches
 
     # -- settlement
 
     def settled(self, span: RowSpan) -> bool:
         """Count dispatched rows as acknowledged; return True if no message of their run is left in this queue."""
-        rows = span.rows
-        self.unacked -= rows
-        self.acknowledged += rows
-        return self._gone(span, rows, UNACKED_ROWS)
+        self.counts.settled(span)
+        view = span.view
+        if view.groups is not None or self.last_values is not None:
+            self._gone(span, UNACKED_ROWS)
+        if view.live:
+            return False
+        view.priority_list.unlink(view)  # type: ignore[union-attr]  # it was visible
+        return True
 
     def remove(self, span: RowSpan, fate: str) -> bool:
         """Remove rows, of any state; return True if no message of their run is left in this queue."""
-        view, rows = span.view, span.rows
-        states = view.states[span.start : span.stop : span.step]
-        ready, unacked, parked = states.count(READY), states.count(UNACKED), states.count(PARKED)
-        self.ready -= ready + parked
-        self.unacked -= unacked
-        self.delayed -= rows - ready - unacked - parked
-        list_of(view).ready -= ready
-        list_of(view).parked -= parked
-        self.removed[fate] += rows
-        return self._gone(span, rows, states)
+        self._gone(span, self.counts.remove(span, fate))
+        view = span.view
+        if view.live:
+            return False
+        view.priority_list.unlink(view)  # type: ignore[union-attr]  # it was visible
+        return True
+
+    def _gone(self, span: RowSpan, before: bytes | bytearray) -> None:
+        if span.view.groups is not None:
+            self.groups().changed(span, before)
+        if self.last_values is not None:
+            self.last_values.gone(span)
 
     def give_back(self, span: RowSpan, *, counted: bool, waits: bool = False) -> None:
         """Return dispatched rows to their places; ``counted``: an application may have seen the rows; ``waits``: the
         rows are delayed until ``wake``."""
-        view, rows = span.view, span.rows
-        self.unacked -= rows
-        if counted:
-            self.redelivered += rows
-            for row in range(span.start, span.stop, span.step):
-                view.count_return(row)
-        if waits:
-            view.states[span.start : span.stop : span.step] = DELAYED_ROWS[:rows]
-            self.delayed += rows
-        else:
-            self._make_ready(view, span, rows)
-        if view.groups is not None:
+        self.counts.give_back(span, counted=counted, waits=waits)
+        if span.view.groups is not None:
             self.groups().changed(span, UNACKED_ROWS)
         if self.last_values is not None:
             self.last_values.appeared(span)
 
-    def _make_ready(self, view: QueueRun, span: RowSpan, rows: int) -> None:
-        priority_list = list_of(view)
-        view.states[span.start : span.stop : span.step] = READY_ROWS[:rows]
-        self.ready += rows
-        priority_list.ready += rows
-        priority_list.came_back(view)
-
     def delay(self, span: RowSpan) -> None:
         """Delay ready rows until ``wake``."""
-        view, rows = span.view, span.rows
-        states = view.states[span.start : span.stop : span.step]
-        parked = states.count(PARKED)
-        view.states[span.start : span.stop : span.step] = DELAYED_ROWS[:rows]
-        self.ready -= rows
-        list_of(view).ready -= rows - parked
-        list_of(view).parked -= parked
-        self.delayed += rows
-        if parked:
-            self.groups().changed(span, states)
+        before = self.counts.delay(span)
+        if PARKED in before:
+            self.groups().changed(span, before)
 
     def wake(self, span: RowSpan) -> None:
         """End the delay of those rows that are still delayed."""
-        view = span.view
-        waiting = [row for row in range(span.start, span.stop, span.step) if view.states[row] == DELAYED]
-        self.delayed -= len(waiting)
-        for rows in pieces(waiting):
-            woken = RowSpan(view, rows.start, rows.stop, rows.step)
-            self._make_ready(view, woken, len(rows))
-            if view.groups is not None:
+        for woken in self.counts.wake(span):
+            if woken.view.groups is not None:
                 self.groups().changed(woken, DELAYED_ROWS)
 
     def waiting(self, budget: int) -> list[RowSpan]:
         """Return up to about ``budget`` messages that are not unacked, from the highest priority down, oldest first."""
         spans: list[RowSpan] = []
-        for view in self._walk():
+        for view in self.lists.walk():
             if budget <= 0:
                 break
             rows = [row for row, state in enumerate(view.states) if state in ENQUEUED]
@@ -446,55 +311,38 @@ class Queue:
         spans = self.waiting(budget)
         return spans, [self.remove(span, "purged") for span in spans]
 
-    def fault_in(self, view: QueueRun) -> None:
-        """Ask for the content of a paged run; the queue is dispatched again when it is in memory."""
-        self.to_fault_in[view] = None
-
-    def _walk(self) -> Iterator[QueueRun]:
-        """Iterate over the runs; the run that was yielded last may be unlinked."""
-        for priority_list in self.priority_lists:
-            view = priority_list.head
-            while view is not None:
-                following = view.next
-                yield view
-                view = following
-
-    def _gone(self, span: RowSpan, rows: int, before: bytes | bytearray) -> bool:
-        view = span.view
-        view.states[span.start : span.stop : span.step] = GONE_ROWS[:rows]
-        if view.groups is not None:
-            self.groups().changed(span, before)
-        if self.last_values is not None:
-            self.last_values.gone(span)
-        view.live -= rows
-        if view.live:
-            return False
-        view.priority_list.unlink(view)  # type: ignore[union-attr]  # it was visible
-        return True
-
     # -- reading
 
     def runs(self) -> list[QueueRun]:
-        """Return the runs, from the highest priority down, and in order."""
-        return list(self._walk())
+        """Return the visible runs, from the highest priority down, and in order."""
+        return self.lists.runs()
+
+    def all_runs(self) -> list[QueueRun]:
+        """Return all runs, the scheduled runs included."""
+        return [*self.lists.walk(), *self.scheduled]
 
     @property
-    def filters(self) -> tuple[Filter, ...]:
-        """The filters of the consumers; empty if a consumer has no filter."""
-        filter_groups = self._main.filtered
-        if not filter_groups or any(priority_group.consumers for priority_group in self.priority_groups):
-            return ()
-        if len(filter_groups) == 1:
-            return next(iter(filter_groups.values())).filters
-        return tuple({filter: None for filtered in filter_groups.values() for filter in filtered.filters})
+    def paged(self) -> tuple[int, int]:
+        """The number of messages that are on the disk only, and the bytes of their runs."""
+        views = [view for view in self.all_runs() if view.run.paged]
+        return sum(view.live for view in views), sum(view.run.paged for view in views)
 
     @property
     def delivered_up_to(self) -> dict[int, int]:
         """By priority: the highest number that may have been delivered, in this life or an earlier one."""
-        return {
-            priority_list.priority: priority_list.delivered_up_to(self.last) for priority_list in self.priority_lists
-        }
+        return self.lists.delivered_up_to(self.last)
 
     def check(self) -> None:
-        """Assert the invariants between steps."""
-        check_queue(self)
+        """Assert the invariants of the queue between steps."""
+        for priority_list in self.lists.all:
+            priority_list.check()
+        self.counts.check(self.lists.all)
+        self.roster.check()
+        if self.grouped is not None:
+            self.grouped.check(self.roster.consumers)
+        if self.last_values is not None:
+            self.last_values.check()
+
+
+#: A consumer of such a queue, as its session knows it.
+QueueConsumer: TypeAlias = ConsumerState[Queue]

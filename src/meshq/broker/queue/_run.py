@@ -15,7 +15,6 @@ from meshq.wire import RunBytes, pick
 if TYPE_CHECKING:
     from meshq.broker.bodies._body import Body
     from meshq.broker.queue._delivery_options import DeliveryOptions
-    from meshq.broker.queue._filter_group import FilterGroup
     from meshq.broker.queue._priority_list import PriorityList
     from meshq.broker.queue._timers import DueTime, Timer
     from meshq.broker.queue._verdicts import Verdicts
@@ -40,6 +39,15 @@ GONE_ROWS: Final = bytes([GONE]) * limits.RUN_MESSAGES_MAX
 
 #: Bytes that a run costs besides its content: the objects that hold it (measured, CPython 3.11, rounded up).
 RUN_OVERHEAD_BYTES: Final = 600
+
+
+class AcceptingFilter(Protocol):
+    """A filter that has accepted rows of a run, for consumers of one priority."""
+
+    filter: Filter
+
+    def forget(self, first: int) -> None:
+        """Forget the run with this first number, which was unlinked."""
 
 
 class Quota(Protocol):
@@ -184,7 +192,7 @@ class QueueRun:
 
     __slots__ = (
         "counted_at", "counts", "due", "filter_groups", "first", "fresh", "groups", "live", "maybe", "next",
-        "previous", "priority_list", "remote", "returned", "run", "states", "sure", "timers", "verdicts", "watched",
+        "previous", "priority_list", "remote", "returned", "run", "states", "timers", "verdicts", "watched",
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
@@ -202,10 +210,9 @@ class QueueRun:
         self.fresh: int = 0
         # Rows below this one may have been delivered before the broker was started.
         self.maybe: int = 0
-        # How often single rows were delivered, if more often than `maybe` says; and how often they came back for sure:
-        # the delivery of which only `maybe` speaks does not count there.
-        self.counts: dict[int, int] | None = None
-        self.sure: dict[int, int] | None = None
+        # Of single rows: the deliveries, if these are more than `maybe` says, and the certain returns.  A delivery of
+        # which only `maybe` speaks has no certain return.
+        self.counts: dict[int, tuple[int, int]] | None = None
         # Where the journal says so; 0: nowhere.
         self.counted_at: int = 0
         # When the rows that wait may be granted again; ``NEVER``: they have expired, and can't be moved yet.
@@ -218,8 +225,8 @@ class QueueRun:
         self.returned: bool = False
         # The list of the queue that it stands in, once it is visible.
         self.priority_list: PriorityList | None = None
-        # The rows that filters have accepted, by filter group.
-        self.filter_groups: dict[FilterGroup, bytes] | None = None
+        # The rows that filters have accepted.
+        self.filter_groups: dict[AcceptingFilter, bytes] | None = None
         # The group of each message, once it is visible; None: none has one.  And what filters say of these.
         self.groups: tuple[str | None, ...] | None = None
         self.verdicts: dict[Filter, bytearray] | None = None
@@ -228,19 +235,19 @@ class QueueRun:
 
     def deliveries(self, row: int) -> int:
         """Return how often a row may have reached an application before."""
-        counted = self.counts.get(row, 0) if self.counts else 0
-        return counted or int(row < self.maybe)
+        counted = self.counts.get(row) if self.counts else None
+        return (counted[0] if counted is not None else 0) or int(row < self.maybe)
 
     def returns(self, row: int) -> int:
         """Return how often a row certainly was returned."""
-        return self.sure.get(row, 0) if self.sure else 0
+        counted = self.counts.get(row) if self.counts else None
+        return counted[1] if counted is not None else 0
 
     def count_return(self, row: int) -> None:
         """Count the return of a row that may have reached an application."""
-        if self.counts is None or self.sure is None:
-            self.counts, self.sure = {}, {}
-        self.counts[row] = self.deliveries(row) + 1
-        self.sure[row] = self.sure.get(row, 0) + 1
+        if self.counts is None:
+            self.counts = {}
+        self.counts[row] = self.deliveries(row) + 1, self.returns(row) + 1
 
     def ready_span(self, start: int, stop: int) -> tuple[int, int] | None:
         """The first rows in ``start..stop`` that are ready and stand side by side."""

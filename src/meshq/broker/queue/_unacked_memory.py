@@ -9,11 +9,9 @@ because nothing else would start it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic
 
-if TYPE_CHECKING:
-    from meshq.broker.queue._consumer_state import ConsumerState
-    from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._consumer_state import ConsumerState, QueueT
 
 #: The part of a node's memory that unacked messages may keep.
 UNACKED_SHARE: Final = 2
@@ -21,17 +19,17 @@ UNACKED_SHARE: Final = 2
 FREE_SHARE: Final = 8
 
 
-class UnackedMemory:
+class UnackedMemory(Generic[QueueT]):
     """Bytes of runs that stay in memory because of unacked messages."""
 
     __slots__ = ("_enough", "_schedule_dispatch", "bound_bytes", "free_bytes", "limited")
 
-    def __init__(self, bound_bytes: int, schedule_dispatch: Callable[[Queue], None]) -> None:
+    def __init__(self, bound_bytes: int, schedule_dispatch: Callable[[QueueT], None]) -> None:
         self.bound_bytes: int = bound_bytes
         #: Bytes left of the bound; below 0 when runs are large.
         self.free_bytes: int = bound_bytes
         #: Consumers without credit because of the bound; an ordered set.
-        self.limited: dict[ConsumerState, None] = {}
+        self.limited: dict[ConsumerState[QueueT], None] = {}
         self._enough = bound_bytes // FREE_SHARE
         self._schedule_dispatch = schedule_dispatch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Deliver, Frame, FrameType, RunBytes, cut, deliver_header, pick
 
 
@@ -20,7 +20,7 @@ def dispatched_run(dispatch: Dispatch, *, whole: bool = False) -> RunBytes:
     return pick(content, range(dispatch.start, dispatch.stop, dispatch.step))
 
 
-def delivery(consumer: ConsumerState, dispatch: Dispatch) -> Frame:
+def delivery(consumer: AnyConsumer, dispatch: Dispatch) -> Frame:
     """The DELIVER frame for a grant."""
     view = dispatch.view
     run = view.run

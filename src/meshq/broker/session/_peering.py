@@ -313,7 +313,7 @@ class Peering:
             name=queue.name,
             address=queue.address,
             routing=self._core.router.addresses[queue.address].routing,
-            consumers=len(queue.consumers),
+            consumers=len(queue.roster.consumers),
             filters=tuple(filters),
             filter=own,
             durable=queue.durable,

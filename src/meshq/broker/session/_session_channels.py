@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import ConsumerState
+from meshq.broker.queue._queue_machine import QueueConsumer
 from meshq.broker.session._producer_state import ProducerState
 from meshq.wire import Frame, decline, violation
 
@@ -16,7 +16,7 @@ class SessionChannels:
     def __init__(self) -> None:
         #: The open producers and consumers, by channel.
         self.producers: dict[int, ProducerState] = {}
-        self.consumers: dict[int, ConsumerState] = {}
+        self.consumers: dict[int, QueueConsumer] = {}
         self._last = 0
 
     def open(self, frame: Frame) -> None:

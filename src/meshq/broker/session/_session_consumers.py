@@ -8,8 +8,8 @@ from typing import Any
 from meshq import limits
 from meshq.broker.core._core import Core
 from meshq.broker.management._subscriptions import queue_to_consume
-from meshq.broker.queue._browser import Browser
-from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
+from meshq.broker.queue._queue_machine import QueueConsumer
 from meshq.broker.session._deliveries import delivery
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._principal import Principal
@@ -65,7 +65,7 @@ class SessionConsumers:
         self._lost: dict[int, None] = {}
         self._willing = True
 
-    def find(self, frame: Frame) -> ConsumerState | None:
+    def find(self, frame: Frame) -> QueueConsumer | None:
         """The consumer that a frame is about; None if it was lost, which the client may not have heard yet.
 
         Raises:
@@ -129,11 +129,11 @@ class SessionConsumers:
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
             if filter is not None and not header.browse:
                 queue.check_filter(filter, priority)
-            consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
+            consumer = QueueConsumer(queue, self, frame.channel, header.window, header.window_bytes)
             consumer.willing = self._willing
             consumer.unacked_memory = self._core.memory.unacked
             if header.browse:
-                consumer.browser = Browser(consumer, filter)
+                consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
                 queue.add_consumer(consumer)
@@ -157,7 +157,7 @@ class SessionConsumers:
             self._drop(consumer, handed)
         return consumer is not None
 
-    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
+    def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         """Send a dispatch to the client."""
         stream = self._stream
         stream.put(delivery(consumer, dispatch))
@@ -195,7 +195,7 @@ class SessionConsumers:
             if consumer.queue.name == name:
                 self.lose_consumer(consumer, refusal_of(error).number, str(error)[:1024])
 
-    def lose_consumer(self, consumer: ConsumerState, code: int, text: str) -> None:
+    def lose_consumer(self, consumer: QueueConsumer, code: int, text: str) -> None:
         """End a consumer and tell its client why; code 0: a browse has shown everything."""
         channel = consumer.number
         del self._channels.consumers[channel]
@@ -212,7 +212,7 @@ class SessionConsumers:
             self._drop(consumer, None)
         self._channels.consumers.clear()
 
-    def _drop(self, consumer: ConsumerState, handed: int | None) -> None:
+    def _drop(self, consumer: QueueConsumer, handed: int | None) -> None:
         if consumer.browser is not None:
             consumer.browser.end()
         else:
@@ -222,7 +222,7 @@ class SessionConsumers:
         self._core.pending.schedule_dispatch(consumer.queue)
         self._emit(ConsumerClosed, consumer)
 
-    def _emit(self, kind: type[Notification], consumer: ConsumerState, **more: Any) -> None:
+    def _emit(self, kind: type[Notification], consumer: QueueConsumer, **more: Any) -> None:
         queue = consumer.queue
         self._core.settings.event_bus.emit(
             kind,
@@ -231,6 +231,6 @@ class SessionConsumers:
             session=self.principal.number,
             user=self.principal.owner[1],
             browse=consumer.browser is not None,
-            consumers=len(queue.consumers),
+            consumers=len(queue.roster.consumers),
             **more,
         )

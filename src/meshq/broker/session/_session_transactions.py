@@ -22,7 +22,7 @@ from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decli
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
-    from meshq.broker.queue._consumer_state import ConsumerState
+    from meshq.broker.queue._queue_machine import QueueConsumer
     from meshq.broker.session._principal import Principal
     from meshq.broker.session._session_calls import SessionCalls
 
@@ -196,7 +196,7 @@ class SessionTransactions:
 
         self._calls.answer_now(frame, take)
 
-    def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]], number: int) -> None:
+    def settle(self, consumer: QueueConsumer, ranges: Sequence[tuple[int, int]], number: int) -> None:
         """Messages that a transaction acknowledges.  If it can't take them it is rolled back, which its commit tells.
 
         Raises:

@@ -13,9 +13,10 @@ from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
-from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import GONE_ROWS, QueueRun, StoredRun
+from meshq.broker.queue._consumer_state import RowSpan
+from meshq.broker.queue._message_counts import discard
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
+from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.queue._timers import cancel_timers
 from meshq.broker.records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
 from meshq.broker.settlement._paged_runs import PagedRuns
@@ -43,7 +44,7 @@ class Acknowledger:
         self._paging = paging
         self._resident = paging.resident
 
-    def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
+    def settle(self, consumer: QueueConsumer, ranges: Sequence[tuple[int, int]]) -> None:
         """Acknowledge ranges of tags.
 
         Raises:
@@ -78,7 +79,7 @@ class Acknowledger:
 
     def settle_outdated(self, queue: Queue) -> None:
         """Write the messages that newer ones have replaced to the journal."""
-        outdated, queue.outdated = queue.outdated, []
+        outdated = queue.pending.take_outdated()
         # A setting may have replaced nearly all of a queue: that need not fit in one record.
         for start in range(0, len(outdated), limits.STEP_MESSAGES_MAX):
             part = outdated[start : start + limits.STEP_MESSAGES_MAX]
@@ -88,11 +89,11 @@ class Acknowledger:
         """Remove all messages that are not unacked; return how many there were."""
         self.settle_outdated(queue)
         removed = self._purge_scheduled(queue)
-        if not queue.ready and not queue.delayed:
+        if not queue.counts.ready and not queue.counts.delayed:
             return removed
         # A number that was purged must not be given again, though nobody may ever have seen it.
         self._watermarks.cover_given(queue)
-        while queue.ready or queue.delayed:
+        while queue.counts.ready or queue.counts.delayed:
             spans, ended = queue.purge(limits.STEP_MESSAGES_MAX)
             removed += sum(span.rows for span in spans)
             self._record(queue, spans, ended)
@@ -106,8 +107,7 @@ class Acknowledger:
         return sum(span.rows for span in spans)
 
     def _purge_scheduled(self, queue: Queue) -> int:
-        scheduled, queue.scheduled = queue.scheduled, {}
-        queue.scheduled_messages = 0
+        scheduled = queue.scheduled.clear()
         removed = sum(view.live for view in scheduled)
         for view in scheduled:
             self.discard(queue, view)
@@ -115,11 +115,9 @@ class Acknowledger:
 
     def discard(self, queue: Queue, view: QueueRun) -> None:
         """A run that never became visible goes."""
-        rows = len(view.states)
-        self._record(queue, [RowSpan(view, 0, rows, 1)], [True])
+        self._record(queue, [RowSpan(view, 0, len(view.states), 1)], [True])
         # Whoever is on the way to the disk with it, or for it, finds nothing left to do.
-        view.states[:] = GONE_ROWS[:rows]
-        view.live = 0
+        discard(view)
 
     def _record(
         self,
@@ -134,7 +132,7 @@ class Acknowledger:
 
         ``later`` takes runs whose duplicate ids are moved later; until then these runs live on.
         """
-        if queue.outdated:
+        if queue.pending.outdated:
             # A record speaks only of runs that the ones before it have left alive.
             self.settle_outdated(queue)
         rows: list[SettledRow] = []

@@ -31,8 +31,7 @@ class DelayedDelivery:
         the first to take it.  What comes from an earlier one waits until its time of day, but never for longer than it
         was to in all.
         """
-        queue.scheduled[view] = None
-        queue.scheduled_messages += view.live
+        queue.scheduled.add(view)
         options = view.run.options
         wait_ms, taken, call = 0, None, partial(self._due, queue, view)
         if options is not None:
@@ -45,8 +44,7 @@ class DelayedDelivery:
         if view not in queue.scheduled:
             # The other clock has said so before.
             return
-        del queue.scheduled[view]
-        queue.scheduled_messages -= view.live
+        queue.scheduled.remove(view)
         run = view.run
         whole = run.origin or run
         rows = run.rows if run.rows is not None else range(run.content.rows)
@@ -55,7 +53,7 @@ class DelayedDelivery:
             row = DueRow(queue.number, whole.position, rows.start, rows.stop, rows.step, view.first)
             # A note without which the messages would come again, under other numbers: vital as an acknowledgement is.
             position = self._release_queue.write(DUE, [encode_due(row)], tombstone=True, refs=[whole.position])
-            if queue.consumers:
+            if queue.roster.consumers:
                 self._watermarks.cover_delivered(queue, queue.list_for(run), queue.last, WATERMARK_BLOCK // 2)
         else:
             position = self._watermarks.cover_given(queue)

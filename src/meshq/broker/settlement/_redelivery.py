@@ -9,8 +9,8 @@ from functools import partial
 from meshq import limits
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
-from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._consumer_state import RowSpan
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, ENQUEUED, QueueRun
 from meshq.broker.queue._timers import NEVER, DueTime, TimerService
@@ -51,7 +51,7 @@ class Redelivery:
 
     def give_back(
         self,
-        consumer: ConsumerState,
+        consumer: QueueConsumer,
         ranges: Sequence[tuple[int, int]],
         delay_ms: int | None = None,
         *,
@@ -83,7 +83,7 @@ class Redelivery:
         """Return unacked rows that belong to no consumer any more; these count as delivered."""
         self._return(queue, spans, None)
 
-    def reject(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
+    def reject(self, consumer: QueueConsumer, ranges: Sequence[tuple[int, int]]) -> None:
         """Messages that are refused for good leave for the dead-letter address.
 
         Raises:
@@ -96,7 +96,7 @@ class Redelivery:
                 # The disk is full: whoever gets it next may refuse it again.
                 self._put_off(queue, span, self._retry_ms(span))
 
-    def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
+    def abandon(self, consumer: QueueConsumer, handed: int | None) -> None:
         """Return the unacked messages of a consumer that is gone.
 
         ``handed``: messages from this tag on never reached the application; None: not known.
@@ -204,10 +204,10 @@ class Redelivery:
                 CountedRow(
                     row,
                     min(count, COUNT_MAX),
-                    min(view.returns(row), COUNT_MAX),
+                    min(returns, COUNT_MAX),
                     self._timers.time_of_day(due.get(row, NEVER)) if view.states[row] == DELAYED else 0,
                 )
-                for row, count in counts.items()
+                for row, (count, returns) in counts.items()
             ),
         )
         deletes = [view.counted_at] if view.counted_at else []
@@ -220,8 +220,7 @@ class Redelivery:
 
     def restore(self, queue: Queue, view: QueueRun, rows: Sequence[CountedRow]) -> None:
         """Restore delivery counts and delays that an earlier life has written; the run is visible."""
-        view.counts = {row: count for row, count, _, _ in rows}
-        view.sure = {row: sure for row, _, sure, _ in rows}
+        view.counts = {row: (count, returns) for row, count, returns, _ in rows}
         for row, _, _, due_ms in rows:
             if due_ms and view.states[row] in ENQUEUED:
                 span = RowSpan(view, row, row + 1, 1)

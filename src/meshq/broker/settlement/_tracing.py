@@ -11,7 +11,7 @@ from typing import Any, Final
 from meshq import limits
 from meshq.broker.catalog._router import Router
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.queue._consumer_state import ConsumerState
+from meshq.broker.queue._consumer_state import AnyConsumer
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import DELAYED, GONE, UNACKED, QueueRun
 from meshq.ids import MessageId
@@ -36,7 +36,7 @@ def trace(release_queue: ReleaseQueue, router: Router, message_id: MessageId) ->
         for view in list(queue_now.scheduled):
             if (row := _row_in(view, message_id)) is not None:
                 rows.append(_sighting(queue_now, view, row, "scheduled"))
-        for priority_list in list(queue_now.priority_lists):
+        for priority_list in list(queue_now.lists.all):
             following = priority_list.head
             while following is not None:
                 view, following = following, following.next
@@ -84,14 +84,14 @@ def _sighting(queue: Queue, view: QueueRun, row: int, state: str) -> Row:
     }
     holder = _holder(queue, view, row) if state == "delivering" else None
     if holder is not None:
-        consumers: Any = holder.owner
+        consumers: Any = holder.sink
         session = consumers.principal
         found |= {"session": session.number, "user": session.owner[1], "peer": session.peer}
     return found
 
 
-def _holder(queue: Queue, view: QueueRun, row: int) -> ConsumerState | None:
-    for consumer in queue.consumers:
+def _holder(queue: Queue, view: QueueRun, row: int) -> AnyConsumer | None:
+    for consumer in queue.roster.consumers:
         for dispatch in consumer.dispatches:
             rows = range(dispatch.start, dispatch.start + dispatch.rows * dispatch.step, dispatch.step)
             if dispatch.view is view and row in rows and not (dispatch.settled and dispatch.settled[rows.index(row)]):

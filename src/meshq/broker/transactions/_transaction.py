@@ -104,7 +104,7 @@ class ServerTransaction:
         rows = sum(span.rows for span in spans)
         self.acked_in_transaction.setdefault(queue, []).extend(spans)
         self.acked += rows
-        queue.acked_in_transaction += rows
+        queue.counts.acked_in_transaction += rows
 
     def absent(self) -> tuple[Queue, QueueRun] | None:
         """A run with messages that it holds, and whose content is not here; None: there is none."""
@@ -118,5 +118,5 @@ class ServerTransaction:
         """Take the acknowledged rows out of the transaction, queue by queue."""
         acked_in_transaction, self.acked_in_transaction = self.acked_in_transaction, {}
         for queue, spans in acked_in_transaction.items():
-            queue.acked_in_transaction -= sum(span.rows for span in spans)
+            queue.counts.acked_in_transaction -= sum(span.rows for span in spans)
             yield queue, spans

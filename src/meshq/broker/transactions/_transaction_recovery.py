@@ -8,9 +8,9 @@ from meshq.address import Target
 from meshq.broker.catalog._router import Router
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
+from meshq.broker.queue._message_counts import mark_unacked
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun, StoredRun
-from meshq.broker.queue._run_loading import mark_unacked
 from meshq.broker.records import (
     PreparedRecord,
     SettledRow,

@@ -121,7 +121,7 @@ class TwoPhaseCommit:
 
     def holder(self, queue: Queue) -> ServerPreparedTransaction | None:
         """Return a prepared transaction that has unacked messages of a queue, or None."""
-        if not queue.acked_in_transaction:
+        if not queue.counts.acked_in_transaction:
             return None
         return next((one for one in (*self, *self._leaving) if queue in one.transaction.acked_in_transaction), None)
 
