@@ -112,9 +112,9 @@ BUGS: Final = (
     ),
     Bug(
         name="forget at restart what was settled",
-        function="meshq.broker:Recovery._settle",
-        old="            view.states[row.start : row.stop : row.step] = GONE_ROWS[: len(settled)]\n",
-        new="            view.states[row.start : row.stop : row.step] = bytes(len(settled))\n",
+        function="meshq.broker:drop_rows",
+        old="    view.states[rows.start : rows.stop : rows.step] = GONE_ROWS[: len(rows)]\n",
+        new="    view.states[rows.start : rows.stop : rows.step] = bytes(len(rows))\n",
         checkers=("Q6",),
     ),
     Bug(

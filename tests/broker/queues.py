@@ -18,6 +18,8 @@ PRODUCER = b"p" * 16
 class Nowhere:
     """Takes dispatches and does nothing with these: a test looks at what the queue says."""
 
+    principal = None
+
     def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         """Do nothing."""
 

@@ -21,6 +21,8 @@ from tests.broker.peers import LINK, bind, peer_of
 class Reader:
     """Whoever reads a store-and-forward queue."""
 
+    principal = None
+
     def __init__(self, core: Core, queue: Queue, window: int = 10_000) -> None:
         self.core, self.queue = core, queue
         self.consumer = QueueConsumer(queue, self, 1, window, 1 << 30)

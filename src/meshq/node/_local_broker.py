@@ -44,6 +44,9 @@ class _Waiting:
 class ForwardQueue(abc.StoreAndForwardQueue):
     """A store-and-forward queue: it has one consumer, the link."""
 
+    #: The consumer is no session's.
+    principal: None = None
+
     def __init__(self, core: Core, queue: Queue) -> None:
         self._core = core
         self.queue = queue

@@ -124,6 +124,7 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
 
 
 def _user(queue: Queue) -> str:
-    session: Requester = queue.roster.consumers[0].owner.principal  # type: ignore[attr-defined]
+    principals = (consumer.sink.principal for consumer in queue.roster.consumers)
+    session = next(principal for principal in principals if principal is not None)
     label = f" {session.label!r}" if session.label else ""
     return f"session {session.number}{label} at {session.peer}"

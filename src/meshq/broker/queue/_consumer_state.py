@@ -63,8 +63,32 @@ def weight(dispatches: Iterable[tuple[object, Dispatch]]) -> int:
     return sum(dispatch.rows + dispatch.size_bytes // limits.STEP_MESSAGE_BYTES for _, dispatch in dispatches)
 
 
+class ConsumerPrincipal(Protocol):
+    """The session of a consumer, as far as the queue's figures and errors name the session."""
+
+    @property
+    def number(self) -> int:
+        """The number of the session."""
+
+    @property
+    def label(self) -> str:
+        """The name that the client gave the session; may be empty."""
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Role and user."""
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+
+
 class DeliverySink(Protocol):
     """Takes the dispatches of a consumer: its session, or the link of a store-and-forward queue."""
+
+    @property
+    def principal(self) -> ConsumerPrincipal | None:
+        """The session of the consumer; None: the link of a store-and-forward queue."""
 
     def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         """Send the messages of a dispatch to the consumer."""

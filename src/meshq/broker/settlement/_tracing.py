@@ -83,9 +83,8 @@ def _sighting(queue: Queue, view: QueueRun, row: int, state: str) -> Row:
         "peer": "",
     }
     holder = _holder(queue, view, row) if state == "delivering" else None
-    if holder is not None:
-        consumers: Any = holder.sink
-        session = consumers.principal
+    session = holder.sink.principal if holder is not None else None
+    if session is not None:
         found |= {"session": session.number, "user": session.owner[1], "peer": session.peer}
     return found
 
