@@ -105,7 +105,9 @@ def test_whatever_a_public_call_gives_can_be_imported_from_here() -> None:
             given = typing.get_type_hints(function, localns=names).get("return")
             missing |= {kind: f"{owner.__name__}.{name}" for kind in classes_in(given) if kind not in public}
     # What a service, a journal's owner and a node's own parts are given.
-    assert {kind.__name__ for kind in missing} <= {"CommitLog", "PeerLink", "Replay", "LargeBodyFiles", "RunView"}, missing
+    assert {kind.__name__ for kind in missing} <= {"CommitLog", "PeerLink", "Replay", "LargeBodyFiles", "RunView"}, (
+        missing
+    )
 
 
 def classes_in(annotation: object) -> list[type]:

@@ -41,13 +41,13 @@ class Call(Completion):
     ) -> None:
         super().__init__()
         #: How errors name it.
-        self.what = what
+        self.what: str = what
         # Makes the frame from the call's number.
         self._make = make
-        self.epoch = epoch
+        self.epoch: int | None = epoch
         #: Its number in the session, once sent.
-        self.number = 0
-        self.sent = False
+        self.number: int = 0
+        self.sent: bool = False
         self._on_answer = on_answer
         self._on_failed = on_failed
         self._unfit = unfit
@@ -108,7 +108,7 @@ class OpenCompletion(Completion):
 
     def __init__(self, what: str) -> None:
         super().__init__()
-        self.what = what
+        self.what: str = what
 
     def expired(self, why: BaseException) -> None:
         """Fail the wait with a timeout."""

@@ -50,7 +50,7 @@ class WaitDeadlines:
         #: Wakeups with their deadlines.
         self.wakeups: dict[Wakeup, float] = {}
         #: When the link was attached or lost.
-        self.changed_at = 0.0
+        self.changed_at: float = 0.0
         self._timer: trio.CancelScope | None = None
 
     def look_at(self, deadline: float) -> None:

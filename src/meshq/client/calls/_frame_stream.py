@@ -57,17 +57,19 @@ class FrameStream:
         self._report_bytes = min(window_bytes // 4, limits.REPORT_BYTES_MAX)
         #: The link that the session is attached to; None between links.
         self.link: Link | None = None
-        self.outgoing, self.incoming = OutgoingStream(), IncomingStream()
+        self.outgoing: OutgoingStream = OutgoingStream()
+        self.incoming: IncomingStream = IncomingStream()
         #: Whether sent frames are kept for a resume: not on a lossless link, nor without a window.
-        self.resumable = False
+        self.resumable: bool = False
         #: Consumers with acknowledgements that were not sent yet.
         self.settling: dict[SettleSource, None] = {}
         #: When bytes were last received; when bytes were last sent.
-        self.heard_at = self.flushed_at = 0.0
+        self.heard_at: float = 0.0
+        self.flushed_at: float = 0.0
         #: Wakes the task that sends the gathered frames.
         self.wake: Callable[[], None] = wakeup.wake
         #: Whether a frame was queued on the link since the last flush.
-        self.unflushed = False
+        self.unflushed: bool = False
 
     # -- out
 

@@ -21,11 +21,11 @@ class SlotWait(Completion):
 
     def __init__(self, what: str, since: float) -> None:
         super().__init__()
-        self.what = what
+        self.what: str = what
         self.since = since
         #: Whether the slot is or was acquired.
-        self.acquired = False
-        self.queued = True
+        self.acquired: bool = False
+        self.queued: bool = True
 
     def expired(self, why: BaseException) -> None:
         """Fail the wait with a timeout."""

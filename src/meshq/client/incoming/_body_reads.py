@@ -84,7 +84,7 @@ class _BlockRead:
         self._epoch = reader.epoch
         self._tag = tag
         self._block = block
-        self.then = then
+        self.then: Got = then
 
     @property
     def current(self) -> bool:

@@ -15,6 +15,7 @@ from meshq.client.incoming._consumer_life import new_life
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage, RunOwner
 from meshq.client.incoming._spans import RUN, DeliverySpan, check_deliveries, spans_of
 from meshq.errors import MeshqError, StaleDeliveryError, UsageError
+from meshq.lifecycle import LifeCycle
 from meshq.message import check_span
 from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
 
@@ -99,22 +100,22 @@ class Inbox(Generic[M]):
         *,
         auto: bool,
     ) -> None:
-        self.consumer = consumer
+        self.consumer: InboxOwner = consumer
         self._changed = consumer.changed
         self._make = make
         self._stream = stream
         self._reads = reads
-        self.request = request
+        self.request: ConsumeRequest = request
         #: Where the consumer is between its opening and its end.
-        self.life = new_life()
+        self.life: LifeCycle = new_life()
         #: Whether messages are acknowledged at hand-over.
-        self.auto = auto
+        self.auto: bool = auto
         #: The session's channel and epoch; 0 when there is none.
-        self.channel = 0
-        self.epoch = 0
+        self.channel: int = 0
+        self.epoch: int = 0
         self.failed: MeshqError | None = None
         #: The lowest tag that was not handed to the application.
-        self.handed = 1
+        self.handed: int = 1
         #: The lowest tag that was handed back, because the application could not use it.
         self.undone: int | None = None
         # Runs that wait to be received, and the run that is being received with its next index.
@@ -125,7 +126,7 @@ class Inbox(Generic[M]):
         #: Runs that wait for a large body, their own or an earlier one; None: no large body so far.
         self.arriving: BodyPrefetch | None = None
         #: Messages received and not settled.
-        self.open = 0
+        self.open: int = 0
         # Gathered and not sent: the fate that a SETTLE frame tells, and its ranges flat.
         self._pending: list[tuple[int, list[int]]] = []
 

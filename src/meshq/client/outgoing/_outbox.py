@@ -136,26 +136,26 @@ class Outbox:
     )
 
     def __init__(self, address: str, producer: bytes, events: ProducerEvents, *, window: int = 0) -> None:
-        self.address = address
-        self.producer = producer
+        self.address: str = address
+        self.producer: bytes = producer
         #: The window of unconfirmed messages that a bridge has set; 0: none.
-        self.window = window
+        self.window: int = window
         #: The owner, which is told what becomes of the producer.
-        self.events = events
+        self.events: ProducerEvents = events
         #: The session's channel; 0 between sessions.
-        self.channel = 0
+        self.channel: int = 0
         #: The broker has opened the channel: runs may be sent.
-        self.ready = False
+        self.ready: bool = False
         #: Duplicate ids that the broker remembers at the address; None: it has not said.
         self.remembered: int | None = None
         #: Whether the producer is closing; the outbox leaves when its last run is settled.
-        self.closing = False
+        self.closing: bool = False
         self.failed: MeshqError | None = None
         #: Messages that were sent on this channel, in all.
-        self.sent_on_channel = 0
+        self.sent_on_channel: int = 0
         #: So many of these the broker takes for the time being; and whether it said so in this session.
-        self.credit_until = COUNTER_MAX
-        self.credit_told = False
+        self.credit_until: int = COUNTER_MAX
+        self.credit_told: bool = False
         #: Runs that wait until it takes more.
         self.awaiting_credit: deque[OutgoingRun] = deque()
         #: Runs that wait until it is ready.
@@ -163,13 +163,13 @@ class Outbox:
         #: Runs sent in this session and not settled, in the order of their numbers.
         self.sent: deque[OutgoingRun] = deque()
         #: Number of the next message.
-        self.next = 1
+        self.next: int = 1
         #: Messages of runs that were not sent yet, held here or in the session's line.
-        self.queued = 0
+        self.queued: int = 0
         #: Messages of all runs given and not settled.
-        self.unsettled = 0
+        self.unsettled: int = 0
         #: The node to which the runs in ``sent`` went.
-        self.node_id = b""
+        self.node_id: bytes = b""
 
     def __repr__(self) -> str:
         return f"<Outbox {self.address!r} channel={self.channel} next={self.next} unsettled={self.unsettled}>"

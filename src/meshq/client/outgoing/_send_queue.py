@@ -91,10 +91,10 @@ class SendQueue:
         self._confirmation_window = settings.confirmation_window
         self._resend = settings.resend
         #: Bytes of SEND frames: sent, and granted, both in this session in all.
-        self.sent_bytes = 0
-        self.granted_bytes = 0
+        self.sent_bytes: int = 0
+        self.granted_bytes: int = 0
         #: When the node said that its disk has no room for what waits; inf: as far as is known it has.
-        self.refused_at = math.inf
+        self.refused_at: float = math.inf
         #: Runs that wait for credit, for the confirmation window or for a link; in the order given.
         self.backlog: deque[tuple[Outbox, OutgoingRun]] = deque()
         #: Open producers, in the order in which they were opened.

@@ -37,11 +37,11 @@ class ClientContext:
     def __init__(
         self, session: ClientSession, flusher: Flusher, env: Env, block: Block, *, sender: MessageSender
     ) -> None:
-        self.session = session
+        self.session: ClientSession = session
         self.settings: ClientSettings = session.settings
         #: Sends the gathered messages at the end of each loop turn.
-        self.flusher = flusher
-        self.sender = sender
+        self.flusher: Flusher = flusher
+        self.sender: MessageSender = sender
         #: The wall clock, ms.
         self.now_ms: Callable[[], int] = env.wall.now_ms
         self._env = env

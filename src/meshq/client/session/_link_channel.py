@@ -159,9 +159,9 @@ class LinkChannel:
         self._facts = facts
         self._credit = credit
         self._events = events
-        self.channel = 0
+        self.channel: int = 0
         #: The other node has opened the channel.
-        self.ready = False
+        self.ready: bool = False
         #: Runs that wait for credit or for a connection, and runs that were sent and not confirmed; in order.
         self.unsent: deque[ForwardedRun] = deque()
         self.sent: deque[ForwardedRun] = deque()

@@ -52,16 +52,16 @@ class ClientSession:
         self.settings = settings
         self.now = now
         #: The TTL that the node granted, seconds.
-        self.ttl = settings.connection_ttl
-        self.facts = SessionFacts()
-        self.link_failures = LinkFailures()
+        self.ttl: float = settings.connection_ttl
+        self.facts: SessionFacts = SessionFacts()
+        self.link_failures: LinkFailures = LinkFailures()
         #: Wakes the task that sends what was gathered.
-        self.wakeup = Wakeup()
-        self.stream = FrameStream(now, self.wakeup, settings.window_bytes)
-        self.deadlines = WaitDeadlines(settings, self.link_failures)
-        self.pending_calls = PendingCalls(self.stream, now)
-        self.channels = Channels(self.pending_calls, self.facts)
-        self.send_queue = SendQueue(
+        self.wakeup: Wakeup = Wakeup()
+        self.stream: FrameStream = FrameStream(now, self.wakeup, settings.window_bytes)
+        self.deadlines: WaitDeadlines = WaitDeadlines(settings, self.link_failures)
+        self.pending_calls: PendingCalls = PendingCalls(self.stream, now)
+        self.channels: Channels = Channels(self.pending_calls, self.facts)
+        self.send_queue: SendQueue = SendQueue(
             self.stream,
             self.pending_calls,
             self.channels,
@@ -71,11 +71,13 @@ class ClientSession:
             settings=settings,
             now=now,
         )
-        self.body_reads = BodyReads(self.pending_calls)
+        self.body_reads: BodyReads = BodyReads(self.pending_calls)
         #: Slots for the large bodies that the broker takes from a session at a time.
-        self.upload_slots = Slots(limits.UPLOADS_MAX)
-        self.consumers = OpenConsumers(self.stream, self.pending_calls, self.channels, self.facts, self.link_failures)
-        self.transactions = TransactionTable()
+        self.upload_slots: Slots = Slots(limits.UPLOADS_MAX)
+        self.consumers: OpenConsumers = OpenConsumers(
+            self.stream, self.pending_calls, self.channels, self.facts, self.link_failures
+        )
+        self.transactions: TransactionTable = TransactionTable()
         #: The channel of a link between nodes; None: this is a client of a program.
         self.link_channel: LinkChannel | None = None
         if peer is not None:
