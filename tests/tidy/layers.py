@@ -8,7 +8,7 @@ VOCABULARY = (
     # What settings and notifications are made of stands beside them.
     | {"permissions", "notifications", "directories", "statistics", "lifecycle"}
 )
-GROUND = VOCABULARY | {"abc", "logs", "loops"}
+GROUND = VOCABULARY | {"abc", "logs", "loops", "concurrency"}
 
 _BROKER = GROUND | {"store", "wire"}
 _CLIENT = GROUND | {"env", "discovery", "lb", "wire"}
@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "abc": VOCABULARY,
     "logs": frozenset(),
     "loops": VOCABULARY,
+    "concurrency": VOCABULARY,
     "env": GROUND,
     "wire": GROUND,
     "lb": GROUND,

@@ -14,8 +14,6 @@ from meshq.client._client import Client
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
-from meshq.client.calls._block import Block
-from meshq.client.calls._completion import first_error
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
 from meshq.client.incoming._spans import DeliverySpan
 from meshq.client.link._events import (
@@ -47,7 +45,6 @@ from meshq.client.transactions._transaction_calls import settle_by_consumer
 __all__ = [
     "EVENTS_MAX",
     "AckMode",
-    "Block",
     "BodySource",
     "BodyStream",
     "BridgedMessage",
@@ -89,7 +86,6 @@ __all__ = [
     "check_serving",
     "connect",
     "factory_of",
-    "first_error",
     "forget_window",
     "on_failed_attempts",
     "place_of",

@@ -15,8 +15,6 @@ from meshq.abc import Env
 from meshq.address import parse_place
 from meshq.client.admin._admin import Administration
 from meshq.client.admin._statistics import ClientStatistics
-from meshq.client.calls._block import Block
-from meshq.client.calls._completion import Completion, copied_error, first_error
 from meshq.client.incoming._delivered_run import ReceivedMessage
 from meshq.client.link._connection import Connection
 from meshq.client.link._connector import ClientTargets, LocalTarget
@@ -38,6 +36,7 @@ from meshq.client.session._flusher import Flusher
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.transactions._two_phase import TransactionCalls
+from meshq.concurrency import Block, Completion, copied_error, first_error
 from meshq.endpoint import Endpoint
 from meshq.errors import CallTimeoutError, ClosedError, MeshqError, SettingsError
 from meshq.loops import check_in_trio

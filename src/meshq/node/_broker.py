@@ -12,8 +12,9 @@ import trio
 
 from meshq import abc, limits
 from meshq.broker import EventBus
-from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute, first_error
+from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute
 from meshq.cluster import ClusterConnection
+from meshq.concurrency import first_error
 from meshq.directories import StoreDirectories
 from meshq.env import real_env
 from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError

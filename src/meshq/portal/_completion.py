@@ -10,7 +10,7 @@ from typing import Any
 import outcome
 import trio
 
-from meshq.client import first_error
+from meshq.concurrency import first_error
 from meshq.errors import ClosedError
 
 

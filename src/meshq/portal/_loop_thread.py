@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import outcome
 import trio
 
-from meshq.client import first_error
+from meshq.concurrency import first_error
 from meshq.env import forks
 from meshq.errors import ClosedError, MeshqError, UsageError
 from meshq.portal._completion import PortalCompletion, ThreadCompletion

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from meshq.client.calls._completion import Completion
 from meshq.client.calls._link_failures import LinkFailures
+from meshq.concurrency import Completion
 from meshq.errors import CallTimeoutError, ClosedError, MeshqError, StaleDeliveryError, caused
 from meshq.wire import Frame, FrameType
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import trio
 
 from meshq.client.calls._calls import Call, OpenCompletion
-from meshq.client.calls._completion import Wakeup
 from meshq.client.calls._link_failures import LinkFailures
 from meshq.client.calls._slots import SlotWait
 from meshq.client.settings._settings import ClientSettings
+from meshq.concurrency import Wakeup
 
 
 class TimedWait(Protocol):

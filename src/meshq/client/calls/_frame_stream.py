@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from meshq import limits
-from meshq.client.calls._completion import Wakeup
+from meshq.concurrency import Wakeup
 from meshq.wire import Attached, Frame, FrameType, IncomingStream, Link, OutgoingStream
 
 

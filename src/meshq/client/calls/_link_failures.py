@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.client.calls._completion import copied_error
+from meshq.concurrency import copied_error
 from meshq.errors import MeshqError, UnblockedError, caused
 from meshq.wire import decline
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from meshq.client.calls._completion import Completion
 from meshq.client.calls._link_failures import outcome_of
+from meshq.concurrency import Completion
 from meshq.errors import CallTimeoutError, ClosedError, MeshqError, caused
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import attrs
 
 from meshq import limits
-from meshq.client.calls._completion import copied_error
+from meshq.concurrency import copied_error
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import MessageId
 from meshq.message import Message, MessageOrigin, SendOptions, from_json

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 import trio
 
 from meshq import limits
-from meshq.client.calls._completion import Completion, copied_error, first_error
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets
 from meshq.client.link._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
@@ -19,6 +18,7 @@ from meshq.client.link._handshake import Handshake
 from meshq.client.link._login import Login
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
+from meshq.concurrency import Completion, copied_error, first_error
 from meshq.endpoint import Endpoint
 from meshq.errors import (
     CallTimeoutError,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import trio
 
 from meshq.abc import Env
-from meshq.client.calls._completion import first_error
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connection import Connection
 from meshq.client.link._connector import ClientTargets
@@ -15,6 +14,7 @@ from meshq.client.session._flusher import Flusher
 from meshq.client.session._link_channel import ForwardedRun, PeerEvents
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
+from meshq.concurrency import first_error
 from meshq.errors import ClosedError, MeshqError
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar, Final, Protocol
 
-from meshq.client.calls._completion import Completion
 from meshq.client.calls._link_failures import LinkFailures, outcome_of
+from meshq.concurrency import Completion
 from meshq.errors import CallTimeoutError, MeshqError, caused
 from meshq.wire import COUNTER_MAX, RunBytes, duplicate_ids, pick
 

@@ -12,12 +12,11 @@ import trio
 
 from meshq import limits
 from meshq.address import SEPARATOR, parse_target
-from meshq.client.calls._block import Block
 from meshq.client.calls._calls import OpenCompletion
-from meshq.client.calls._completion import Wakeup, copied_error
 from meshq.client.incoming._inbox import ConsumeRequest, Inbox, returning
 from meshq.client.receive._delivery import Delivery
 from meshq.client.session._client_context import ClientContext
+from meshq.concurrency import Block, Wakeup, copied_error
 from meshq.errors import (
     BrokenError,
     BusyError,

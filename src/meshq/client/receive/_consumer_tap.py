@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from meshq.client.calls._completion import copied_error
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
 from meshq.client.incoming._inbox import returning
 from meshq.client.incoming._spans import DeliverySpan
 from meshq.client.receive._consumer import Consumer
+from meshq.concurrency import copied_error
 from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import FLAG_REJECT
 

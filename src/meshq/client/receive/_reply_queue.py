@@ -11,11 +11,11 @@ import trio
 
 from meshq import limits
 from meshq.client.calls._calls import Call, OpenCompletion
-from meshq.client.calls._completion import Completion, copied_error
 from meshq.client.calls._link_failures import outcome_of
 from meshq.client.incoming._delivered_run import ReceivedMessage
 from meshq.client.incoming._inbox import ConsumeRequest, Inbox
 from meshq.client.session._session import ClientSession
+from meshq.concurrency import Completion, copied_error
 from meshq.errors import (
     BrokenError,
     ClosedError,

@@ -8,10 +8,10 @@ from types import TracebackType
 
 import trio
 
-from meshq.client.calls._completion import first_error
 from meshq.client.receive._consumer import Consumer
 from meshq.client.receive._delivery import Delivery
 from meshq.client.receive._handlers import HandlerErrors, place_of
+from meshq.concurrency import first_error
 from meshq.errors import ClosedError, StaleDeliveryError
 
 #: The function that ``serve`` calls with each message.

@@ -14,14 +14,14 @@ import attrs
 import trio
 
 from meshq import limits
-from meshq.client.calls._block import Block
 from meshq.client.calls._calls import OpenCompletion
-from meshq.client.calls._completion import combined, copied_error
 from meshq.client.calls._link_failures import outcome_of
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
 from meshq.client.send._gather_pace import GatherPace
+from meshq.client.send._send_batches import combined
 from meshq.client.session._client_context import ClientContext
+from meshq.concurrency import Block, copied_error
 from meshq.errors import ClosedError, MeshqError, UsageError, invariant
 from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of

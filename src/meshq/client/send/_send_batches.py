@@ -6,15 +6,32 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 from meshq import limits
-from meshq.client.calls._completion import Completion, combined
 from meshq.client.outgoing._outbox import OutgoingRun
 from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
-from meshq.errors import MeshqError, SettingsError, kind_of
+from meshq.concurrency import Completion, copied_error
+from meshq.errors import MeshqError, Outcome, SettingsError, kind_of
 from meshq.message import Message, check_body
 from meshq.wire import HEADER_BRIDGED, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
 
 _ONLY_BYTES: Final = frozenset({bytes})
 _NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
+
+
+def combined(results: Sequence[MeshqError | None]) -> MeshqError:
+    """The error that stands for all of ``results``: of the first one's kind, with all of them listed.
+
+    Its outcome is ``not_done`` only if that is true of every message; a mixture is ``unknown`` as a whole.
+    """
+    errors = [error for error in results if error is not None]
+    error = copied_error(errors[0])
+    outcome: Outcome = "unknown"
+    if len(errors) == len(results) and all(one.outcome == "not_done" for one in errors):
+        outcome = "not_done"
+    error.outcome = outcome
+    error.results = tuple(results)
+    if len(results) > 1:
+        error.args = (f"{len(errors)} of {len(results)} messages failed: {errors[0]}",)
+    return error
 
 
 class SendBatch(Completion):

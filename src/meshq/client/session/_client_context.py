@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol, Unpack
 
 from meshq.abc import Env
-from meshq.client.calls._block import Block
 from meshq.client.calls._calls import Call
 from meshq.client.session._flusher import Flusher
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
+from meshq.concurrency import Block
 from meshq.errors import UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.loops import check_in_trio

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from meshq import limits
 from meshq.client.calls._calls import Call, OpenCompletion
 from meshq.client.calls._channels import Channels
-from meshq.client.calls._completion import Completion, Wakeup
 from meshq.client.calls._deadlines import WaitDeadlines
 from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.calls._link_failures import LinkFailures, outcome_of
@@ -27,6 +26,7 @@ from meshq.client.session._link_channel import LinkChannel, PeerEvents
 from meshq.client.session._open_consumers import OpenConsumers
 from meshq.client.session._transaction_table import TransactionTable
 from meshq.client.settings._settings import ClientSettings
+from meshq.concurrency import Completion, Wakeup
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.wire import Attach, Attached, Close, Frame, FrameType, Link, header_of, violation
 from meshq.wire import Call as WireCall

@@ -1,4 +1,4 @@
-"""The rule of every ``async with`` block of the client.
+"""The rule of every ``async with`` block.
 
 - What the body raises leaves the block as it was, never inside an ``ExceptionGroup``.
 - When the thing behind the block fails for good, the body is cancelled and the block raises that one error; an
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from meshq.client.calls._completion import copied_error
+from meshq.concurrency._errors import copied_error
 from meshq.errors import UsageError
 
 
