@@ -9,7 +9,12 @@ import trio
 
 
 class Wakeup:
-    """A flag that wakes one waiting task, which then looks for work."""
+    """A flag that wakes one waiting task, which then looks for work.
+
+    A wakeup between the end of a wait and the next wait is kept: the next wait returns at once.  A task that finds all
+    work when it looks calls ``clear`` after each wait: what was kept while the task was being resumed is work that the
+    task finds now.
+    """
 
     __slots__ = ("_task", "_woken")
 
@@ -43,9 +48,13 @@ class Wakeup:
         """
         if self._woken:
             await trio.lowlevel.checkpoint()
+            self._woken = False
         else:
             self._task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def clear(self) -> None:
+        """Forget a call of ``wake`` since the last wait."""
         self._woken = False
 
     def fail(self, error: BaseException) -> None:

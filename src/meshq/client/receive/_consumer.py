@@ -328,6 +328,7 @@ class Consumer:
                     while inbox.empty and not inbox.ended:
                         self._check()
                         await self._wakeup.wait()
+                        self._wakeup.clear()
                 else:
                     await self._arrival_until(trio.current_time() + timeout)
             if inbox.empty:
@@ -346,6 +347,7 @@ class Consumer:
             while inbox.empty and not inbox.ended:
                 self._check()
                 await wakeup.wait()
+                wakeup.clear()
                 if inbox.empty and trio.current_time() >= deadline:
                     return
         finally:

@@ -42,16 +42,17 @@ class Flusher:
 
         Checkpoint: always.  Cancellation: what gathered stays.
         """
-        session, stream = self._session, self._session.stream
+        session, stream, wakeup = self._session, self._session.stream, self._wakeup
         while True:
-            await self._wakeup.wait()
+            await wakeup.wait()
+            wakeup.clear()
             if self._armed:
                 armed, self._armed = self._armed, {}
                 for source in armed:
                     if source.flush_idle():
                         self._armed[source] = None
                 if self._armed:
-                    self._wakeup.wake()
+                    wakeup.wake()
             session.pump()
             stream.send_settles()
             stream.flush()

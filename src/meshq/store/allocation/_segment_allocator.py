@@ -20,11 +20,11 @@ from typing import Final
 import trio
 
 from meshq.abc import Disk, Env
+from meshq.concurrency import Wakeup
 from meshq.limits import MIB, SEGMENT_HEADER_BYTES
 from meshq.store.allocation._ballast import POOL, Ballast
 from meshq.store.allocation._batch_space import reserve_bytes
 from meshq.store.allocation._pending_batch import PendingBatch
-from meshq.store.allocation._wakeup import Wakeup
 from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full
 from meshq.store.formats._layout_format import BALLAST, Layout
 from meshq.store.segments._segment_writer import PreallocatedSegment

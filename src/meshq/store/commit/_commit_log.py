@@ -14,13 +14,13 @@ from typing import Final
 import trio
 
 from meshq.abc import Buffer
+from meshq.concurrency import Wakeup
 from meshq.errors import AddressFullError, UsageError, invariant
 from meshq.ids import Position
 from meshq.limits import BATCH_BYTES_MAX, LAZY_COMMIT_S, RECORD_BYTES_MAX, SEGMENT_HEADER_BYTES
 from meshq.store.allocation._batch_space import batch_bytes_for, free_bytes_behind, has_space_behind, large_bytes
 from meshq.store.allocation._disk_space_wait import DiskSpaceWait
 from meshq.store.allocation._pending_batch import PendingBatch
-from meshq.store.allocation._wakeup import Wakeup
 from meshq.store.commit._active_segment import ActiveSegment
 from meshq.store.commit._checkpoints import CHECKPOINT_SHARE, Checkpoints
 from meshq.store.commit._journal_life import JournalLife

@@ -9,9 +9,9 @@ import attrs
 import trio
 
 from meshq.abc import Env
+from meshq.concurrency import Wakeup
 from meshq.store.allocation._ballast import POOL
 from meshq.store.allocation._segment_allocator import SegmentAllocator
-from meshq.store.allocation._wakeup import Wakeup
 from meshq.store.directory._ping_pong_file import DiskFullError
 from meshq.store.formats._layout_format import Layout
 from meshq.store.formats._manifest_format import Manifest, SegmentEntry

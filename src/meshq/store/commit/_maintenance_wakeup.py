@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.store.allocation._wakeup import Wakeup
+from meshq.concurrency import Wakeup
 
 
 class MaintenanceWakeup:
