@@ -64,6 +64,8 @@ STEPS: Final = 100
 #: A life that has seen so few steps is not ended by another one.
 YOUNG: Final = 5
 EXAMPLES: Final = 1_000
+#: For all steps on one slow core that other programs use, too.
+TIMEOUT_S: Final = 3_600
 PLACES: Final = (DEAD, OLD, OTHER)
 STATES: Final = {ROW_HELD: UNACKED, ROW_DELAYED: DELAYED}
 
@@ -466,6 +468,7 @@ class WholeQueue(PreparingRules, RuleBasedStateMachine):
         self.house.check()
 
 
+@pytest.mark.timeout(TIMEOUT_S)
 class TestWholeQueue(WholeQueue.TestCase):
     """All of it, which must have met pages."""
 
