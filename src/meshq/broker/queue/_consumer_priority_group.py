@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, fitting, span_bytes
 from meshq.broker.queue._filtered_machine import FilteredConsumers
@@ -10,6 +10,7 @@ from meshq.broker.queue._message_counts import MessageCounts
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._run import QueueRun
 from meshq.broker.queue._unfinished_work import UnfinishedWork
+from meshq.errors import invariant
 from meshq.selector import Filter
 
 
@@ -128,3 +129,14 @@ class ConsumerPriorityGroup:
             last = chosen[(rows - 1) % count]
             self._next_index = (self.consumers.index(last) + 1) % len(self.consumers) if len(self.consumers) > 1 else 0
         return rows
+
+    def check(self, served: Sequence[AnyConsumer], priority_lists: Sequence[PriorityList]) -> None:
+        """Assert the invariants between steps; ``served``: the served consumers of this priority;
+        ``priority_lists``: all of the queue."""
+        known = [*self.consumers, *self._filtering]
+        invariant(known != [], "a group of consumers has some")
+        invariant(len(known) == len(served) and set(known) == set(served), "each served consumer is once in its group")
+        wanted = priority_lists if self._filtering else []
+        invariant(set(self.filtered) == set(wanted), "consumers with filters are served from each list")
+        for filtered in self.filtered.values():
+            filtered.check()

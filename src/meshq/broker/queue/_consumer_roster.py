@@ -193,11 +193,14 @@ class ConsumerRoster:
     def check(self) -> None:
         """Assert the invariants between steps."""
         invariant((self._exclusive is None) == (self._serving.state == SHARED), "an exclusive consumer is served alone")
+        served = [consumer for consumer in self.consumers if consumer.served]
+        priorities = sorted({consumer.priority for consumer in served}, reverse=True)
+        invariant(priorities == [group.priority for group in self.groups], "each served consumer has a group")
         for group in self.groups:
-            invariant(not group.empty, "a group of consumers has some")
-            for priority_list, filtered in group.filtered.items():
-                invariant(filtered in priority_list.watchers, "a list tells its consumers with filters")
-                filtered.check()
+            group.check([consumer for consumer in served if consumer.priority == group.priority], self._lists.all)
+        for priority_list in self._lists.all:
+            told = {group.filtered[priority_list] for group in self.groups if group.filtered}
+            invariant(set(priority_list.watchers) == told, "a list tells the served consumers with filters")
         unacked = sum(consumer.unacked for consumer in self.consumers)
         invariant(
             self._counts.unacked == unacked + self._counts.acked_in_transaction,

@@ -338,6 +338,7 @@ class Queue:
             priority_list.check()
         self.counts.check(self.lists.all)
         self.roster.check()
+        self.scheduled.check()
         if self.grouped is not None:
             self.grouped.check(self.roster.consumers)
         if self.last_values is not None:

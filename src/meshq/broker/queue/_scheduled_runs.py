@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshq.broker.queue._run import QueueRun
+from meshq.errors import invariant
 
 
 class ScheduledRuns:
@@ -46,3 +47,8 @@ class ScheduledRuns:
         found, self._runs = list(self._runs), {}
         self.messages = 0
         return found
+
+    def check(self) -> None:
+        """Assert the invariant between steps."""
+        live = sum(view.live for view in self._runs)
+        invariant(self.messages == live, "the number of scheduled messages is that of their runs")
