@@ -9,7 +9,7 @@ import trio
 
 from meshq import ConnectionBrokenError
 from meshq.abc import Env, TargetPolicy, TopologySource
-from meshq.client import Client, ClientSettings
+from meshq.client import Client, ClientSettings, connect
 from meshq.client.link._connector import ClientTargets, ConnectTarget, TcpTarget
 from meshq.client.link._targets_plan import LastFirst
 from meshq.endpoint import Endpoint
@@ -108,6 +108,36 @@ async def test_a_node_that_may_not_be_dialed_is_passed_over(nodes: list[FakeNode
         async with client_of(ListTopology(far), env):
             pass
     assert isinstance(caught.value.__cause__, SettingsError)
+
+
+async def test_a_list_that_shrinks_within_a_round_counts_at_the_next_round(nodes: list[FakeNode]) -> None:
+    env, _ = fake_env(*nodes)
+    known = [at(4), at(5), at(6)]
+    tried: list[int] = []
+
+    class LiveTopology(TopologySource):
+        def endpoints(self) -> Sequence[Endpoint]:
+            return known
+
+    def connector(endpoint: Endpoint) -> ConnectTarget:
+        tried.append(endpoint.port)
+        if len(tried) == 2:
+            known[:] = [at(2)]
+        return TcpTarget(endpoint, env, insecure=False)
+
+    targets = ClientTargets(topology=LiveTopology(), policy=LastFirst(), connector=connector)
+    async with Client(targets, ClientSettings.build({"initial_connect_attempts": 2}), env) as client:
+        await client.send("q", b"1")
+    assert tried == [4, 5, 6, 2]
+    assert nodes[1].bodies == [b"1"]
+
+
+async def test_a_node_that_a_url_names_twice_is_tried_once_in_a_round() -> None:
+    env, network = fake_env()
+    with pytest.raises(ConnectionBrokenError):
+        async with connect("(tcp://127.0.0.1:2,tcp://127.0.0.1:1,tcp://127.0.0.1:2)", env=env):
+            pass
+    assert [port for *_, port in network.dialed] == [2, 1]
 
 
 class Backwards(TargetPolicy):

@@ -62,7 +62,7 @@ class FailoverMachine:
         self._last: Endpoint | None = None
         self._leave_last = False
         # The targets of this round, how many of them were tried, and rounds finished since the loss.
-        self._order: Sequence[Endpoint] = ()
+        self._order: tuple[Endpoint, ...] = ()
         self._position = 0
         self._round = 0
         # Waited before the next round; 0: no round has failed yet.
@@ -81,7 +81,9 @@ class FailoverMachine:
         delay = 0.0
         if self._position == 0:
             delay = self._delay_s
-            self._order = self._policy.order(endpoints, last=self._last, leave_last=self._leave_last)
+            # Copied: the source may change its list within the round, and the policy may return what it was given.
+            order = self._policy.order(tuple(endpoints), last=self._last, leave_last=self._leave_last)
+            self._order = tuple(order)
         target = self._order[self._position] if self._order else None
         self._position += 1
         if self._position >= len(self._order):

@@ -10,11 +10,15 @@ from meshq.abc import TargetPolicy, TopologySource
 from meshq.endpoint import Endpoint
 
 
+def _each_once(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    return tuple(dict.fromkeys(endpoints))
+
+
 @attrs.frozen
 class FixedTopology(TopologySource):
-    """The endpoints of a URL, which never change."""
+    """The endpoints of a URL, which never change: each once, also if the URL repeats an endpoint."""
 
-    _endpoints: tuple[Endpoint, ...]
+    _endpoints: tuple[Endpoint, ...] = attrs.field(converter=_each_once)
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints in the order of the URL."""
