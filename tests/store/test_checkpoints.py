@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import trio
 
+from meshq.errors import InvariantError
+from meshq.limits import BATCH_BYTES_MAX
 from meshq.store import CheckpointRecord, Journal
 from meshq.store.segments._reclaim_plan import removable
 from tests.store.kit import Store, make_owner
@@ -140,3 +143,13 @@ async def test_a_checkpoint_larger_than_a_segment_gets_a_segment_of_its_own_size
         await journal.append_many([bytes(3000)] * 12)
     assert [len(record.payload) for record in store.records() if record.kind == 9] == [40_000]
     assert len([record for record in store.records() if record.kind == 1]) == 12
+
+
+async def test_a_checkpoint_that_no_batch_holds_ends_the_journal(store: Store) -> None:
+    too_large = [CheckpointRecord(9, bytes(BATCH_BYTES_MAX + 1))]
+    with pytest.raises(InvariantError, match="a checkpoint fits in a batch"):
+        async with store.journal() as journal:
+            journal.attach(make_owner(checkpoint=lambda: too_large))
+            for _ in range(60):
+                await journal.append(bytes(900))
+    assert journal.state == "failed"

@@ -10,7 +10,9 @@ import pytest
 import trio
 import trio.testing
 
+from meshq.abc import ReplicatedBatch, ReplicationStart
 from meshq.errors import BrokenError, JournalBrokenError
+from meshq.ids import Position
 from meshq.store import Journal
 from meshq.store.formats._batch_format import CHECKPOINT_BATCH, SIZE_MASK
 from meshq.store.formats._record import CheckpointRecord
@@ -75,6 +77,7 @@ async def test_a_disk_that_fails_confirms_nothing_although_the_sink_has_it(store
             await journal.append(b"x")
     assert caught.value.outcome == "unknown"
     assert sink.payloads() == [b"x"] and journal.durable == 0
+    assert sink.ended
 
 
 async def test_a_sink_that_lags_delays_and_loses_nothing(store: Store) -> None:
@@ -206,3 +209,122 @@ async def test_a_run_that_is_cancelled_leaves_the_rest_to_aclose(store: Store) -
     sink.release()
     await journal.aclose()
     assert (journal.state, journal.durable) == ("closed", 1)
+
+
+class RefusingSink(MemorySink):
+    """A sink that raises when it is called."""
+
+    def __init__(self, call: str, error: Exception) -> None:
+        super().__init__()
+        self.call = call
+        self.error = error
+
+    def begin(self, start: ReplicationStart) -> None:
+        super().begin(start)
+        self._raise("begin")
+
+    def place(self, batch: ReplicatedBatch) -> None:
+        self._raise("place")
+        super().place(batch)
+
+    async def durable_beyond(self, position: Position) -> Position:
+        await trio.lowlevel.checkpoint()
+        self._raise("durable_beyond")
+        return await super().durable_beyond(position)
+
+    def end(self) -> None:
+        super().end()
+        self._raise("end")
+
+    def _raise(self, call: str) -> None:
+        if call == self.call:
+            raise self.error
+
+
+class ScriptedSink(MemorySink):
+    """A sink that tells the positions that a test says."""
+
+    def __init__(self) -> None:
+        super().__init__(held=True)
+        self.tell, self._positions = trio.open_memory_channel[int](10)
+
+    async def durable_beyond(self, position: Position) -> Position:
+        return Position(await self._positions.receive())
+
+
+@pytest.mark.parametrize("call", ["place", "durable_beyond", "end"])
+async def test_an_error_of_the_sink_while_closing_fails_the_journal_and_unlocks_the_store(
+    store: Store, call: str
+) -> None:
+    reason = ValueError("a mistake in the sink")
+    journal = store.journal(sink=RefusingSink(call, reason))
+    await journal.open()
+    journal.append_nowait(1, [b"x"])
+    await journal.aclose()
+    assert journal.state == "failed" and journal.durable == 0
+    with pytest.raises(JournalBrokenError, match="replication failed: a mistake in the sink") as caught:
+        journal.append_nowait(1, [b"y"])
+    assert caught.value.__cause__ is reason
+    await journal.aclose()
+    async with store.journal() as following:
+        await following.append(b"x")
+
+
+@pytest.mark.parametrize(("told", "asked"), [(1, 2), (2, 2), (4, 2)])
+async def test_a_position_that_the_sink_can_not_have_fails_the_journal(store: Store, told: int, asked: int) -> None:
+    sink = ScriptedSink()
+    with pytest.raises(JournalBrokenError, match=f"told position {told}, .* beyond {asked} and at most 3") as caught:
+        async with store.journal(sink=sink) as journal, trio.open_nursery() as nursery:
+            nursery.start_soon(journal.append_many, [b"one", b"two", b"three"])
+            await trio.testing.wait_all_tasks_blocked()
+            await sink.tell.send(asked)
+            await trio.testing.wait_all_tasks_blocked()
+            assert journal.durable == asked
+            await sink.tell.send(told)
+    assert caught.value.outcome == "unknown" and journal.durable == asked
+
+
+async def test_nothing_is_durable_after_a_failure_while_the_close_waits_for_the_sink(store: Store) -> None:
+    sink, closed = MemorySink(held=True), trio.Event()
+    journal = store.journal(sink=sink)
+    await journal.open()
+    position = journal.append_nowait(1, [b"x"])
+
+    async def close() -> None:
+        await journal.aclose()
+        closed.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(close)
+        await trio.testing.wait_all_tasks_blocked()
+        store.disk.faults.inject("read", path=".seg")
+        with pytest.raises(JournalBrokenError):
+            await journal.read([position])
+        await trio.testing.wait_all_tasks_blocked()
+        assert closed.is_set()
+        sink.release()
+    assert (journal.state, journal.durable) == ("failed", 0)
+    with pytest.raises(JournalBrokenError):
+        await journal.wait_durable(position)
+
+
+async def test_a_close_wakes_who_waits_for_what_the_sink_has(store: Store) -> None:
+    sink, woken = ScriptedSink(), list[int]()
+    store.failpoint["journal.batch_of_one"] = True
+    journal = store.journal(sink=sink)
+    await journal.open()
+
+    async def wait(position: int) -> None:
+        await journal.wait_durable(position)
+        woken.append(position)
+
+    async with trio.open_nursery() as nursery:
+        for payload in (b"one", b"two"):
+            nursery.start_soon(wait, journal.append_nowait(1, [payload]))
+        nursery.start_soon(journal.aclose)
+        await trio.testing.wait_all_tasks_blocked()
+        for position in (1, 2):
+            await sink.tell.send(position)
+            await trio.testing.wait_all_tasks_blocked()
+            assert woken[-1:] == [position] and journal.durable == position
+    assert journal.state == "closed"

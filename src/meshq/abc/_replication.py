@@ -47,7 +47,15 @@ class ReplicationSink(ABC):
 
     @abstractmethod
     def begin(self, start: ReplicationStart) -> None:
-        """Begin with a journal that is open; called once, before all other calls."""
+        """Begin with a journal that is being opened; called once, before all other calls.
+
+        The first batch follows ``start.last``.  The sink discards all records that it has beyond that position: the
+        journal does not have them, and gives the same positions to other records.
+
+        Records up to ``start.last`` count as durable without the sink, also records that an earlier life wrote and
+        the sink never took; no call of this port hands these records over.  To bring a replica up to ``start.last``
+        is the task of the policy, before ``begin``.
+        """
 
     @abstractmethod
     def place(self, batch: ReplicatedBatch) -> None:
@@ -60,7 +68,7 @@ class ReplicationSink(ABC):
     async def durable_beyond(self, position: Position) -> Position:
         """Wait until records beyond ``position`` are durable; return the last position that is durable.
 
-        A position never falls, and never lies behind the last batch that was placed.
+        A position never falls, and never lies behind the last batch that was placed: the journal fails otherwise.
 
         Checkpoint: always.
         Cancellation: nothing has changed; the call may be repeated.
@@ -73,4 +81,5 @@ class ReplicationSink(ABC):
         """Take note that no batch follows: the journal is being closed, and waits for the position of the last batch.
 
         From here on ``durable_beyond`` returns that position, or raises, within the time that the policy allows.
+        Called also when the journal has failed, which then waits for no position.
         """

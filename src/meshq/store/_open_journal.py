@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 import trio
@@ -163,25 +164,30 @@ class OpenJournal:
 
     async def _run_task(self, name: str) -> None:
         """Run one of the tasks; an error of the disk ends all of them, and leaves ``run`` as one error."""
-        with trio.CancelScope(shield=True):
-            try:
-                if name == "commit":
-                    await self._commits.run()
-                elif name == "allocator":
-                    await self._allocator.run(self.state.truncate_sealed)
-                elif name == "maintenance":
-                    await self._maintenance.run()
-                elif name == "index":
-                    await self.indexer.run()
-                elif self._replication is not None:
-                    await self._replication.run(self._sink_advanced)
-            except DISK_ERRORS as error:
-                self.fail(error)
-            except SinkFailedError as error:
-                self.fail(error.__cause__ or error, "replication")
-            except BaseException as error:
-                self.fail(error)
-                raise
+        with trio.CancelScope(shield=True), self._errors_fail():
+            if name == "commit":
+                await self._commits.run()
+            elif name == "allocator":
+                await self._allocator.run(self.state.truncate_sealed)
+            elif name == "maintenance":
+                await self._maintenance.run()
+            elif name == "index":
+                await self.indexer.run()
+            elif self._replication is not None:
+                await self._replication.run(self._sink_advanced)
+
+    @contextlib.contextmanager
+    def _errors_fail(self) -> Iterator[None]:
+        """Fail the journal for an error; an error of neither the disk nor the sink is raised, too."""
+        try:
+            yield
+        except DISK_ERRORS as error:
+            self.fail(error)
+        except SinkFailedError as error:
+            self.fail(error.__cause__ or error, "replication")
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def _set_ended(self) -> None:
         if self._tasks_ended is not None:
@@ -195,6 +201,8 @@ class OpenJournal:
             return
         self.log.fail()
         self.halt()
+        if self._replication is not None:
+            self._replication.fail()
         if self._link.owner is not None and self._life.failure is not None:
             self._link.owner.failed(self._life.failure)
         self._run_scope.cancel()
@@ -221,25 +229,25 @@ class OpenJournal:
         if self._tasks_ended is not None and not self._tasks_ended.is_set():
             self._run_scope.cancel()
             await self._tasks_ended.wait()
-        try:
+        with self._errors_fail():
             if self._life.flushing:
                 await self._commits.run()
-                await self._finish_replication()
+        with self._errors_fail():
+            await self._finish_replication()
+        with self._errors_fail():
             if self._life.flushing:
                 # On a full disk the last segment stays open, as after a crash.
                 with contextlib.suppress(DiskFullError):
                     await self.segment.seal(self.log.synced)
                     await self.indexer.finish()
                 await self.state.run_in_background(self._allocator.remove_unused)
-        except DISK_ERRORS as error:
-            self.fail(error)
-        except SinkFailedError as error:
-            self.fail(error.__cause__ or error, "replication")
 
     async def _finish_replication(self) -> None:
         if self._replication is not None:
-            await self._replication.finish()
-            self.log.settle_replicated()
+            # A sink that waits for nothing more is told so, too: no batch follows a failure.
+            self._replication.end()
+            if self._life.flushing:
+                await self._replication.finish(self._sink_advanced)
 
     def close(self) -> None:
         """Close the files."""

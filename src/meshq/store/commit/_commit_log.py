@@ -6,6 +6,7 @@ pending batches one by one; the open batch collects records meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -361,10 +362,10 @@ class CommitLog:
         """Place the owner's checkpoint as a batch of its own, behind all placed records.
 
         On a full disk only a small one: the reserve is for draining, and the last checkpoint still covers most of the
-        owner's state.
+        owner's state.  Raises: InvariantError: no batch holds the checkpoint.
         """
         full = self._allocator.full
-        records = self._checkpoints.ask(self.large_bytes // CHECKPOINT_SHARE if full else BATCH_BYTES_MAX)
+        records = self._checkpoints.ask(self.large_bytes // CHECKPOINT_SHARE if full else math.inf)
         if records is None:
             return
         batch = self._begin_batch()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
 from meshq.abc import ReplicatedBatch, ReplicationSink, ReplicationStart
-from meshq.errors import MeshqError
+from meshq.errors import JournalBrokenError
 from meshq.ids import Position
 from meshq.store.allocation._pending_batch import PendingBatch
 
@@ -24,10 +25,12 @@ class Replication:
     lower of the two positions, and the last synced one are kept until the sink has them, too.
     """
 
-    __slots__ = ("_position", "_sink", "_stop", "_waiting", "synced")
+    __slots__ = ("_failed", "_placed", "_position", "_sink", "_stop", "_waiting", "synced")
 
     def __init__(self, sink: ReplicationSink, start: ReplicationStart) -> None:
         self._sink = sink
+        #: The last position that the sink was given.
+        self._placed = start.last
         #: The last position that the sink has told.
         self._position = start.last
         #: The last position on the journal's own disk.
@@ -35,7 +38,11 @@ class Replication:
         #: Batches that are synced and not durable, in order.
         self._waiting: deque[PendingBatch] = deque()
         self._stop = trio.CancelScope()
-        sink.begin(start)
+        self._failed = trio.CancelScope()
+        try:
+            sink.begin(start)
+        except Exception as error:
+            raise JournalBrokenError(f"the journal's replication failed: {error}", outcome="not_done") from error
 
     @property
     def durable(self) -> Position:
@@ -48,16 +55,18 @@ class Replication:
         return tuple(self._waiting)
 
     def place(self, batch: PendingBatch) -> None:
-        """Give the sink a batch that is about to be written."""
-        self._sink.place(
-            ReplicatedBatch(
-                first=Position(batch.first),
-                last=Position(batch.last),
-                flags=batch.flags,
-                rows=batch.rows,
-                parts=batch.parts,
+        """Give the sink a batch that is about to be written.  Raises: SinkFailedError."""
+        self._placed = Position(batch.last)
+        with _sink_errors():
+            self._sink.place(
+                ReplicatedBatch(
+                    first=Position(batch.first),
+                    last=Position(batch.last),
+                    flags=batch.flags,
+                    rows=batch.rows,
+                    parts=batch.parts,
+                )
             )
-        )
 
     def sync(self, batch: PendingBatch) -> None:
         """Note that a batch is on the journal's own disk."""
@@ -89,20 +98,43 @@ class Replication:
         """End ``run``: the tasks of the journal are to end."""
         self._stop.cancel()
 
-    async def finish(self) -> None:
-        """Tell the sink that no batch follows, and wait until the sink has them all.
+    def end(self) -> None:
+        """Tell the sink that no batch follows.  Raises: SinkFailedError."""
+        with _sink_errors():
+            self._sink.end()
+
+    async def finish(self, advanced: Callable[[], None]) -> None:
+        """Call ``advanced`` each time the sink has more, until the sink has all batches, or ``fail`` is called.
 
         Checkpoint: if the sink does not have all.
         Cancellation: the caller shields the call.
         Raises:
             SinkFailedError: the records can't become durable by the policy of the sink.
         """
-        self._sink.end()
-        while self._position < self.synced:
-            await self._ask()
+        with self._failed:
+            while self._position < self.synced:
+                await self._ask()
+                advanced()
+
+    def fail(self) -> None:
+        """End ``run`` and ``finish``: the journal has failed, and nothing becomes durable any more."""
+        self._stop.cancel()
+        self._failed.cancel()
 
     async def _ask(self) -> None:
-        try:
-            self._position = await self._sink.durable_beyond(self._position)
-        except MeshqError as error:
-            raise SinkFailedError(str(error)) from error
+        asked = self._position
+        with _sink_errors():
+            position = await self._sink.durable_beyond(asked)
+        if not asked < position <= self._placed:
+            raise SinkFailedError(
+                f"the sink told position {position}, which is not beyond {asked} and at most {self._placed}"
+            )
+        self._position = position
+
+
+@contextmanager
+def _sink_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise SinkFailedError(str(error)) from error
