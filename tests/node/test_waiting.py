@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from meshq import Broker, BrokerStateChanged, Client, NotActiveError, SettingsError, abc, connect
 from meshq.client import FailedOver
 from meshq.env import real_env
-from meshq.errors import ConnectionBrokenError, MeshqError
+from meshq.errors import ConnectionBrokenError, MeshqError, UsageError
 from meshq.testing import InlineThreads, MemoryNetwork, MemoryRole, SimDisk
 from tests.node.test_services import Own
 
@@ -206,6 +207,141 @@ class BriefActivation(abc.Activation):
     async def release(self, *, failover: bool) -> None:
         assert not failover
         self._policy.released += 1
+
+
+class SlowThreads(InlineThreads):
+    """Threads whose calls wait while the gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = trio.Event()
+        self.gate.set()
+
+    async def run(self, function: Any, *arguments: Any, pool: str = "default") -> Any:
+        with trio.CancelScope(shield=True):
+            await self.gate.wait()
+        return await super().run(function, *arguments, pool=pool)
+
+
+@pytest.mark.parametrize("before", ["", "stop", "step back"])
+@pytest.mark.parametrize("inproc", [True, False], ids=["in process", "over the network"])
+async def test_from_the_order_to_step_back_at_once_no_confirm_and_no_message_leaves_the_node(
+    before: str, inproc: bool
+) -> None:
+    async with running() as ground, trio.open_nursery() as nursery:
+        threads, outcomes = SlowThreads(), list[str]()
+        broker = ground.broker(env=attrs.evolve(ground.env(), threads=threads), wait_for_activation=True)
+        ground.role.open()
+        await nursery.start(broker.run)
+        url = url_of(broker)
+        client = broker.client(reconnect_attempts=0) if inproc else connect(url, env=ground.env(), reconnect_attempts=0)
+
+        async def send() -> None:
+            with pytest.raises(MeshqError) as caught:
+                await client.send("q", b"late")
+            outcomes.append(caught.value.outcome)
+
+        with suppress(MeshqError):
+            async with client:
+                await client.send("q", b"early")
+                threads.gate = trio.Event()
+                nursery.start_soon(send)
+                await trio.testing.wait_all_tasks_blocked()
+                if before == "stop":
+                    nursery.start_soon(broker.stop)
+                elif before:
+                    ground.role.take_back("asked to")
+                await trio.testing.wait_all_tasks_blocked()
+                ground.role.take_back("superseded", at_once=True)
+                await trio.testing.wait_all_tasks_blocked()
+                with suppress(MeshqError):
+                    async with broker.client(reconnect_attempts=0):
+                        outcomes.append("a node that is not active any more took a client")
+                threads.gate.set()
+                await trio.testing.wait_all_tasks_blocked()
+        threads.gate.set()
+        if before != "stop":
+            await until(broker, "waiting")
+        await broker.stop()
+        assert outcomes == ["unknown"]
+        assert broker.state == "stopped"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_broker_that_is_stopped_while_it_steps_back_is_stopped(at_once: bool) -> None:
+    async with running() as ground, trio.open_nursery() as nursery:
+        threads = SlowThreads()
+        broker = ground.broker(env=attrs.evolve(ground.env(), threads=threads), wait_for_activation=True)
+        states = broker.events()
+        ground.role.open()
+        await nursery.start(broker.run)
+        async with broker.client() as client:
+            await client.send("q", b"1")
+            threads.gate = trio.Event()
+            ground.role.take_back("asked to", at_once=at_once)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(broker.stop)
+            await trio.testing.wait_all_tasks_blocked()
+            threads.gate.set()
+        await broker.stop()
+        seen = [event.state async for event in states if isinstance(event, BrokerStateChanged)]
+        assert (broker.state, seen[-2:]) == ("stopped", ["stopping", "stopped"])
+
+
+class OddPolicy(abc.HAPolicy):
+    """A policy whose answers a test says, and whose release has no end."""
+
+    wait_for_activation = False
+
+    def __init__(self, term: Any, order: Any) -> None:
+        self.term, self.order = term, order
+        #: What each release was told.
+        self.released: list[bool] = []
+
+    @asynccontextmanager
+    async def activation(self, control: abc.NodeControl) -> AsyncIterator[Any]:
+        yield self
+
+    async def wait(self) -> Any:
+        return self.term
+
+    async def lost(self) -> Any:
+        if self.order == "never":
+            await trio.sleep_forever()
+        return self.order
+
+    async def release(self, *, failover: bool) -> None:
+        self.released.append(failover)
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("term", "order", "text"),
+    [
+        (None, "never", r"wait\(\) returned None; allowed is an ActiveTerm"),
+        (abc.ActiveTerm(data_dir=7), "never", r"wait\(\) returned ActiveTerm\(data_dir=7\)"),  # type: ignore[arg-type]
+        (abc.ActiveTerm(), None, r"lost\(\) returned None; allowed is a StepBack"),
+    ],
+)
+async def test_a_policy_that_answers_something_else_is_told_what_is_allowed(term: Any, order: Any, text: str) -> None:
+    async with running() as ground:
+        broker = ground.broker(ha=OddPolicy(term, order), stop_timeout=0)
+        with pytest.raises(UsageError, match=text):
+            async with broker:
+                await trio.sleep_forever()
+        assert broker.state == "failed"
+
+
+async def test_a_release_has_the_time_of_a_stop_and_is_told_once_and_for_all_to_hand_over() -> None:
+    async with running() as ground, trio.open_nursery() as nursery:
+        policy = OddPolicy(abc.ActiveTerm(), "never")
+        broker = ground.broker(ha=policy, stop_timeout=0)
+        nursery.start_soon(broker.run)
+        await until(broker, "active")
+        with trio.move_on_after(0):
+            await broker.stop(failover=True)
+        await broker.stop()
+        assert (broker.state, policy.released) == ("stopped", [True])
 
 
 async def test_a_node_that_has_to_step_back_before_it_is_active_waits_again() -> None:

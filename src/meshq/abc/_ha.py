@@ -35,8 +35,8 @@ class StepBack:
 class Activation(ABC):
     """One node's part in the competition for a role, as long as the broker runs.
 
-    The broker calls ``wait``, then ``lost`` while the node is active, then ``release``; and begins again with ``wait``
-    unless it was stopped.
+    The broker calls ``wait``, then ``lost`` until the node's store is closed, then ``release``; and begins again with
+    ``wait`` unless it was stopped.
     """
 
     @abstractmethod
@@ -51,7 +51,10 @@ class Activation(ABC):
 
     @abstractmethod
     async def lost(self) -> StepBack:
-        """Wait until the node has to step back.
+        """Wait until the node has to step back; called again, wait until the order is another one.
+
+        After an order that leaves the node its time there may be one to step back ``at_once``, also while the broker
+        stops.  The broker asks no more after an order that is ``at_once`` or equal to the last order.
 
         Checkpoint: always.
         Cancellation: nothing has changed.
@@ -61,7 +64,8 @@ class Activation(ABC):
     async def release(self, *, failover: bool) -> None:
         """Give the role up: the node's store is closed, so another node may be active.
 
-        ``failover``: the broker was stopped with the order to hand over.
+        ``failover``: the broker was stopped with the order to hand over.  The broker's ``stop_timeout`` is the time
+        for this call, which is cancelled after that.
 
         Checkpoint: always.
         Cancellation: the role is given up.

@@ -30,7 +30,7 @@ from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
 from meshq.node._settings import BrokerSettings, check_settings
-from meshq.node._turn import StartReport, Turn
+from meshq.node._turn import StartReport, Turn, checked_term
 from meshq.node._waiting_node import WaitingNode, waiting_control
 from meshq.notifications import BrokerStateChanged, Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
@@ -302,7 +302,8 @@ class Broker:
             raise UsageError(f"the broker {self.name!r} has not started")
         if trio.lowlevel.current_trio_token() is not self._loop:
             raise UsageError(f"the broker {self.name!r} runs in another thread: stop what run_in_thread has given")
-        self._failover = failover
+        # A later stop does not take the order back.
+        self._failover = self._failover or failover
         self._stop.set()
         await self._stopped.wait()
 
@@ -358,13 +359,13 @@ class Broker:
                 self._node = node
                 env.local[self.name] = node.inproc
                 self._change_state("activate")
-                turn.active = True
+                turn.node = node
                 report.make()
                 await turn.over.wait()
                 if turn.step_back is None:
                     self._change_state("stop")
                     await node.stop()
-                elif not turn.step_back.at_once:
+                else:
                     await node.stop(step_back=turn.step_back.reason)
                 nursery.cancel_scope.cancel()
         except BaseException as error:
@@ -397,8 +398,13 @@ class Broker:
                         self._change_state("start")
                         await self._hold(term, env, activation, report)
                     if term is not None:
-                        await activation.release(failover=self._failover)
+                        # The role is given up also where the policy does not come to an end.
+                        with trio.move_on_after(settings.stop_timeout):
+                            await activation.release(failover=self._failover)
                     if self._stop.is_set():
+                        if self._life.state != "stopping":
+                            # The order came while the node stepped back.
+                            self._change_state("stop")
                         return
         finally:
             listeners.close()
@@ -413,7 +419,7 @@ class Broker:
 
                 async def wait_for_term() -> None:
                     nonlocal term
-                    term = await activation.wait()
+                    term = checked_term(await activation.wait())
                     nursery.cancel_scope.cancel()
 
                 await waiting.start(nursery)

@@ -384,6 +384,17 @@ class Node:
             await self._finish()
             await self._tell("not_active" if step_back else "stopping")
 
+    def abandon(self, reason: str) -> None:
+        """Serve no client from this moment: another node may be active already.  ``close`` follows.
+
+        No confirm and no message leaves the node any more, although records that are placed are still written.
+        """
+        self.core.closing = f"the node {self._settings.name!r} steps back ({reason})"
+        if self._journal is not None:
+            self._journal.detach()
+        self.listeners.close()
+        self.inproc.close("not_active", self.core.closing, goodbye=False)
+
     async def _finish(self) -> None:
         journal, core = self._journal, self.core
         if journal is None:

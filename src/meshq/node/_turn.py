@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import trio
 
-from meshq.abc import Activation, StepBack
+from meshq.abc import Activation, ActiveTerm, StepBack
+from meshq.errors import UsageError
+from meshq.node._node import Node
 
 
 class StartReport:
@@ -27,10 +29,11 @@ class Turn:
     def __init__(self, over: trio.Event) -> None:
         #: Set when the turn is over.
         self.over: trio.Event = over
-        #: Around everything that the node does in the turn; cancelled if the node has to step back before it is active.
+        #: Around everything that the node does in the turn; cancelled if the node has to step back at once, or before
+        #: it is active.
         self.scope: trio.CancelScope = trio.CancelScope()
-        #: Whether the node is active.
-        self.active: bool = False
+        #: The node, as soon as it is active.
+        self.node: Node | None = None
         #: Why the node has to step back; None: the broker was stopped, or the turn is not over.
         self.step_back: StepBack | None = None
 
@@ -40,13 +43,44 @@ class Turn:
         nursery.start_soon(self._watch_stop, stop)
 
     async def _watch_activation(self, activation: Activation) -> None:
-        step_back = await activation.lost()
-        if not self.over.is_set():
-            self.step_back = step_back
-            self.over.set()
-            if not self.active:
+        last: StepBack | None = None
+        while True:
+            order = checked_order(await activation.lost())
+            if not self.over.is_set():
+                self.step_back = order
+                self.over.set()
+            # Also a node that is stopping, or steps back already, may have to go at once.
+            if order.at_once and self.node is not None:
+                self.node.abandon(order.reason)
+            if order.at_once or self.node is None:
                 self.scope.cancel()
+                return
+            if order == last:
+                return
+            last = order
 
     async def _watch_stop(self, stop: trio.Event) -> None:
         await stop.wait()
         self.over.set()
+
+
+def checked_term(term: object) -> ActiveTerm:
+    """Return the term that a policy has given.
+
+    Raises:
+        UsageError: it is no term.
+    """
+    if type(term) is not ActiveTerm or not (term.data_dir is None or type(term.data_dir) is str):
+        raise UsageError(f"the activation's wait() returned {term!r}; allowed is an ActiveTerm with a path, or without")
+    return term
+
+
+def checked_order(order: object) -> StepBack:
+    """Return the order that a policy has given.
+
+    Raises:
+        UsageError: it is no order to step back.
+    """
+    if type(order) is not StepBack:
+        raise UsageError(f"the activation's lost() returned {order!r}; allowed is a StepBack")
+    return order

@@ -216,6 +216,10 @@ class Journal:
         """Call this owner from now on, in place of an earlier one; before ``run``, to miss nothing."""
         self._link.attach(owner)
 
+    def detach(self) -> None:
+        """Tell the owner of no durable position any more; records that are placed are written all the same."""
+        self._link.mute()
+
     def recovered(self, *, deleted: bool = False, prefixes: bool = False) -> Iterator[JournalRecord]:
         """Iterate over the records that the journal held at ``open``, by position; once, before ``run``.
 

@@ -59,14 +59,14 @@ class MemoryRole:
             del self._line[activation]
             self._notify()
 
-    async def lost(self) -> StepBack:
-        """Wait for the order to step back.
+    async def lost(self, told: StepBack | None = None) -> StepBack:
+        """Wait for an order to step back other than the one that was ``told`` before.
 
         Checkpoint: always.
         Cancellation: nothing has changed.
         """
         await trio.lowlevel.checkpoint()
-        while self._step_back is None:
+        while self._step_back is None or self._step_back is told:
             await self._changed.wait()
         return self._step_back
 
@@ -109,16 +109,19 @@ class MemoryActivation(Activation):
         self.name: str = name
         self._role = role
         self._held = False
+        # The last order of this term.
+        self._told: StepBack | None = None
 
     async def wait(self) -> ActiveTerm:
         """Wait in line."""
         await self._role.acquire(self)
-        self._held = True
+        self._held, self._told = True, None
         return ActiveTerm()
 
     async def lost(self) -> StepBack:
-        """Wait for the order to step back."""
-        return await self._role.lost()
+        """Wait for an order to step back, or for another order after that."""
+        self._told = await self._role.lost(self._told)
+        return self._told
 
     async def release(self, *, failover: bool) -> None:
         """Give the role up."""

@@ -212,7 +212,8 @@ class ServerConnection:
             return
         if error.refusal == "not_authenticated":
             role = self.handshake.role
-            self.handshake.life.on("deny")
+            if self.handshake.life.state == "greeted":
+                self.handshake.life.on("deny")
             self._counts.denied += 1
             self._core.settings.host.warn("login_refused", f"a {role} at {self._link.peer} could not show who it is")
             self._core.settings.event_bus.emit(LoginRefused, role=role, peer=self._link.peer)
