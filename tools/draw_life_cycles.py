@@ -8,6 +8,7 @@ from meshq.broker.connection._handshake_machine import HANDSHAKE_TRANSITIONS
 from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
 from meshq.broker.session._session_machine import SESSION_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
+from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_machine import BROKER_TRANSITIONS
@@ -21,6 +22,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Session at the broker": ("broker/session/_session_machine.py", SESSION_TRANSITIONS),
     "Handshake at the broker": ("broker/connection/_handshake_machine.py", HANDSHAKE_TRANSITIONS),
+    "Link of a client": ("client/link/_link_life.py", LINK_TRANSITIONS),
     "Consumer of a client": ("client/incoming/_consumer_life.py", CONSUMER_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
 }

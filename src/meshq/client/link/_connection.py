@@ -15,6 +15,7 @@ from meshq.client.link._connector import ClientTargets
 from meshq.client.link._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
 from meshq.client.link._failover_machine import FailoverMachine
 from meshq.client.link._handshake import Handshake
+from meshq.client.link._link_life import new_life
 from meshq.client.link._login import Login
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
@@ -125,7 +126,7 @@ class Connection:
         self._node_id = b""
         self._dialing: trio.CancelScope | None = None
         self._pausing: trio.CancelScope | None = None
-        self._closing = False
+        self._life: Final = new_life()
 
     # -- connecting
 
@@ -134,8 +135,15 @@ class Connection:
 
         Checkpoint: always.  Cancellation: the link is closed; the session stays as it is.
         """
+        try:
+            return await self._keep_connected()
+        finally:
+            self._life.on("end")
+
+    async def _keep_connected(self) -> MeshqError | None:
+        life = self._life
         error: MeshqError | None = None
-        while not self._closing:
+        while life.state != "closing":
             dial = self._machine.next(self._targets.topology.endpoints())
             if dial is None:
                 exhausted = _exhausted(error, "unknown" if self.counts.connected else "not_done")
@@ -144,15 +152,17 @@ class Connection:
                 return exhausted
             self._target = dial.target
             if dial.delay_s:
+                life.on("wait")
                 with trio.CancelScope() as self._pausing:
                     await trio.sleep(dial.delay_s)
                 self._pausing = None
-            before = self.counts.connected
+            life.on("dial")
             ended = await self._once(dial.target)
-            if self._closing:
+            if life.state == "closing":
                 return None
             error = ended.error
-            attached = self.counts.connected > before
+            attached = life.state == "attached"
+            life.on("lose")
             self._session.link_failures.ended(error, attached=attached)
             final = ended.fatal or (attached and not self._settings.reconnect_attempts)
             if attached:
@@ -197,6 +207,7 @@ class Connection:
 
     async def _serve(self, link: Link) -> _LinkEnd:
         """Shake hands on a link, and see it through."""
+        self._life.on("open")
         self._link = link
         self._ended, self._gone = Completion(), Completion()
         self.peer = link.peer
@@ -257,7 +268,7 @@ class Connection:
                 # A part of a large frame is a sign of life, too.
                 self._session.stream.heard_at = trio.current_time()
                 link.feed(data)
-                if self._ended.done and not self._closing:
+                if self._ended.done and self._life.state != "closing":
                     return
             self._broke_off()
         except ConnectionBrokenError as error:
@@ -306,6 +317,7 @@ class Connection:
 
     def attached(self, welcome: Welcome, attached: Attached) -> None:
         """Note that the session is attached to the link."""
+        self._life.on("attach")
         now = trio.current_time()
         if self._dialing is not None:
             self._dialing.deadline = math.inf
@@ -379,7 +391,7 @@ class Connection:
 
         Checkpoint: always.  Cancellation: the link is closed at once.
         """
-        self._closing = True
+        self._life.on("close")
         session, stream, link = self._session, self._session.stream, self._link
         if link is not None and stream.link is link:
             stream.send_settles()
