@@ -9,6 +9,7 @@ from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
 from meshq.broker.session._session_machine import SESSION_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
+from meshq.client.send._producer_life import PRODUCER_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_machine import BROKER_TRANSITIONS
@@ -23,6 +24,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Session at the broker": ("broker/session/_session_machine.py", SESSION_TRANSITIONS),
     "Handshake at the broker": ("broker/connection/_handshake_machine.py", HANDSHAKE_TRANSITIONS),
     "Link of a client": ("client/link/_link_life.py", LINK_TRANSITIONS),
+    "Producer of a client": ("client/send/_producer_life.py", PRODUCER_TRANSITIONS),
     "Consumer of a client": ("client/incoming/_consumer_life.py", CONSUMER_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
 }

@@ -19,6 +19,7 @@ from meshq.client.calls._link_failures import outcome_of
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
 from meshq.client.send._gather_pace import GatherPace
+from meshq.client.send._producer_life import CLOSED, SHOWN, new_life
 from meshq.client.send._send_batches import combined
 from meshq.client.session._client_context import ClientContext
 from meshq.concurrency import Block, copied_error
@@ -67,7 +68,7 @@ class Producer:
         self._block = Block(f"the producer to {address!r}")
         self._outbox = Outbox(address, context.token(), self, window=window)
         self._opened = OpenCompletion(f"opening a producer to {address!r}")
-        self._closed = False
+        self._life: Final = new_life()
         # The run that gathers: its bodies, its envelopes (fewer: the rest are plain), its size, its durability.
         self._bodies: list[bytes] = []
         self._rows: list[Row] = []
@@ -85,13 +86,7 @@ class Producer:
         self._settled_tap: SettledTap | None = None
 
     def __repr__(self) -> str:
-        return f"<Producer {self.address!r} {self._state} unconfirmed={self.unconfirmed}>"
-
-    @property
-    def _state(self) -> str:
-        if self._outbox.failed is not None or self._block.failure is not None:
-            return "failed"
-        return "open" if self._block.open and not self._closed else "closed"
+        return f"<Producer {self.address!r} {SHOWN[self._life.state]} unconfirmed={self.unconfirmed}>"
 
     @property
     def unconfirmed(self) -> int:
@@ -102,7 +97,7 @@ class Producer:
         """Return the counters of the producer."""
         return ProducerStatistics(
             address=self.address,
-            state=self._state,
+            state=SHOWN[self._life.state],
             sent=self._cut_count + len(self._bodies),
             unconfirmed=self.unconfirmed,
         )
@@ -119,6 +114,7 @@ class Producer:
         """
         check_in_trio("connect")
         self._block.claim()
+        self._life.on("ask")
         self._session.facts.check()
         self._opened.since = trio.current_time()
         self._session.send_queue.add(self._outbox)
@@ -126,7 +122,7 @@ class Producer:
         try:
             await self._session.deadlines.wait(self._opened)
         except BaseException:
-            self._closed = True
+            self._life.on("close")
             self._block.abandon()
             self._session.send_queue.close(self._outbox)
             self._session.stream.wake()
@@ -165,9 +161,9 @@ class Producer:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
         check_in_trio("connect")
-        if self._closed:
+        if self._life.state in CLOSED:
             return
-        self._closed = True
+        self._life.on("close")
         self._room = 0
         try:
             await self._settled()
@@ -312,9 +308,10 @@ class Producer:
         if self._block.failure is not None:
             failure = self._block.failure
             raise outcome_of(failure, "not_done") if isinstance(failure, MeshqError) else failure
-        if self._closed or not self._block.open:
-            if self._block.open or self._closed:
-                raise ClosedError(f"{self._block.name} is closed")
+        state = self._life.state
+        if state in CLOSED:
+            raise ClosedError(f"{self._block.name} is closed")
+        if state == "new":
             check_in_trio("connect")
             raise UsageError(f"{self._block.name} is not open: use it in 'async with'")
         self._session.facts.check()
@@ -436,6 +433,7 @@ class Producer:
 
     def producer_opened(self) -> None:
         """Note that the broker has opened the producer's channel."""
+        self._life.on("open")
         self._opened.succeed()
 
     def producer_failed(self, error: MeshqError) -> None:
@@ -444,5 +442,7 @@ class Producer:
         self._room = 0
         if not isinstance(error, ClosedError):
             self._block.fail(error)
+        if self._block.failure is not None or self._outbox.failed is not None:
+            self._life.on("fail")
         self._tell(0, error)
         self._lot.unpark_all()
