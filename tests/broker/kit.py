@@ -131,6 +131,8 @@ class NoWatcher:
 
     def taken_in(self, connection: ServerConnection) -> None: ...
 
+    def backlogged(self, connection: ServerConnection) -> None: ...
+
     def closed(self, connection: ServerConnection) -> None: ...
 
 
@@ -210,6 +212,17 @@ def make_house(log: FakeLog | None = None, **options: Any) -> House:
     return House(make_core(log, **options))
 
 
+@attrs.define
+class Receiver:
+    """The receiver of a client's end of a link: what a test wants done with the frames, and when the link is lost."""
+
+    frames: Callable[[list[Frame]], None]
+    lost: Callable[[], None]
+
+    def backlogged(self) -> None:
+        """Nothing waits unsent on a link within the process."""
+
+
 class RawClient:
     """A client that does what the test says and keeps what comes."""
 
@@ -235,8 +248,8 @@ class RawClient:
     def dial(self) -> None:
         """A new link."""
         self.link, self.server = self.house.link(lossless=self.lossless)
-        self.link.on_frames = self.received
-        self.link.on_closed = self.lost
+        self.receiver = Receiver(self.received, self.lost)
+        self.link.start(self.receiver)
         self.closed = False
 
     def lost(self) -> None:

@@ -36,7 +36,7 @@ from meshq.wire import (
     own_nonce,
     salted_password,
 )
-from tests.broker.kit import House, make_house
+from tests.broker.kit import House, Receiver, make_house
 
 CREDENTIALS = Credentials.derive(
     {"client": {"app": Secret("right"), "ops": Secret("other")}, "peer": {"cluster": Secret("among us")}}, b"of today"
@@ -59,8 +59,7 @@ class Caller:
     ) -> None:
         self.link, self.server = house.link(lossless=lossless, trusted=trusted, credentials=credentials)
         self.link.binding = binding
-        self.link.on_frames = self.heard_frames
-        self.link.on_closed = lambda: None
+        self.link.start(Receiver(self.heard_frames, lambda: None))
         self.heard: list[Frame] = []
         self.hello = Frame(FrameType.HELLO)
         self.exchange: ClientExchange | None = None

@@ -415,6 +415,6 @@ def test_whoever_waits_for_a_message_hears_of_it_before_its_sender_hears_of_the_
             said.extend(frame.type for frame in frames)
             hear(frames)
 
-        client.link.on_frames = note
+        client.receiver.frames = note
     sender.put(producer, b"x")
     assert said == [FrameType.DELIVER, FrameType.CONFIRM]

@@ -88,7 +88,7 @@ def test_a_mechanism_that_is_not_offered_is_refused() -> None:
         house = make_house()
         client = house.client(attach=False)
         client.link, _ = house.link(trusted=trusted)
-        client.link.on_frames, client.link.on_closed = client.received, client.lost
+        client.link.start(client.receiver)
         client.send(FrameType.HELLO, Hello(oldest=1, newest=1))
         offered = header_of(client.last(FrameType.WELCOME), Welcome).mechanisms
         assert offered == (("none",) if trusted else ())
@@ -219,10 +219,10 @@ def test_a_session_is_taken_over_from_a_link_that_only_seems_alive() -> None:
     house = make_house()
     client, producer, consumer = opened(house)
     client.put(producer, b"1")
-    old_link, old_server = client.link, client.server
+    old_receiver, old_server = client.receiver, client.server
     farewell: list[Frame] = []
-    old_link.on_frames = farewell.extend
-    old_link.on_closed = lambda: None
+    old_receiver.frames = farewell.extend
+    old_receiver.lost = lambda: None
     assert client.resume().resumed
     assert header_of(farewell[-1], Close).code == code("session_taken")
     assert [frame.type for frame in farewell] == [FrameType.CLOSE]
@@ -414,7 +414,7 @@ def test_a_settlement_that_crossed_the_end_of_its_consumer_may_come_by_way_of_a_
     client.put(producer, b"1")
     other = house.client()
     # The link loses what the client sends, and still brings what the node says.
-    client.server._link.on_frames = lambda frames: None
+    client.server.frames = lambda frames: None
     client.settle(consumer, (1, 1))
     other.call("delete_queue", name="q")
     assert client.all(FrameType.CONSUMER_LOST)

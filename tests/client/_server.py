@@ -114,6 +114,9 @@ class FakeConnection:
         if self.session is not None and self.session.connection is self:
             self.session.connection = None
 
+    def backlogged(self) -> None:
+        """Nothing waits unsent on a link within the process."""
+
 
 @attrs.define(eq=False)
 class FakeNode:
@@ -264,8 +267,7 @@ class FakeNode:
             there.flush()
 
         connection = FakeConnection(self, send, there.close)
-        there.on_frames = connection.frames
-        there.on_closed = connection.lost
+        there.start(connection)
         return here
 
     # -- frames

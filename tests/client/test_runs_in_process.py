@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from meshq.abc import FrameReceiver
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
@@ -21,6 +22,9 @@ class Line(Link):
 
     def __init__(self) -> None:
         self.sent: list[Frame] = []
+
+    def start(self, receiver: FrameReceiver[Frame]) -> None:
+        """Nobody is there."""
 
     def send(self, frame: Frame) -> None:
         self.sent.append(frame)

@@ -98,13 +98,14 @@ async def test_an_ack_that_crosses_the_end_of_its_consumer_is_no_violation(tmp_p
                 link = far._session.stream.link
                 assert link is not None
                 unread: list[Frame] = []
-                link.on_frames = unread.extend
+                receiver = link._receiver
+                receiver.frames = unread.extend
                 await near.delete_queue("q")
                 # The news is on its way, and was not read.
                 await kept[0].ack()
                 far._session.stream.send_settles()
                 far._session.stream.flush()
-                link.on_frames = far._session.handle
+                receiver.frames = far._session.handle
                 await near.queues()
                 far._session.handle(unread)
                 await trio.sleep_forever()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from meshq import abc, limits
-from meshq.errors import ConnectionBrokenError, RemoteProtocolError
+from meshq.errors import ConnectionBrokenError, InvariantError, RemoteProtocolError
 from meshq.wire import (
     FLAG_BODY_CHECKED,
     HEAD_BYTES,
@@ -41,10 +41,10 @@ class End:
         self.closed = 0
         self.then: Callable[[Frame], None] = lambda frame: None
         self.depth = 0
-        link.on_frames = self.on_frames
-        link.on_closed = self.on_closed
+        self.backlogs = 0
+        link.start(self)
 
-    def on_frames(self, frames: list[Frame]) -> None:
+    def frames(self, frames: list[Frame]) -> None:
         self.depth += 1
         assert self.depth == 1, "a batch is handled to its end before the next"
         self.batches.append(len(frames))
@@ -53,8 +53,11 @@ class End:
             self.then(frame)
         self.depth -= 1
 
-    def on_closed(self) -> None:
+    def lost(self) -> None:
         self.closed += 1
+
+    def backlogged(self) -> None:
+        self.backlogs += 1
 
     def say(self, *numbers: int) -> None:
         for number in numbers:
@@ -311,25 +314,22 @@ def test_views_of_a_body_are_written_as_they_are() -> None:
 def test_a_backlog_is_told_whenever_bytes_wait() -> None:
     stream = FakeStream()
     link = StreamLink(stream, local=True)
-    told: list[int] = []
-    link.on_backlog = lambda: told.append(1)
+    end = End(link)
     link.send(numbered(1))
     link.flush()
     stream.waiting = 5
     link.flush()
-    assert told == []
+    assert end.backlogs == 0
     link.send(numbered(2))
     link.flush()
-    assert told == [1]
+    assert end.backlogs == 1
 
 
-def test_a_backlog_that_nobody_asked_about_is_told_to_nobody() -> None:
-    stream = FakeStream()
-    stream.waiting = 5
-    link = StreamLink(stream, local=True)
-    link.send(numbered(1))
-    link.flush()
-    assert len(stream.written) == 1
+def test_a_link_is_started_once() -> None:
+    for link in (StreamLink(FakeStream(), local=True), DirectLink("far")):
+        end = End(link)
+        with pytest.raises(InvariantError, match="a link is started once"):
+            link.start(end)
 
 
 def test_a_broken_stream_is_no_error_of_the_flush() -> None:

@@ -15,7 +15,7 @@ from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._links import ForwardRun, KnownPeer, PeerQueues, RemoteBindings, RemoteQueue, StoreAndForwardQueue
-from meshq.abc._local import FrameLink, LocalAcceptor
+from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
@@ -39,6 +39,7 @@ __all__ = [
     "File",
     "ForwardRun",
     "FrameLink",
+    "FrameReceiver",
     "HAPolicy",
     "HandshakeFacts",
     "KnownPeer",

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 FrameT = TypeVar("FrameT")
 
 
+class FrameReceiver(Protocol[FrameT]):
+    """The owner of one side of a connection, which is told of its frames and its end."""
+
+    def frames(self, frames: list[FrameT], /) -> None:
+        """Take a batch of frames that has arrived; must not raise."""
+
+    def lost(self) -> None:
+        """Note that the other side, or the outside, has ended a link within the process; called once, and not after
+        a ``close`` by the receiver's side."""
+
+    def backlogged(self) -> None:
+        """Note that bytes of a stream wait unsent; the receiver's writer then awaits ``stream.flush()``."""
+
+
 class FrameLink(ABC, Generic[FrameT]):
-    """One side of a connection: frames out by a call, frames in by a callback.
+    """One side of a connection: frames out by a call, frames in to the receiver."""
 
-    ``on_frames`` gets each batch of frames that has arrived; it must not raise.  ``on_closed`` is called once when
-    the other side, or the outside, has ended the link; not after a ``close`` of our own.
-    """
-
-    on_frames: Callable[[list[FrameT]], None]
-    on_closed: Callable[[], None]
     #: The link can't lose a frame without losing both sides: nothing needs to be kept for a resume.
     lossless: bool
     #: In process or on the loopback device, or under TLS: bodies arrive as they were sent.
@@ -31,6 +38,10 @@ class FrameLink(ABC, Generic[FrameT]):
     server_name: str = ""
     #: Bytes that waited unsent when something was sent last.
     waiting: int = 0
+
+    @abstractmethod
+    def start(self, receiver: FrameReceiver[FrameT]) -> None:
+        """Begin to hand over received frames; called once, before anything is sent or received."""
 
     @abstractmethod
     def send(self, frame: FrameT) -> None:

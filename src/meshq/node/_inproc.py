@@ -47,6 +47,9 @@ class InprocAcceptor:
     def taken_in(self, connection: ServerConnection) -> None:
         """Do nothing: frames of a direct link come when the client sends, and no reader waits."""
 
+    def backlogged(self, connection: ServerConnection) -> None:
+        """Do nothing: a direct link hands over everything at once."""
+
     def closed(self, connection: ServerConnection) -> None:
         """Forget a link that is of no more use."""
         self._open.pop(connection, None)

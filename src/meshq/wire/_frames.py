@@ -207,6 +207,8 @@ class Frame:
         count: int = 0,
         table: bytes | memoryview = b"",
         body: bytes | memoryview = b"",
+        on_stored: Callable[[], None] | None = None,
+        plain: RunBytes | None = None,
     ) -> None:
         self.type: FrameType = type
         self.flags: int = flags
@@ -222,9 +224,9 @@ class Frame:
         #: How long the frame is on the wire.  Asked for several times; header, table and body are never changed.
         self.size_bytes: int = HEAD_BYTES + len(header) + len(table) + len(body)
         #: SEND within a process: called when the run is stored, instead of a CONFIRM.
-        self.on_stored: Callable[[], None] | None = None
+        self.on_stored: Callable[[], None] | None = on_stored
         #: SEND within a process: the run as this very code has made it, if it is bodies and nothing else.
-        self.plain: RunBytes | None = None
+        self.plain: RunBytes | None = plain
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""A link: frames out by a call, frames in by a callback; over bytes, or directly within a process.
+"""A link: frames out by a call, frames in to a receiver; over bytes, or directly within a process.
 
 Nothing here waits.  Whoever owns a ``StreamLink`` reads its stream and feeds it, and sees to what could not be
 written at once.
@@ -6,26 +6,22 @@ written at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 from meshq import abc, limits
-from meshq.errors import ConnectionBrokenError
+from meshq.errors import ConnectionBrokenError, invariant
 from meshq.wire._frames import FLAG_BODY_CHECKED, Frame, head
 from meshq.wire._receive_buffer import ReceiveBuffer
 
-OnFrames = Callable[[list[Frame]], None]
 #: One side of a connection, with the frames of the protocol.
 Link: TypeAlias = abc.FrameLink[Frame]
 
 
 class StreamLink(Link):
-    """A link over a byte stream.
-
-    ``on_backlog`` is called when bytes wait unsent; the owner's writer then awaits ``stream.flush()``.
-    """
+    """A link over a byte stream."""
 
     lossless = False
+    _receiver: abc.FrameReceiver[Frame]
 
     def __init__(self, stream: abc.Stream, *, local: bool) -> None:
         self.stream = stream
@@ -35,11 +31,15 @@ class StreamLink(Link):
         self.server_name: str = stream.server_name
         # TLS protects every byte: a checksum over the bodies would find nothing more.
         self.local: bool = local or bool(stream.binding)
-        self.on_backlog: Callable[[], None] = _nothing
         self.waiting: int = 0
         self._buffer = ReceiveBuffer()
         self._out: list[bytes | memoryview] = []
         self._closed = False
+
+    def start(self, receiver: abc.FrameReceiver[Frame]) -> None:
+        """Hand over received frames to ``receiver``, which is told of unsent bytes, too."""
+        invariant(not hasattr(self, "_receiver"), "a link is started once")
+        self._receiver = receiver
 
     def send(self, frame: Frame) -> None:
         """Queue a frame, with a checksum where neither TLS nor the loopback device protects it."""
@@ -65,7 +65,7 @@ class StreamLink(Link):
             # The reader of this stream gets the same error, and owns what follows from it.
             return
         if self.waiting:
-            self.on_backlog()
+            self._receiver.backlogged()
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes, and hand over complete frames.
@@ -77,7 +77,7 @@ class StreamLink(Link):
             return
         frames = self._buffer.feed(data)
         if frames:
-            self.on_frames(frames)
+            self._receiver.frames(frames)
 
     def end(self) -> None:
         """Check that the stream has ended between two frames.
@@ -104,6 +104,7 @@ class DirectLink(Link):
 
     lossless = True
     local = True
+    _receiver: abc.FrameReceiver[Frame]
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -120,6 +121,11 @@ class DirectLink(Link):
         here._other, there._other = there, here
         return here, there
 
+    def start(self, receiver: abc.FrameReceiver[Frame]) -> None:
+        """Hand over received frames to ``receiver``, which is told of the end by the other side, too."""
+        invariant(not hasattr(self, "_receiver"), "a link is started once")
+        self._receiver = receiver
+
     def send(self, frame: Frame) -> None:
         """Queue a frame."""
         if not self._closed:
@@ -134,7 +140,7 @@ class DirectLink(Link):
         try:
             while self._out and not other._closed:
                 frames, self._out = self._out, []
-                other.on_frames(frames)
+                other._receiver.frames(frames)
         finally:
             other._busy = False
         if self._closed:
@@ -152,11 +158,7 @@ class DirectLink(Link):
             other._closed = True
             other._other = None
             other._out.clear()
-            other.on_closed()
+            other._receiver.lost()
 
     def admit(self) -> None:
         """Do nothing: both sides are one program."""
-
-
-def _nothing() -> None:
-    pass

@@ -47,7 +47,6 @@ class StreamConnection:
         self._allowance = limits.UNAUTHENTICATED_READ_BYTES_MAX
         self._phase = self.server.handshake.life.state
         self._backlog = trio.Event()
-        self._link.on_backlog = self._backlogged
         self._taken_in = trio.Event()
         # When the last bytes came: a part of a large frame is a sign of life, too.
         self._heard_at = 0.0
@@ -70,13 +69,14 @@ class StreamConnection:
         """Let the reader go on."""
         self._taken_in.set()
 
+    def backlogged(self, connection: ServerConnection) -> None:
+        """Have the unsent bytes written."""
+        self._backlog.set()
+
     def closed(self, connection: ServerConnection) -> None:
         """End the tasks of the connection."""
         if self._tasks is not None:
             self._tasks.cancel()
-
-    def _backlogged(self) -> None:
-        self._backlog.set()
 
     async def serve(self) -> None:
         """Serve until either side ends the connection.

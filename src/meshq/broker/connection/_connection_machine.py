@@ -58,6 +58,9 @@ class ConnectionOwner(Protocol):
     def taken_in(self, connection: ServerConnection) -> None:
         """Note that the deferred frames were handled, or will not be."""
 
+    def backlogged(self, connection: ServerConnection) -> None:
+        """Note that bytes wait unsent."""
+
     def closed(self, connection: ServerConnection) -> None:
         """Note that the link is of no more use.  Called once."""
 
@@ -90,8 +93,7 @@ class ServerConnection:
         self.ttl: float = 0.0
         #: Whether the link is of no more use.
         self.closed: bool = False
-        link.on_frames = self.frames
-        link.on_closed = self.lost
+        link.start(self)
         counts.accepted += 1
 
     @property
@@ -129,6 +131,10 @@ class ServerConnection:
         self._core.pending.run()
         if self.session is None and not self.closed:
             self._link.flush()
+
+    def backlogged(self) -> None:
+        """Tell the owner that bytes wait unsent."""
+        self._watcher.backlogged(self)
 
     def drained(self) -> None:
         """Nothing waits unsent any more."""

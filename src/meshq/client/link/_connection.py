@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import trio
 
 from meshq import limits
+from meshq.client.link._backlog_writer import BacklogWriter
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets
 from meshq.client.link._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
@@ -53,10 +54,6 @@ class _LinkEnd:
         self.fatal = fatal
         #: How the node is gone, if this says it: "left" with a good-bye, "away" without a word.
         self.parted = parted
-
-
-def _drop_unsent() -> None:
-    """The writer of a link that has ended: drop the unsent bytes."""
 
 
 class LinkWatcher(Protocol):
@@ -212,11 +209,11 @@ class Connection:
         self._ended, self._gone = Completion(), Completion()
         self.peer = link.peer
         try:
-            handshake = Handshake(link, self._session, self._label, self._login, self)
-            link.on_closed = self._broke_off
+            writer = BacklogWriter()
+            handshake = Handshake(link, self._session, self._label, self._login, self, writer=writer)
             handshake.start()
             if isinstance(link, StreamLink):
-                await self._attend(link)
+                await self._attend(link, writer)
             ended: _LinkEnd = await self._ended.wait()
             return ended
         finally:
@@ -225,35 +222,17 @@ class Connection:
             link.close()
             self._gone.succeed()
 
-    async def _attend(self, link: StreamLink) -> None:
+    async def _attend(self, link: StreamLink, writer: BacklogWriter) -> None:
         """Read a byte stream until the link has ended, and write the unsent bytes."""
         try:
             async with trio.open_nursery() as nursery:
-                writing = False
-
-                async def write() -> None:
-                    nonlocal writing
-                    try:
-                        await link.stream.flush()
-                    except (ConnectionBrokenError, SecurityError):
-                        # The reader gets the same.
-                        pass
-                    finally:
-                        writing = False
-
-                def on_backlog() -> None:
-                    nonlocal writing
-                    if not writing:
-                        writing = True
-                        nursery.start_soon(write)
-
-                link.on_backlog = on_backlog
+                writer.begin(link.stream, nursery)
                 nursery.start_soon(self._read, link)
                 try:
                     await self._ended.wait_done()
                 finally:
                     # Others may send until the session knows; a nursery that closes takes no new task.
-                    link.on_backlog = _drop_unsent
+                    writer.end()
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             only = first_error(group)
@@ -270,7 +249,7 @@ class Connection:
                 link.feed(data)
                 if self._ended.done and self._life.state != "closing":
                     return
-            self._broke_off()
+            self.broke_off()
         except ConnectionBrokenError as error:
             self._end(_LinkEnd(error))
         except SecurityError as error:
@@ -284,7 +263,8 @@ class Connection:
     def _end(self, ended: _LinkEnd) -> None:
         self._ended.succeed(ended)
 
-    def _broke_off(self) -> None:
+    def broke_off(self) -> None:
+        """End the link, which the other side has ended without a word."""
         error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
         self._end(_LinkEnd(caused(error, EOFError("the stream has ended, without a word"))))
 

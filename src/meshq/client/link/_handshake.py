@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from meshq.client.link._backlog_writer import BacklogWriter
 from meshq.client.link._login import Login
 from meshq.client.session._session import ClientSession, LinkOwner
 from meshq.errors import RemoteProtocolError, SecurityError
@@ -38,14 +40,29 @@ class HandshakeOwner(LinkOwner, Protocol):
     def attached(self, welcome: Welcome, attached: Attached) -> None:
         """Note that the session is attached, and the answers of the node."""
 
+    def broke_off(self) -> None:
+        """Note that the other side has ended the link without a word."""
+
 
 class Handshake:
-    """One handshake on one link.  When it is done, the link's frames go to the session."""
+    """One handshake on one link, and the receiver of that link: after the handshake the session takes the frames."""
 
-    def __init__(self, link: Link, session: ClientSession, label: str, login: Login, owner: HandshakeOwner) -> None:
+    def __init__(
+        self,
+        link: Link,
+        session: ClientSession,
+        label: str,
+        login: Login,
+        owner: HandshakeOwner,
+        *,
+        writer: BacklogWriter,
+    ) -> None:
         self._link = link
+        #: The taker of received frames: the handshake, then the session.
+        self.frames: Callable[[list[Frame]], None] = self._shake
         self._session = session
         self._owner = owner
+        self._writer = writer
         self._label = label
         self._login = login
         here = Sender.PEER if login.role == "peer" else Sender.CLIENT
@@ -57,7 +74,7 @@ class Handshake:
 
     def start(self) -> None:
         """Say who we are."""
-        self._link.on_frames = self.frames
+        self._link.start(self)
         hello = Hello(
             oldest=PROTOCOL_VERSION_MIN,
             newest=PROTOCOL_VERSION,
@@ -68,8 +85,15 @@ class Handshake:
         self._hello = self._say(hello)
         self._link.flush()
 
-    def frames(self, frames: list[Frame]) -> None:
-        """Handle a batch of received frames."""
+    def lost(self) -> None:
+        """Tell the owner that the link has ended."""
+        self._owner.broke_off()
+
+    def backlogged(self) -> None:
+        """Have the unsent bytes written."""
+        self._writer.wake()
+
+    def _shake(self, frames: list[Frame]) -> None:
         try:
             for index, frame in enumerate(frames):
                 self._machine.received(frame.type)
@@ -104,7 +128,7 @@ class Handshake:
         elif kind is FrameType.ATTACHED:
             assert self._welcome is not None
             attached = header_of(frame, Attached)
-            self._link.on_frames = self._session.handle
+            self.frames = self._session.handle
             self._session.attach(self._link, attached, self._welcome.node_id, self._owner)
             self._owner.attached(self._welcome, attached)
             return True

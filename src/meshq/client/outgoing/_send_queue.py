@@ -108,20 +108,20 @@ class SendQueue:
     @property
     def open(self) -> bool:
         """Whether a run may go out now."""
-        stream = self._stream
-        link = stream.link
+        link = self._stream.link
         return (
             link is not None
             and self.sent_bytes < self.granted_bytes
-            and (link.lossless or stream.outgoing.kept_bytes <= self._confirmation_window)
+            and (link.lossless or self._stream.outgoing.kept_bytes <= self._confirmation_window)
         )
 
     def submit(self, outbox: Outbox, run: OutgoingRun) -> None:
         """Send a run, now or after the runs before it."""
         outbox.unsettled += run.count
-        failed = outbox.failed or self._facts.failure
-        if failed is not None:
-            outbox.settle(run, outcome_of(failed, "not_done"))
+        if outbox.failed is not None:
+            outbox.settle(run, outcome_of(outbox.failed, "not_done"))
+        elif self._facts.failure is not None:
+            outbox.settle(run, outcome_of(self._facts.failure, "not_done"))
         elif outbox.ready and not self.backlog and outbox.sent_on_channel < outbox.credit_until and self.open:
             self._send(outbox, run)
         else:
@@ -244,7 +244,9 @@ class SendQueue:
     def _send(self, outbox: Outbox, run: OutgoingRun) -> None:
         resent = run.sent
         header = b""
-        flags = (FLAG_DURABLE if run.durable else 0) | (FLAG_RESENT if resent else 0)
+        flags = FLAG_DURABLE if run.durable else 0
+        if resent:
+            flags |= FLAG_RESENT
         if run.upload is not None:
             channel, epoch = run.upload
             if not resent and epoch != self._facts.epoch:
@@ -260,6 +262,9 @@ class SendQueue:
         run.sent = True
         run.again = run.queued = False
         content = run.content
+        stream = self._stream
+        link = stream.link
+        lossless = link is not None and link.lossless
         frame = Frame(
             FrameType.SEND,
             flags=flags,
@@ -270,13 +275,11 @@ class SendQueue:
             count=run.count,
             table=content.table,
             body=content.body,
+            on_stored=partial(self._stored, outbox, run) if lossless else None,
+            plain=content if lossless and run.plain else None,
         )
         self.sent_bytes += frame.size_bytes
         outbox.sent.append(run)
-        stream = self._stream
-        if stream.link is not None and stream.link.lossless:
-            frame.on_stored = partial(self._stored, outbox, run)
-            frame.plain = content if run.plain else None
         stream.out(frame)
 
     # -- producers
