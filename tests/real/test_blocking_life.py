@@ -293,6 +293,21 @@ def test_a_call_from_the_loops_own_thread_is_refused() -> None:
         assert said == ["the client was called from its own thread, which it would wait for"]
 
 
+def test_a_thread_that_starts_after_the_end_is_told_that_the_client_is_closed() -> None:
+    with clients(None) as (far, _):
+        pass
+    said: list[type[BaseException]] = []
+
+    def call() -> None:
+        # The system gives such a thread the number of the one that has ended.
+        with pytest.raises(ClosedError) as caught:
+            far.queues()
+        said.append(caught.type)
+
+    in_threads(call)
+    assert said == [ClosedError]
+
+
 def test_a_broker_in_another_thread_is_not_reached_by_calls() -> None:
     with pytest.raises(SettingsError, match="inproc://hq"):
         ClientFactory("inproc://hq")

@@ -165,7 +165,7 @@ class LoopThread(ABC):
         self._refuse_tasks()
 
     def _refuse_tasks(self) -> None:
-        if self._thread is not None and threading.get_ident() == self._thread.ident:
+        if threading.current_thread() is self._thread:
             raise UsageError(f"{self.name} was called from its own thread, which it would wait for")
         if trio.lowlevel.in_trio_run():
             raise UsageError(f"{self.name} was called from a trio task, whose loop it would stop: use meshq itself")
