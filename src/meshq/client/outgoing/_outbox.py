@@ -92,8 +92,14 @@ class OutgoingRun(Completion):
             error = CallTimeoutError("a send was not confirmed in time")
         else:
             self.given_up = True
-            what = "no room on the broker's disk" if self.queued else "no connection"
-            error = CallTimeoutError(f"a send found {what} in time", outcome="not_done")
+            if not self.queued:
+                text = "a send found no connection in time"
+            elif isinstance(why, TimeoutError):
+                text = "a send found no room on the broker's disk in time"
+            else:
+                # The error that has ended the link.
+                text = "a send found no connection in time: the connection was lost"
+            error = CallTimeoutError(text, outcome="not_done")
         caused(error, why)
         if self.owner is not None:
             self.owner.run_settled(self, error)
