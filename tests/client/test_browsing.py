@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import trio
+import trio.testing
 
 from meshq.client import connect
-from meshq.errors import UnblockedError, UsageError
-from meshq.wire import Consume, FrameType, header_of
+from meshq.errors import NotFoundError, RemoteProtocolError, UnblockedError, UsageError
+from meshq.wire import BY_NAME, Consume, FrameType, header_of
 from tests.client._server import FakeNode, fake_env
 from tests.client._waiting import Result, until_attached
 
@@ -77,3 +80,39 @@ async def test_a_browse_goes_on_over_a_connection_that_comes_back(node: FakeNode
         node.deliver("q", [b"2"])
         node.lose_consumer("q", 0)
         assert [delivery.body async for delivery in browse] == [b"1", b"2"]
+
+
+async def test_an_end_that_comes_before_the_answer_opens_the_browse_and_ends_it(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.answers = False
+        taken: list[bytes] = []
+
+        async def browse_all() -> None:
+            async with client.consumer("q", browse=True) as browse:
+                taken.extend([delivery.body async for delivery in browse])
+
+        nursery.start_soon(browse_all)
+        await trio.testing.wait_all_tasks_blocked()
+        node.deliver("q", [b"1", b"2"])
+        node.lose_consumer("q", 0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert taken == [b"1", b"2"]
+        node.answers = True
+        node.release()
+        await client.send("a", b"the client goes on")
+    assert client.statistics().connected == 1
+
+
+@pytest.mark.parametrize("code", [0, BY_NAME["queue_deleted"].number])
+async def test_an_end_that_is_said_twice_breaks_the_protocol(node: FakeNode, code: int) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError, match="CONSUMER_LOST for channel 1"):
+        async with connect(TCP, env=env) as client:
+            with suppress(NotFoundError):
+                async with client.consumer("q", browse=True):
+                    node.lose_consumer("q", code)
+                    node.session.consumers[1] = "q"
+                    node.lose_consumer("q", 0)
+                    await trio.sleep_forever()
+            await trio.sleep_forever()

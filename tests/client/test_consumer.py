@@ -6,6 +6,7 @@ import math
 
 import pytest
 import trio
+import trio.testing
 
 from meshq.client import Delivery, connect
 from meshq.errors import (
@@ -30,6 +31,7 @@ from meshq.wire import (
     header_of,
 )
 from tests.client._server import FakeNode, fake_env
+from tests.client._waiting import Result, until_attached
 
 TCP = "tcp://127.0.0.1:1"
 URLS = pytest.mark.parametrize("url", [TCP, "inproc://n"])
@@ -212,6 +214,27 @@ async def test_iteration_ends_when_the_consumer_is_closed(node: FakeNode) -> Non
 
 
 # -- life
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_consumer_that_is_closed_while_it_is_opened_says_so_to_the_opener(node: FakeNode, lost: bool) -> None:
+    env, _ = fake_env(node)
+    node.answers = False
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        consumer, opening = client.consumer("q"), Result()
+        nursery.start_soon(opening.of, consumer.__aenter__)
+        await trio.testing.wait_all_tasks_blocked()
+        await consumer.close()
+        node.answers = True
+        if lost:
+            node.restart()
+            await until_attached(client, 2)
+        else:
+            node.release()
+        await trio.testing.wait_all_tasks_blocked()
+        assert type(opening.error) is ClosedError
+        await client.send("a", b"the client goes on")
+    assert len(node.left) == (not lost)
 
 
 async def test_a_consumer_says_what_it_wants_and_what_was_handed_over(node: FakeNode) -> None:

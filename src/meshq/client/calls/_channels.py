@@ -45,6 +45,10 @@ class Channels:
         """Return the owner of a channel; None: the channel has left meanwhile."""
         return self._owners.get(channel)
 
+    def lost(self, channel: int) -> None:
+        """Note that the broker has no such channel any more: a further frame for it is a violation."""
+        self._owners.pop(channel, None)
+
     def leave(self, channel: int, handed: int) -> Call:
         """Close a channel, on which frames may still arrive until the answer."""
 

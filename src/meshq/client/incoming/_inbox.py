@@ -421,9 +421,13 @@ class Inbox(Generic[M]):
 
     def end_browse(self) -> None:
         """End a browse: the messages that are here can still be received, and are not acknowledged."""
+        opening = self.life.state == "opening"
         self.life.on("end")
         self.auto = False
         self._pending.clear()
+        if opening:
+            # The broker has opened what it has ended, and the answer that says so comes later.
+            self.consumer.opened()
         self._changed()
 
     def fail(self, error: MeshqError) -> None:

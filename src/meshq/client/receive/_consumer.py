@@ -227,8 +227,11 @@ class Consumer:
         check_in_trio("connect")
         call = self._session.consumers.close(self._inbox)
         if self._inbox.failed is None:
-            self._inbox.failed = ClosedError(f"the consumer of {self.queue!r} is closed")
-            self._wakeup.fail(copied_error(self._inbox.failed))
+            closed = ClosedError(f"the consumer of {self.queue!r} is closed")
+            self._inbox.failed = closed
+            # Another task may wait for the opening, of which the broker says nothing more in a new session.
+            self._opened.fail(copied_error(closed))
+            self._wakeup.fail(copied_error(closed))
         if call is None:
             return
         self._session.stream.flush()

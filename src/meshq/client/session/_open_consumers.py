@@ -66,6 +66,7 @@ class OpenConsumers:
                 return
             if isinstance(error, NotActiveError) and state == "opening":
                 # The node is going away: the next session asks again.
+                self._channels.lost(channel)
                 inbox.begin(0, self._facts.epoch)
             elif error is not None:
                 self._inboxes.pop(inbox, None)
@@ -91,12 +92,13 @@ class OpenConsumers:
         """Take a CONSUMER_LOST frame: the consumer is gone, or its browse has brought everything.
 
         Raises:
-            RemoteProtocolError: there is no such consumer.
+            RemoteProtocolError: there is no such consumer, or the consumer was lost before.
         """
         inbox: Inbox[Any] = self._find(frame, Inbox)
         header = header_of(frame, ConsumerLost)
         self._inboxes.pop(inbox, None)
         self._stream.settling.pop(inbox, None)
+        self._channels.lost(frame.channel)
         if not header.code and inbox.browse:
             inbox.end_browse()
             return
