@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import trio
 import trio.testing
 
 from meshq.errors import BusyError, ClosedError, InvariantError, JournalBrokenError
+from meshq.store import Journal
 from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS, JournalLife
 from meshq.testing import InlineThreads
 from qa.journal.model import journal_env
@@ -17,15 +19,16 @@ from tests.store.kit import Store
 
 
 class SlowThreads(InlineThreads):
-    """Threads whose calls wait until they are let go."""
+    """Threads in which one step waits until a test lets it go."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: str = "recover") -> None:
         super().__init__()
+        self.step = step
         self.go_on = trio.Event()
         self.waits = trio.Event()
 
     async def run(self, function: Callable[..., Any], *arguments: object, pool: str = "default") -> Any:
-        if getattr(function, "__name__", "") == "recover":
+        if getattr(function, "__name__", "") == self.step:
             self.waits.set()
             # As with a real thread, a cancellation does not end the call.
             with trio.CancelScope(shield=True):
@@ -133,3 +136,37 @@ def test_only_the_first_error_is_the_reason_and_a_closed_journal_has_none() -> N
     closed = JournalLife()
     closed.on("close")
     assert not closed.fail(OSError("late")) and closed.failure is None
+
+
+async def test_a_journal_without_a_working_directory_is_not_opened_and_can_be_closed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal("relative", env=journal_env(store.disk))
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    with pytest.raises(JournalBrokenError, match="can't be opened") as caught:
+        await journal.open()
+    assert caught.value.outcome == "not_done" and journal.state == "closed"
+    await journal.aclose()
+
+
+async def test_a_journal_that_is_closed_while_it_is_locked_recovers_nothing(store: Store) -> None:
+    threads = SlowThreads("_enter_directory")
+    journal = store.journal(env=journal_env(store.disk, threads=threads))
+
+    async def open_it() -> None:
+        with pytest.raises(ClosedError, match="closed while it was being opened"):
+            await journal.open()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(open_it)
+        await threads.waits.wait()
+        nursery.start_soon(journal.aclose)
+        await trio.testing.wait_all_tasks_blocked()
+        threads.go_on.set()
+    assert journal.state == "closed"
+    assert [path for path in store.disk.files() if not path.endswith("/lock")] == []
+    async with store.journal() as following:
+        await following.append(b"x")

@@ -241,6 +241,18 @@ class RefusingSink(MemorySink):
             raise self.error
 
 
+async def test_a_sink_that_does_not_begin_leaves_the_store_unlocked(store: Store) -> None:
+    reason = BrokenError("no role")
+    journal = store.journal(sink=RefusingSink("begin", reason))
+    with pytest.raises(JournalBrokenError, match="replication failed: no role") as caught:
+        await journal.open()
+    assert caught.value.outcome == "not_done" and caught.value.__cause__ is reason
+    assert journal.state == "closed"
+    await journal.aclose()
+    async with store.journal() as following:
+        await following.append(b"x")
+
+
 class ScriptedSink(MemorySink):
     """A sink that tells the positions that a test says."""
 
@@ -265,6 +277,22 @@ async def test_an_error_of_the_sink_while_closing_fails_the_journal_and_unlocks_
     with pytest.raises(JournalBrokenError, match="replication failed: a mistake in the sink") as caught:
         journal.append_nowait(1, [b"y"])
     assert caught.value.__cause__ is reason
+    await journal.aclose()
+    async with store.journal() as following:
+        await following.append(b"x")
+
+
+async def test_a_mistake_of_the_owner_while_closing_is_told_and_unlocks_the_store(store: Store) -> None:
+    def checkpoint() -> list[CheckpointRecord]:
+        raise RuntimeError("a mistake of the owner")
+
+    journal = store.journal()
+    await journal.open()
+    journal.attach(make_owner(checkpoint=checkpoint))
+    journal.append_nowait(1, [b"x"])
+    with pytest.raises(RuntimeError, match="a mistake of the owner"):
+        await journal.aclose()
+    assert journal.state == "failed"
     await journal.aclose()
     async with store.journal() as following:
         await following.append(b"x")
@@ -328,3 +356,16 @@ async def test_a_close_wakes_who_waits_for_what_the_sink_has(store: Store) -> No
             await trio.testing.wait_all_tasks_blocked()
             assert woken[-1:] == [position] and journal.durable == position
     assert journal.state == "closed"
+
+
+async def test_a_run_that_begins_while_the_journal_is_closed_returns(store: Store) -> None:
+    sink = MemorySink(held=True)
+    journal = store.journal(sink=sink)
+    await journal.open()
+    journal.append_nowait(1, [b"x"])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(journal.aclose)
+        await trio.testing.wait_all_tasks_blocked()
+        await nursery.start(journal.run)
+        sink.release()
+    assert (journal.state, journal.durable) == ("closed", 1)

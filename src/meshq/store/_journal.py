@@ -170,6 +170,15 @@ class Journal:
         if self._life.state != "new":
             raise BusyError(f"a journal is opened once; this one is {self.state}")
         self._life.on("open")
+        try:
+            await self._recover()
+        except BaseException as error:
+            self._end()
+            if isinstance(error, OSError):
+                raise JournalBrokenError(f"{self._layout.root} can't be opened: {error}", outcome="not_done") from error
+            raise
+
+    async def _recover(self) -> None:
         self._layout = with_absolute_paths(self._layout)
         if self._env_given is None:
             from meshq.env import real_env
@@ -177,18 +186,15 @@ class Journal:
             check_in_trio("Journal")
             self._env_given = real_env()
         env = self._env_given
-        try:
-            await env.threads.run(self._enter_directory, env)
-            recovery = await env.threads.run(recover, env.disk, self._layout, env.entropy, self._wanted_node_id)
-        except BaseException as error:
-            self._end()
-            if isinstance(error, OSError):
-                raise JournalBrokenError(f"{self._layout.root} can't be opened: {error}", outcome="not_done") from error
-            raise
-        if self._life.closing:
-            self._end()
-            raise ClosedError("the journal was closed while it was being opened")
+        await env.threads.run(self._enter_directory, env)
+        self._check_not_closing()
+        recovery = await env.threads.run(recover, env.disk, self._layout, env.entropy, self._wanted_node_id)
+        self._check_not_closing()
         self._set_up(env, recovery)
+
+    def _check_not_closing(self) -> None:
+        if self._life.closing:
+            raise ClosedError("the journal was closed while it was being opened")
 
     def _enter_directory(self, env: Env) -> None:
         # Kept here and not returned: the result of a cancelled call is lost.
@@ -268,6 +274,10 @@ class Journal:
             UsageError: the journal is not open, or runs.
             JournalBrokenError: the disk failed; nothing was acknowledged since.
         """
+        if self._life.flushing:
+            # ``aclose`` writes the rest itself.
+            task_status.started()
+            return
         if self._life.state != "open":
             raise UsageError(f"run() needs an open journal that does not run yet; this one is {self.state}")
         self._recovery = None
@@ -444,8 +454,10 @@ class Journal:
                 # ``open`` ends the journal when its step under way is done.
                 await self._closed.wait()
                 return
-            await self._parts.finish()
-            self._end()
+            try:
+                await self._parts.finish()
+            finally:
+                self._end()
 
     def _end(self) -> None:
         if self._parts_or_none is not None:
