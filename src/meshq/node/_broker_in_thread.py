@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _TaskCompletion(portal.PortalCompletion):
-    """A completion for which a task of the host's loop waits."""
+class _HostTaskCompletion(portal.PortalCompletion):
+    """A completion of the broker's loop for which a task of the host's loop waits, in another thread."""
 
     __slots__ = ("_event", "_token")
 
@@ -58,9 +58,9 @@ class _BrokerLoopThread(portal.LoopThread):
 
     WITH = "async with"
 
-    def completion(self) -> _TaskCompletion:
+    def completion(self) -> _HostTaskCompletion:
         """A completion that a task of the host waits for."""
-        return _TaskCompletion()
+        return _HostTaskCompletion()
 
     def _refuse_tasks(self) -> None:
         """Allow tasks of the host, which wait without blocking their loop."""
@@ -252,8 +252,8 @@ class BrokerInThread:
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         loop = self._loop
-        running = cast("_TaskCompletion", loop.launch())
-        gone = cast("_TaskCompletion", loop.gone)
+        running = cast("_HostTaskCompletion", loop.launch())
+        gone = cast("_HostTaskCompletion", loop.gone)
         try:
             await running.wait()
             active, ended = loop.completion(), loop.completion()
