@@ -228,6 +228,25 @@ async def test_an_error_of_the_body_goes_along_when_the_disk_fails(store: Store)
     assert isinstance(caught.value.__context__, KeyError)
 
 
+async def test_an_interrupt_of_the_body_goes_before_a_failure_of_the_disk(store: Store) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        async with store.journal() as journal:
+            store.disk.faults.inject("sync", path=".seg")
+            with pytest.raises(JournalBrokenError):
+                await journal.append(b"x")
+            raise KeyboardInterrupt
+    assert journal.state == "failed"
+
+
+async def test_a_disk_that_fails_while_the_journal_is_closed_is_what_the_block_raises(store: Store) -> None:
+    with pytest.raises(JournalBrokenError) as caught:
+        async with store.journal() as journal:
+            journal.append_nowait(1, [b"x"], lazy=True)
+            store.disk.faults.inject("sync", path=".seg")
+    assert isinstance(caught.value.__cause__, OSError)
+    assert journal.state == "failed"
+
+
 async def test_an_owner_with_a_nursery_of_its_own_runs_the_pieces(store: Store) -> None:
     journal = store.journal()
     await journal.open()

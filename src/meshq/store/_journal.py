@@ -479,9 +479,8 @@ class Journal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        await self.aclose()
         invariant(self._block is not None, "a block is left that was entered")
-        return self._block is not None and await self._block.leave(kind, error, trace)
+        return self._block is not None and await self._block.leave(error, self.aclose)
 
     # -- statistics ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import trio
 from trio import TaskStatus
 
 from meshq.abc import Env, ReplicationSink, ReplicationStart
+from meshq.concurrency import first_error
 from meshq.errors import DamagedError, SettingsError
 from meshq.ids import NodeId, Position
 from meshq.limits import SEGMENT_BYTES
@@ -156,7 +157,7 @@ class OpenJournal:
                 finally:
                     self.halt()
         except BaseExceptionGroup as group:
-            raise (only := only_error(group)) from only.__cause__
+            raise (first := first_error(group)) from first.__cause__
         finally:
             self._set_ended()
         if self._life.failure is not None:
@@ -282,11 +283,3 @@ class OpenJournal:
             unproven_segments=self.indexer.unproven_segments,
             damaged_segments=self.indexer.damaged_segments,
         )
-
-
-def only_error(errors: BaseException) -> BaseException:
-    """Return the error of a group that matters: a cancellation only if there is nothing else."""
-    while isinstance(errors, BaseExceptionGroup):
-        real = [error for error in errors.exceptions if not isinstance(error, trio.Cancelled)]
-        errors = (real or list(errors.exceptions))[0]
-    return errors
