@@ -114,5 +114,5 @@ async def test_an_end_that_is_said_twice_breaks_the_protocol(node: FakeNode, cod
                     node.lose_consumer("q", code)
                     node.session.consumers[1] = "q"
                     node.lose_consumer("q", 0)
-                    await trio.sleep_forever()
-            await trio.sleep_forever()
+                    await trio.sleep(1)
+            await trio.sleep(1)
