@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meshq.broker.connection._handshake_machine import HANDSHAKE_TRANSITIONS
+from meshq.broker.connection._handshake_life import HANDSHAKE_TRANSITIONS
 from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
-from meshq.broker.session._session_machine import SESSION_TRANSITIONS
+from meshq.broker.session._session_life import SESSION_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.send._producer_life import PRODUCER_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.lifecycle import Transitions
-from meshq.node._broker_machine import BROKER_TRANSITIONS
+from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 #: What has a life cycle, and the file of its table below the package.
 TABLES: dict[str, tuple[str, Transitions]] = {
-    "Broker": ("node/_broker_machine.py", BROKER_TRANSITIONS),
+    "Broker": ("node/_broker_life.py", BROKER_TRANSITIONS),
     "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
-    "Session at the broker": ("broker/session/_session_machine.py", SESSION_TRANSITIONS),
-    "Handshake at the broker": ("broker/connection/_handshake_machine.py", HANDSHAKE_TRANSITIONS),
+    "Session at the broker": ("broker/session/_session_life.py", SESSION_TRANSITIONS),
+    "Handshake at the broker": ("broker/connection/_handshake_life.py", HANDSHAKE_TRANSITIONS),
     "Link of a client": ("client/link/_link_life.py", LINK_TRANSITIONS),
     "Producer of a client": ("client/send/_producer_life.py", PRODUCER_TRANSITIONS),
     "Consumer of a client": ("client/incoming/_consumer_life.py", CONSUMER_TRANSITIONS),

@@ -18,7 +18,7 @@ WIDTH = 96
 
 INTRODUCTION = """# States of a connection
 
-Drawn from the table in `src/meshq/wire/_session_machine.py` by `python tools/draw_session_states.py`.
+Drawn from the table in `src/meshq/wire/_connection_machine.py` by `python tools/draw_session_states.py`.
 A test fails when it is stale.
 An arrow says who sends which frame; what no arrow says is refused as `illegal_frame`.
 """

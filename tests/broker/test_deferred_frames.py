@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from meshq import limits
-from meshq.broker.connection._connection import LOOK_S
+from meshq.broker.connection._stream_connection import LOOK_S
 from meshq.wire import BY_NAME, FLAG_DURABLE, Call, FrameType, Produce, encode_run
 from tests.broker.kit import PRODUCER, House, RawClient, make_house
 from tests.broker.logs import FakeLog

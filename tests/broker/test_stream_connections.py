@@ -14,9 +14,9 @@ import trio
 
 from meshq.abc import Listener, Network, Stream
 from meshq.broker import Credentials, Listeners
-from meshq.broker.connection._connection import HANDSHAKE_S
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.connection._connection_guard_machine import DELAY_S_MIN
+from meshq.broker.connection._stream_connection import HANDSHAKE_S
 from meshq.errors import ConnectionBrokenError
 from meshq.limits import UNAUTHENTICATED_PER_ADDRESS_MAX, UNAUTHENTICATED_READ_BYTES_MAX
 from meshq.settings import Acceptor, Secret

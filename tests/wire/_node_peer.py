@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from meshq import abc, limits
 from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, SessionBounds, SessionRegistry
-from meshq.broker.connection._connection_machine import ServerConnection
+from meshq.broker.connection._server_connection_machine import ServerConnection
 from meshq.errors import RemoteProtocolError
 from meshq.wire import (
     BY_NUMBER,

@@ -14,7 +14,7 @@ from meshq import Broker, limits
 from meshq.abc import Admission, AdmissionDecision, HandshakeFacts, Redirect
 from meshq.broker import Credentials, SessionRegistry
 from meshq.broker.access._access import Rights
-from meshq.broker.connection._connection import HANDSHAKE_S
+from meshq.broker.connection._stream_connection import HANDSHAKE_S
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import AddressFullError, JournalBrokenError

@@ -4,10 +4,10 @@ from meshq.broker.access._credentials import Credentials
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
 from meshq.broker.catalog._distribution_plan import RemoteBinding
-from meshq.broker.connection._connection import StreamConnection
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, SessionBounds, connection_bounds
-from meshq.broker.connection._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.connection._listener import Listeners
+from meshq.broker.connection._server_connection_machine import ConnectionCounts, ServerConnection
+from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
 from meshq.broker.core._recovery import Recovery
 from meshq.broker.events._event_bus import EventBus

@@ -25,7 +25,7 @@ from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
 from meshq.node._background_block import BackgroundBlock
 from meshq.node._broker_in_thread import BrokerInThread
-from meshq.node._broker_machine import BROKER_TRANSITIONS
+from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node

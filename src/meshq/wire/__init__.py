@@ -10,6 +10,7 @@ from meshq.wire._authentication import (
     own_nonce,
     salted_password,
 )
+from meshq.wire._connection_machine import TRANSITIONS, ConnectionMachine, ConnectionState, Sender
 from meshq.wire._frames import (
     COUNTER_MAX,
     FLAG_BODY_CHECKED,
@@ -95,7 +96,6 @@ from meshq.wire._run import (
     with_body,
 )
 from meshq.wire._run_check import check_run
-from meshq.wire._session_machine import TRANSITIONS, ConnectionMachine, ConnectionState, Sender
 
 __all__ = [
     "BY_NAME",

@@ -10,10 +10,10 @@ import trio
 
 from meshq import abc
 from meshq.broker.access._credentials import Credentials
-from meshq.broker.connection._connection import HANDSHAKE_S, StreamConnection
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds
 from meshq.broker.connection._connection_guard_machine import ConnectionGuard, address_of
-from meshq.broker.connection._connection_machine import ConnectionCounts
+from meshq.broker.connection._server_connection_machine import ConnectionCounts
+from meshq.broker.connection._stream_connection import HANDSHAKE_S, StreamConnection
 from meshq.broker.core._core import Core
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.endpoint import Endpoint

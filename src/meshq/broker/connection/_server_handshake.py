@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshq.broker.access._credentials import Credentials
-from meshq.broker.connection._handshake_machine import HANDSHAKE_TRANSITIONS
+from meshq.broker.connection._handshake_life import HANDSHAKE_TRANSITIONS
 from meshq.broker.core._core import CoreSettings
 from meshq.lifecycle import LifeCycle
 from meshq.wire import (

@@ -21,7 +21,7 @@ from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.session._session_channels import SessionChannels
 from meshq.broker.session._session_consumers import SessionConsumers
 from meshq.broker.session._session_credit import SessionCredit
-from meshq.broker.session._session_machine import SESSION_TRANSITIONS
+from meshq.broker.session._session_life import SESSION_TRANSITIONS
 from meshq.broker.session._session_producers import SessionProducers
 from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.session._session_transactions import SessionTransactions

@@ -8,7 +8,7 @@ import trio
 
 from meshq import abc, limits
 from meshq.broker.access._credentials import Credentials
-from meshq.broker.connection._connection_machine import ConnectionCounts, ServerConnection
+from meshq.broker.connection._server_connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.core._core import Core
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.errors import ConnectionBrokenError, RemoteProtocolError, SecurityError
