@@ -34,7 +34,7 @@ Drawn from tables by `python -m tools.draw_life_cycles`; a test fails when the p
 Each line is a state, an event and the next state.
 An event that a state does not list is illegal there: `InvariantError` names both, and the state stays.
 Only the engine (`src/meshq/lifecycle.py`) assigns a state.
-The states of a connection have [a page of their own](session-states.md).
+The states of a connection have [a page of their own](connection-states.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""Draw the states of a connection from the table that the code runs on: ``python tools/draw_session_states.py``.
+"""Draw the states of a connection from the table that the code runs on: ``python tools/draw_connection_states.py``.
 
 A test compares the drawing in the documentation with the table.
 """
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from meshq.wire import TRANSITIONS, ConnectionState, FrameType, Sender
 
-PAGE = Path(__file__).parents[1] / "docs" / "design" / "session-states.md"
+PAGE = Path(__file__).parents[1] / "docs" / "design" / "connection-states.md"
 BOX = 16
 WIDTH = 96
 
 INTRODUCTION = """# States of a connection
 
-Drawn from the table in `src/meshq/wire/_connection_machine.py` by `python tools/draw_session_states.py`.
+Drawn from the table in `src/meshq/wire/_connection_machine.py` by `python tools/draw_connection_states.py`.
 A test fails when it is stale.
 An arrow says who sends which frame; what no arrow says is refused as `illegal_frame`.
 """
