@@ -26,6 +26,7 @@ from meshq import (
     UsageError,
     limits,
 )
+from meshq.client.send._implicit_producers import IMPLICIT_PRODUCERS_MAX
 from meshq.env import real_env
 from tests.node.lives import Lives, lives, machine
 from tests.process import ENDS, End
@@ -434,3 +435,20 @@ async def test_large_messages_begin_above_the_default_threshold_and_windows_have
         assert len(files(life)) == 1
         window = inspect.signature(client.producer).parameters["window"].default
         assert (window, client._settings.confirmation_window) == (4_000, 1_048_576)
+
+
+async def test_a_producer_that_gives_way_to_other_addresses_during_an_upload_is_replaced() -> None:
+    async with lives(data_dir="/data/hq") as life, life.client() as client:
+
+        async def others() -> AsyncIterator[bytes]:
+            yield BODY
+            for number in range(IMPLICIT_PRODUCERS_MAX):
+                await client.send(f"other.{number}", b"x")
+            yield BODY
+
+        await client.send("q", b"first")
+        with trio.fail_after(60):
+            await client.send("q", others())
+        assert client.statistics().producers == IMPLICIT_PRODUCERS_MAX
+        assert [await one(client) for _ in range(2)] == [b"first", 2 * BODY]
+        assert client.statistics().connected == 1

@@ -14,7 +14,7 @@ from meshq import limits
 from meshq.address import parse_place
 from meshq.client.calls._calls import Call
 from meshq.client.calls._link_failures import body_lost, outcome_of
-from meshq.client.outgoing._outbox import Outbox, OutgoingRun
+from meshq.client.outgoing._outbox import OutgoingRun
 from meshq.client.send._body_sources import PieceSource, SourceBlocks
 from meshq.client.send._envelope import Row
 from meshq.client.send._implicit_producers import ImplicitProducers
@@ -152,12 +152,13 @@ class LargeSends:
         try:
             if not slot.acquired:
                 await session.deadlines.wait(slot)
-            await self._once(self._producers.to(address), blocks, envelope, durable=durable)
+            await self._once(address, blocks, envelope, durable=durable)
         finally:
             session.upload_slots.release(slot)
 
-    async def _once(self, outbox: Outbox, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
+    async def _once(self, address: str, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
         session = self._context.session
+        outbox = self._producers.to(address)
         upload = _UploadAttempt(session, durable=durable)
         try:
             try:
@@ -170,7 +171,8 @@ class LargeSends:
             run = OutgoingRun(encode_one(b"", envelope), durable, self._context.now_ms())
             run.upload = where
             upload.named(run)
-            session.send_queue.submit(outbox, run)
+            # Sends to many other addresses may have closed the first producer meanwhile.
+            session.send_queue.submit(self._producers.to(address), run)
             session.stream.flush()
             if not run.done:
                 await session.send_queue.wait(run)
