@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from meshq.errors import BusyError, ClosedError, InvariantError, JournalBrokenError
+from meshq.errors import BusyError, ClosedError, InvariantError, JournalBrokenError, UsageError
 from meshq.store import Journal
 from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS, JournalLife
 from meshq.testing import InlineThreads
@@ -92,6 +92,36 @@ async def test_a_journal_whose_run_was_cancelled_takes_records_until_it_is_close
     journal.append_nowait(1, [b"late"])
     await journal.aclose()
     assert [record.payload for record in store.records()] == [b"late"]
+
+
+async def _run_with_refusal(journal: Journal, refused: list[UsageError]) -> None:
+    try:
+        await journal.run()
+    except UsageError as error:
+        refused.append(error)
+
+
+@pytest.mark.parametrize("first_run", ["before aclose", "during aclose"])
+async def test_a_second_run_is_refused_while_the_last_records_are_written(store: Store, first_run: str) -> None:
+    threads, refused = SlowThreads("write_segment_header"), list[UsageError]()
+    journal = store.journal(env=journal_env(store.disk, threads=threads))
+    await journal.open()
+    async with trio.open_nursery() as nursery:
+        if first_run == "before aclose":
+            nursery.start_soon(journal.run)
+            await trio.testing.wait_all_tasks_blocked()
+        journal.append_nowait(1, [b"x"])
+        nursery.start_soon(journal.aclose)
+        await threads.waits.wait()
+        if first_run == "during aclose":
+            # ``aclose`` came before the task of ``run`` began, and writes the record itself.
+            await journal.run()
+        nursery.start_soon(_run_with_refusal, journal, refused)
+        await trio.testing.wait_all_tasks_blocked()
+        threads.go_on.set()
+    assert ["does not run yet" in str(error) for error in refused] == [True]
+    assert journal.state == "closed"
+    assert [record.payload for record in store.records()] == [b"x"]
 
 
 async def test_a_failed_journal_stays_failed_when_it_is_closed(store: Store) -> None:

@@ -45,14 +45,15 @@ async def test_a_record_is_durable_only_when_the_sink_has_it(store: Store) -> No
 
 
 class GatedThreads(InlineThreads):
-    """Threads in which a write waits until a test lets it go."""
+    """Threads in which one step waits until a test lets it go."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: str = "write") -> None:
         super().__init__()
+        self.step = step
         self.gate = trio.Event()
 
     async def run(self, function: Callable[..., Any], *arguments: object, pool: str = "default") -> Any:
-        if getattr(function, "__name__", "") == "write":
+        if getattr(function, "__name__", "") == self.step:
             await self.gate.wait()
         return await super().run(function, *arguments, pool=pool)
 
@@ -71,12 +72,15 @@ async def test_a_sink_that_is_faster_than_the_disk_makes_nothing_durable(store: 
 
 async def test_a_disk_that_fails_confirms_nothing_although_the_sink_has_it(store: Store) -> None:
     sink = MemorySink()
-    store.disk.faults.inject("sync", path=".seg", skip=1)
     with pytest.raises(JournalBrokenError) as caught:
         async with store.journal(sink=sink) as journal:
+            await journal.append(b"before")
+            # The spare segment is made: the next sync is that of the next batch.
+            await trio.sleep(20)
+            store.disk.faults.inject("sync", path=".seg")
             await journal.append(b"x")
     assert caught.value.outcome == "unknown"
-    assert sink.payloads() == [b"x"] and journal.durable == 0
+    assert sink.payloads() == [b"before", b"x"] and journal.durable == 1
     assert sink.ended
 
 
@@ -109,6 +113,46 @@ async def test_a_sink_that_fails_ends_the_journal_and_nothing_is_confirmed(store
     assert refused.value.outcome == "not_done"
     # On this disk the record is there: a start finds it.
     assert [record.payload for record in store.records()] == [b"x"]
+
+
+@pytest.mark.parametrize("checkpoints", [*range(4)] * 5)
+async def test_no_batch_is_begun_after_the_journal_has_failed(store: Store, checkpoints: int) -> None:
+    failures: list[object] = []
+    late: list[ReplicatedBatch] = []
+
+    class Watched(MemorySink):
+        def place(self, batch: ReplicatedBatch) -> None:
+            if failures:
+                late.append(batch)
+            super().place(batch)
+
+    sink = Watched()
+    with pytest.raises(JournalBrokenError):
+        async with store.journal(sink=sink) as journal:
+            journal.attach(make_owner(failed=failures.append))
+            # There is a segment with space: the next batch is written as soon as the commit task takes it.
+            await journal.append(b"first")
+            await trio.testing.wait_all_tasks_blocked()
+            journal.append_nowait(1, [b"placed a few turns before the sink fails"])
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
+            sink.fail(BrokenError("no majority"))
+            await trio.sleep_forever()
+    assert len(failures) == 1 and late == []
+    assert [record.payload for record in store.records()] == sink.payloads()
+
+
+async def test_a_batch_that_waited_for_a_new_segment_is_not_written_after_a_failure(store: Store) -> None:
+    sink, threads = MemorySink(held=True), GatedThreads("write_segment_header")
+    with pytest.raises(JournalBrokenError):
+        async with store.journal(sink=sink, env=journal_env(store.disk, threads=threads)) as journal:
+            journal.append_nowait(1, [b"x"])
+            await trio.testing.wait_all_tasks_blocked()
+            sink.fail(BrokenError("no majority"))
+            await trio.testing.wait_all_tasks_blocked()
+            threads.gate.set()
+            await trio.sleep_forever()
+    assert sink.payloads() == [] and store.records() == []
 
 
 async def test_a_failure_while_the_journal_is_closed_is_one(store: Store) -> None:

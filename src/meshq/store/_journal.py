@@ -271,17 +271,12 @@ class Journal:
         Checkpoint: always.
         Cancellation: the batch under way is finished; other placed records wait for ``aclose``.
         Raises:
-            UsageError: the journal is not open, or runs.
+            UsageError: the journal is not open, or ``run`` was called before.
             JournalBrokenError: the disk failed; nothing was acknowledged since.
         """
-        if self._life.flushing:
-            # ``aclose`` writes the rest itself.
-            task_status.started()
-            return
-        if self._life.state != "open":
+        if self._life.state not in ("open", "flushing") or not self._parts.begin():
             raise UsageError(f"run() needs an open journal that does not run yet; this one is {self.state}")
         self._recovery = None
-        self._parts.begin()
         await self._parts.run(task_status)
 
     # -- placing -----------------------------------------------------------------------------------------------------

@@ -122,10 +122,17 @@ class OpenJournal:
 
     # -- the tasks -----------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Enter the state in which the tasks run; ``run`` follows."""
-        self._life.on("run")
+    def begin(self) -> bool:
+        """Enter the state in which the tasks run, if the journal takes records; ``run`` follows.
+
+        Return False if the tasks have begun before.
+        """
+        if self._tasks_ended is not None:
+            return False
+        if self._life.state == "open":
+            self._life.on("run")
         self._tasks_ended = trio.Event()
+        return True
 
     async def run(self, task_status: TaskStatus[None]) -> None:
         """Run the tasks until they are cancelled, or ``finish`` is called, or the disk fails.
@@ -136,7 +143,9 @@ class OpenJournal:
             JournalBrokenError: the disk failed.
         """
         if self._life.closing:
-            self.halt()
+            if not self._life.flushing:
+                self.halt()
+            # Otherwise ``finish`` has begun without tasks, and writes the rest itself.
             self._set_ended()
             task_status.started()
             return

@@ -328,7 +328,7 @@ class CommitLog:
         self._wakeup.wake()
 
     async def next_batch(self) -> PendingBatch | None:
-        """Wait until a batch is due, and take that batch; None: the task was woken for something else.
+        """Wait until a batch is due, and take that batch; None: the task was woken for something else, or to end.
 
         Checkpoint: always.
         Cancellation: nothing is taken.
@@ -342,6 +342,9 @@ class CommitLog:
             await self._linger()
             return None
         await trio.lowlevel.checkpoint()
+        if self._life.failure is not None:
+            # Another task of the journal has failed during the checkpoint: nothing is written after that.
+            return None
         if not self.queued:
             self._begin_batch()
         self._in_flight = batch = self.queued.popleft()

@@ -97,6 +97,8 @@ class GroupCommit:
         early = writer is not None and writer.batches and state.env.failpoint("journal.roll_early")
         if writer is None or early or not stays_in_segment(writer, batch, log.behind()):
             writer = await segment.roll(batch, size, log.synced)
+            if self._life.failure is not None:
+                return
             self._maintenance.wake()
             if batch.checkpoint is None and not self._checkpoints.placed:
                 log.place_checkpoint()
