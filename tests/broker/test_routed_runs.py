@@ -10,7 +10,7 @@ from meshq.broker import Core
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.records import LINKS, PRODUCERS, ROUTED, SETTLED, decode_links, decode_settled
-from meshq.broker.session._deliveries import dispatched_run
+from meshq.broker.session._deliver_frames import dispatched_run
 from meshq.settings import AddressSettings
 from meshq.wire import RunView
 from tests.broker.kit import House, make_house, with_ids

@@ -33,7 +33,7 @@ BANNED: Final[dict[str, str]] = {
     "Gates": "ProducerCredit",
     "RunLine": "SendQueue",
     "CallLine": "PendingCalls",
-    "PeerLine": "LinkChannel",
+    "PeerLine": "ClusterLinkChannel",
     "ReadLine": "BodyReads",
     "lane": "filter_group",
     "Lane": "FilterGroup",

@@ -17,7 +17,7 @@ from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.records import PREFIX_FORM, record_prefix
-from meshq.broker.session._deliveries import dispatched_run
+from meshq.broker.session._deliver_frames import dispatched_run
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.broker.work._long_operations import at_once
 

@@ -36,7 +36,7 @@ from meshq.client.send._body_sources import BodySource
 from meshq.client.send._producer import Producer, ProducerStatistics
 from meshq.client.send._producer_feed import ProducerFeed
 from meshq.client.send._send_batches import BridgedMessage
-from meshq.client.session._link_channel import ForwardedRun, PeerEvents
+from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url_format import shown as shown_url
 from meshq.client.transactions._transaction import Transaction

@@ -11,7 +11,7 @@ from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets, ConnectTarget, InprocTarget, TcpTarget, TlsTarget
 from meshq.client.link._peer_link import PeerLink
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
-from meshq.client.session._link_channel import PeerEvents
+from meshq.client.session._cluster_link_channel import PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url import parse_url
 from meshq.client.settings._url_format import shown

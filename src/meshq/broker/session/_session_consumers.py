@@ -10,7 +10,7 @@ from meshq.broker.core._core import Core
 from meshq.broker.management._subscriptions import queue_to_consume
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._queue_machine import QueueConsumer
-from meshq.broker.session._deliveries import delivery
+from meshq.broker.session._deliver_frames import delivery
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._principal import Principal
 from meshq.broker.session._session_calls import SessionCalls

@@ -10,8 +10,8 @@ from meshq.client.link._connection import Connection
 from meshq.client.link._connector import ClientTargets
 from meshq.client.link._events import ConnectionEvent
 from meshq.client.link._login import Login
+from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
 from meshq.client.session._flusher import Flusher
-from meshq.client.session._link_channel import ForwardedRun, PeerEvents
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
 from meshq.concurrency import first_error
@@ -36,8 +36,8 @@ class PeerLink:
         log: ChangeLog,
     ) -> None:
         self._session = ClientSession(settings, trio.current_time, peer=events)
-        assert self._session.link_channel is not None
-        self._line = self._session.link_channel
+        assert self._session.cluster_link_channel is not None
+        self._line = self._session.cluster_link_channel
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
         self._events = events

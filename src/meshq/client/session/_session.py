@@ -22,7 +22,7 @@ from meshq.client.incoming._body_reads import BodyReads
 from meshq.client.incoming._inbox import Inbox
 from meshq.client.outgoing._outbox import Outbox
 from meshq.client.outgoing._send_queue import SendQueue
-from meshq.client.session._link_channel import LinkChannel, PeerEvents
+from meshq.client.session._cluster_link_channel import ClusterLinkChannel, PeerEvents
 from meshq.client.session._open_consumers import OpenConsumers
 from meshq.client.session._transaction_table import TransactionTable
 from meshq.client.settings._settings import ClientSettings
@@ -79,9 +79,9 @@ class ClientSession:
         )
         self.transactions: TransactionTable = TransactionTable()
         #: The channel of a link between nodes; None: this is a client of a program.
-        self.link_channel: LinkChannel | None = None
+        self.cluster_link_channel: ClusterLinkChannel | None = None
         if peer is not None:
-            self.link_channel = LinkChannel(
+            self.cluster_link_channel = ClusterLinkChannel(
                 self.stream, self.pending_calls, self.channels, self.facts, credit=self.send_queue, events=peer
             )
         # Completions of waits until the session is made anew, or has failed.
@@ -118,8 +118,8 @@ class ClientSession:
             self.send_queue.pump()
         if self.pending_calls.unsent:
             self.pending_calls.pump()
-        if self.link_channel is not None:
-            self.link_channel.pump()
+        if self.cluster_link_channel is not None:
+            self.cluster_link_channel.pump()
 
     async def ask(self, call: Call) -> dict[str, Any]:
         """Send a call, and wait for the answer.
@@ -186,14 +186,14 @@ class ClientSession:
         return self._link_owner
 
     def _binding(self, frame: Frame) -> None:
-        self.channels.find(frame, LinkChannel).binding(frame)
+        self.channels.find(frame, ClusterLinkChannel).binding(frame)
 
     def _snapshot(self, frame: Frame) -> None:
-        self.channels.find(frame, LinkChannel).snapshot(frame)
+        self.channels.find(frame, ClusterLinkChannel).snapshot(frame)
 
     def _confirm(self, frame: Frame) -> None:
-        if self.link_channel is not None and frame.channel == self.link_channel.channel:
-            self.link_channel.confirm(frame)
+        if self.cluster_link_channel is not None and frame.channel == self.cluster_link_channel.channel:
+            self.cluster_link_channel.confirm(frame)
             return
         self.send_queue.confirm(self.channels.find(frame, Outbox), frame)
 
@@ -273,8 +273,8 @@ class ClientSession:
         self.send_queue.renew()
         self.body_reads.renew()
         self._end_renewals(None)
-        if self.link_channel is not None:
-            self.link_channel.renew()
+        if self.cluster_link_channel is not None:
+            self.cluster_link_channel.renew()
         self.consumers.renew()
 
     async def renewal(self, what: str) -> None:

@@ -138,7 +138,7 @@ class SendCredit(Protocol):
         """Whether a run may go out now."""
 
 
-class LinkChannel:
+class ClusterLinkChannel:
     """The channel of a link between nodes, which outlives sessions."""
 
     __slots__ = ("_calls", "_channels", "_credit", "_events", "_facts", "_stream", "channel", "ready", "sent", "unsent")

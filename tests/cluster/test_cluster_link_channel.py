@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshq.client.session._link_channel import QUEUES_MAX, ForwardedRun, LinkChannel
+from meshq.client.session._cluster_link_channel import QUEUES_MAX, ClusterLinkChannel, ForwardedRun
 from meshq.errors import ClosedError, MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import Binding, Forward, Frame, FrameType, LinkOpening, encode_run
 
@@ -79,9 +79,9 @@ class Owner:
         self.refusals.append(error)
 
 
-def line() -> tuple[LinkChannel, FakeSession, Owner]:
+def line() -> tuple[ClusterLinkChannel, FakeSession, Owner]:
     session, owner = FakeSession(), Owner()
-    made = LinkChannel(
+    made = ClusterLinkChannel(
         session,  # type: ignore[arg-type]
         session.pending_calls,  # type: ignore[arg-type]
         session,  # type: ignore[arg-type]
