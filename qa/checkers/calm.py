@@ -55,7 +55,7 @@ def l2_gone_at_its_time(history: History) -> Iterator[Violation]:
     """L2: in a calm queue a message leaves the queue promptly at the end of its time to live, not before, and is
     delivered to no consumer afterwards.
 
-    A delivery counts from when its consumer was opened: what was granted in time may be handed out later.
+    A delivery counts from when its consumer was opened: what was dispatched in time may be handed out later.
     """
     sends = {uid: found[-1] for uid, found in history.sends_by_uid().items()}
     for delivery in history.deliveries:
@@ -64,7 +64,7 @@ def l2_gone_at_its_time(history: History) -> Iterator[Violation]:
             continue
         late_s = delivery.since_s - _ends_s(send)[1]
         if late_s > MOMENT_S:
-            yield Violation("L2", f"message {send.uid} was granted {late_s:.3f} s after its time to live", send.uid)
+            yield Violation("L2", f"message {send.uid} was dispatched {late_s:.3f} s after its time to live", send.uid)
     for queue, messages, asked_s, answered_s, released_s in history.looks:
         # What was counted when it was asked is answered once all that was placed before is on the disk: in between
         # messages expire.

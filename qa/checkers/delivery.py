@@ -260,7 +260,7 @@ def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violati
         place = (delivery.place, delivery.uid, delivery.sequence)
         earlier = seen.setdefault(place, delivery)
         marked = delivery.redelivered and delivery.delivery_count > 1
-        if earlier is not delivery and not marked and delivery.was_granted_after(earlier.at_s, earlier.stream):
+        if earlier is not delivery and not marked and delivery.was_dispatched_after(earlier.at_s, earlier.stream):
             what = f"message {delivery.uid} came again from {delivery.place} (delivery {delivery.number}) unmarked"
             yield Violation("Q5", what, delivery.uid)
 
@@ -276,7 +276,7 @@ def q6_consumed_is_final(history: History) -> Iterator[Violation]:
                 final[place] = min(acked, final.get(place, acked))
     for delivery in history.deliveries:
         ended_s, stream = final.get((delivery.place, delivery.uid, delivery.sequence), (math.inf, ""))
-        if delivery.was_granted_after(ended_s, stream):
+        if delivery.was_dispatched_after(ended_s, stream):
             what = f"message {delivery.uid} was acknowledged at {ended_s} and came again from {delivery.place}"
             yield Violation("Q6", what, delivery.uid)
     for where, messages in history.final.remaining.items():

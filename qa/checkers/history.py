@@ -101,7 +101,7 @@ class Delivery:
     stream: str = ""
     #: How many messages that consumer may hold.
     window: int = 0
-    #: When the session began in which it was granted; None: not known, and taken for later than all else.
+    #: When the session began in which it was dispatched; None: not known, and taken for later than all else.
     since_s: float | None = None
     #: The node from which it came.
     node: str = ""
@@ -114,10 +114,10 @@ class Delivery:
         """Where it stood."""
         return place_of(self.queue, self.node)
 
-    def was_granted_after(self, at_s: float, stream: str) -> bool:
-        """Whether the broker is known to have granted this after something that happened then, in that stream.
+    def was_dispatched_after(self, at_s: float, stream: str) -> bool:
+        """Whether the broker is known to have dispatched this after something that happened then, in that stream.
 
-        What a session was granted stands in its client's buffer, and is still handed out when the broker is long
+        Messages dispatched to a session stand in its client's buffer, and are handed out when the broker is long
         gone and another one has given the same messages to others.  So it counts only in the same stream, in a
         session that began later, and in one that was alive afterwards: a settlement of it was confirmed.
         """

@@ -132,7 +132,7 @@ BUGS: Final = (
         checkers=("Q4", "Q5"),
     ),
     Bug(
-        name="grant what waits with the run that it is in",
+        name="dispatch what waits with the run that it is in",
         function="meshq.broker:whole",
         old="        view.states.count(READY) != rows\n",
         new="        view.live != rows\n",

@@ -50,7 +50,7 @@ CALM_BUGS: Final = (
         checkers=("L5",),
     ),
     Bug(
-        name="grant one message more than the window",
+        name="dispatch one message more than the window",
         function="meshq.broker:ConsumerState.credit",
         old="    return self.window - self.unacked\n",
         new="    return self.window + 1 - self.unacked\n",

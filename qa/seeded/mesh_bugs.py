@@ -21,7 +21,7 @@ MESH_BUGS: Final = (
         mesh=True,
     ),
     Bug(
-        name="forget the link's high mark at restart",
+        name="forget the cluster link's high watermark at restart",
         function="meshq.broker:Recovery._raise_link",
         old="    marks[link] = max(marks.get(link, 0), number)\n",
         new="    marks[link] = 0\n",

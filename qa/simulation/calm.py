@@ -198,7 +198,7 @@ class Calm:
                     numbers += self._handed(name, NARROW, batch, window, began)
                     taken += batch
                 held = (await client.queue(NARROW)).delivering
-                self.history.bounded(f"messages granted by {NARROW}", held, window)
+                self.history.bounded(f"messages dispatched by {NARROW}", held, window)
                 await self._acknowledge(consumer, taken, numbers)
         await self._drain(client, NARROW, 1_000)
 

@@ -18,7 +18,7 @@ RUN_BYTES_TARGET: Final = 256 * KIB
 MESSAGE_BYTES_MAX: Final = 16 * MIB
 #: Messages a queue hands out in one step, so that a step stays bounded.
 STEP_MESSAGES_MAX: Final = 1_000
-#: What counts as much as one message more where a step grants them.
+#: Bytes that count as much as one message more where a step dispatches messages.
 STEP_MESSAGE_BYTES: Final = 1 * KIB
 
 # -- frames -----------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ CONFIRMATION_WINDOW_BYTES_MIN: Final = 4 * KIB
 CONFIRMATION_WINDOW_BYTES_MAX: Final = 64 * MIB
 #: A client says what has arrived after a quarter of its window, and after so many bytes at the latest.
 REPORT_BYTES_MAX: Final = 1 * MIB
-#: Producers whose durable high mark a node remembers.
+#: Producers whose durable high watermark a node remembers.
 PRODUCERS_MAX: Final = 65_536
 #: Of them of one user who was asked for a name: whoever comes with many ids has its own forgotten.
 PRODUCERS_OF_USER_MAX: Final = PRODUCERS_MAX // 2

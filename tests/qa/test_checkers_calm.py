@@ -179,10 +179,10 @@ def test_no_consumer_holds_more_than_its_window() -> None:
     story.got(2)
     story.settled(first)
     story.got(3)
-    story.history.bounded("messages granted", 2, 2)
+    story.history.bounded("messages dispatched", 2, 2)
     assert list(l6_no_more_than_the_window(story.history)) == []
     story.got(4)
-    story.history.bounded("messages granted", 3, 2)
+    story.history.bounded("messages dispatched", 3, 2)
     assert len(list(l6_no_more_than_the_window(story.history))) == 2
 
 

@@ -1,4 +1,4 @@
-"""What the checkers say of order, of what was granted when, of restarts and of stores that were refused."""
+"""What the checkers say of order, of what was dispatched when, of restarts and of stores that were refused."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ FORWARD_SHARE = 16
 
 
 class _Waiting:
-    """A grant, and its messages as they go out."""
+    """A dispatch, and its messages as they are sent."""
 
     __slots__ = ("content", "dispatch", "whole")
 
@@ -54,7 +54,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._consumer: QueueConsumer | None = None
         # Takes the runs of the attached link.
         self._take: Callable[[abc.ForwardRun], None]
-        # Grants that wait for their large body, or for that of one before them.
+        # Dispatches that wait for their large body, or for the large body of a dispatch before them.
         self._line: deque[_Waiting] = deque()
 
     @property
@@ -89,7 +89,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
 
     def _got(self, waiting: _Waiting, found: bytes | MeshqError) -> None:
         if waiting not in self._line:
-            # The link was lost: it is granted again to the next one.
+            # The link was lost: the messages are dispatched again to the next link.
             return
         if isinstance(found, MeshqError):
             self._line.remove(waiting)

@@ -81,7 +81,7 @@ NUMBERED: Final = frozenset(t for t in FrameType if t >= 16)
 
 #: The checksum covers the body, too: for links that neither TLS nor the loopback device protects.
 FLAG_BODY_CHECKED: Final = 1
-#: SEND: these messages may have arrived before; what the producer's high mark covers is left out.
+#: SEND: these messages may have arrived before; what the producer's high watermark covers is not stored again.
 FLAG_RESENT: Final = 2
 #: SEND: the messages are synced before they are confirmed, and survive a crash.
 FLAG_DURABLE: Final = 4

@@ -28,7 +28,7 @@ from meshq.broker.core._served_session import ServedSession
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._producers import ProducerSequences
+from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import Log, ReleaseQueue, Views
 from meshq.broker.paging._pager import Pager, PageRequests

@@ -15,7 +15,7 @@ from meshq.broker.ingress._distribution import check_reach, deal, deal_here, lef
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._filters_at import forwarded_to
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._producers import ProducerSequences
+from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
 from meshq.broker.log._duplicates import IdChunk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.broker.ingress._producers import ProducerSequences
+from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.records import ProducersRecord, RunRecord, UserProducersRecord
 
 

@@ -38,7 +38,7 @@ class HighWatermarks:
         self._by_queue: dict[int, _QueueWatermarks] = {}
 
     def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
-        """A queue was made or restored; ``delivered`` has the marks by priority."""
+        """Note a queue that was made or restored; ``delivered``: the watermarks of delivered numbers by priority."""
         if self._release_queue.log is None or not queue.durable:
             queue.lists.high_watermark = math.inf
             return
@@ -47,12 +47,12 @@ class HighWatermarks:
             queue.priority_list(priority).high_watermark = watermark
 
     def close(self, queue: Queue) -> list[int]:
-        """A queue was deleted; returns the records that go with it."""
+        """Forget a deleted queue; return the records that are deleted with the queue."""
         watermark = self._by_queue.pop(queue.number, None)
         return [watermark.position] if watermark is not None and watermark.position else []
 
     def cover_given(self, queue: Queue) -> int:
-        """See to it that the queue's last number is covered; returns the position that has to be durable for it."""
+        """Cover the queue's last number; return the position that has to be durable for that."""
         watermark = self._by_queue.get(queue.number)
         if watermark is None:
             return 0
@@ -63,8 +63,9 @@ class HighWatermarks:
         return watermark.position
 
     def cover_delivered(self, queue: Queue, priority_list: PriorityList, number: int, ahead: int = 0) -> None:
-        """See to it that messages of a priority up to ``number`` may be granted; ``ahead``: move before it gets as
-        close as this."""
+        """Cover the dispatch of messages of a priority up to ``number``.
+
+        ``ahead``: the least distance that the watermark keeps from ``number``."""
         watermark = self._by_queue.get(queue.number)
         if watermark is None:
             return

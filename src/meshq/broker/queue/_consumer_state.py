@@ -289,14 +289,14 @@ class ConsumerState(Generic[QueueT]):
             if dispatch.settled is None:
                 dispatch.settled = bytearray(dispatch.rows)
             dispatch.settled[low:high] = b"\1" * rows
-            # Room must not wait for the last message of a grant: its holder may wait for what comes next.
+            # Credit must not wait for the last message of a dispatch: the consumer may wait for the message after it.
             size = span_bytes(span.view, span.start, span.stop, step)
             dispatch.size_bytes -= size
             self.unacked_bytes -= size
         return span
 
     def _drop(self, dispatch: Dispatch) -> None:
-        """A grant is settled whole."""
+        """Forget a dispatch of which every message is settled."""
         dispatches = self.dispatches
         index = 0 if dispatches[0] is dispatch else bisect_right(dispatches, dispatch.tag, key=_TAG) - 1
         del dispatches[index]

@@ -69,13 +69,13 @@ class FilteredConsumers:
         # Of the run at the front, if it is not looked at to its end: the rows that are left, what was found in the
         # others, and the filter groups that have scanned these.
         self._half: tuple[list[int], dict[FilterGroup, list[int]], dict[FilterGroup, None] | None] | None = None
-        # Lanes that still look alone, hungry or not.
+        # Filter groups that still scan alone, hungry or not.
         self._catching: dict[FilterGroup, None] = {}
         self._waiting: dict[FilterGroup, None] = {}
         self._blocked: dict[FilterGroup, None] = {}
         self._behind: dict[FilterGroup, None] = {}
         self._seeking: dict[FilterGroup, None] = {}
-        # Up to which number the messages of the list may be granted in this step.
+        # Up to which number the messages of the list may be dispatched in this step.
         self._until = math.inf
 
     @property

@@ -139,7 +139,7 @@ def key_of(view: QueueRun, row: int) -> Key:
 
 
 def accepts(filter: Filter | None, view: QueueRun, row: int) -> bool:
-    """Whether a filter accepts a message of a group; True where that is not known yet: it is before it is granted."""
+    """Whether a filter accepts a message of a group; True where that is not known yet: dispatch asks again."""
     if filter is None:
         return True
     verdicts = (view.verdicts or {}).get(filter)

@@ -31,7 +31,7 @@ PARKED: Final = 4
 ENQUEUED: Final = (READY, DELAYED, PARKED)
 
 _READY: Final = b"\0"
-#: ``_HELD_ROWS[:n]`` marks n rows as held, and so on: no allocation of a pattern per grant.
+#: ``UNACKED_ROWS[:n]`` marks n rows as unacked, and so on: no allocation of a pattern per dispatch.
 UNACKED_ROWS: Final = bytes([UNACKED]) * limits.RUN_MESSAGES_MAX
 DELAYED_ROWS: Final = bytes([DELAYED]) * limits.RUN_MESSAGES_MAX
 READY_ROWS: Final = bytes([READY]) * limits.RUN_MESSAGES_MAX
@@ -130,7 +130,7 @@ class StoredRun:
         self.spill: Any = None
         # The room of its address that it takes; None: that is not bounded.
         self.quota: Quota | None = None
-        # Grants of its messages: for these its content stays in memory.
+        # Dispatches with messages of this run that are unacked: the content stays in memory for these.
         self.pins: int = 0
         # Queues that still hold a message of it.
         self.views: int = 0
@@ -202,11 +202,11 @@ class QueueRun:
         # The queue's number of the first message; the others follow by one.  0: they are not due yet and have none.
         self.first: int = first
         rows = run.content.rows
-        # READY, HELD, GONE, DELAYED or PARKED, a byte a message.
+        # READY, UNACKED, GONE, DELAYED or PARKED, a byte a message.
         self.states: bytearray = bytearray(rows)
         # Messages that are not GONE.
         self.live: int = rows
-        # Rows from here on were never granted.
+        # Rows from here on were never dispatched.
         self.fresh: int = 0
         # Rows below this one may have been delivered before the broker was started.
         self.maybe: int = 0
@@ -215,7 +215,7 @@ class QueueRun:
         self.counts: dict[int, tuple[int, int]] | None = None
         # Where the journal says so; 0: nowhere.
         self.counted_at: int = 0
-        # When the rows that wait may be granted again; ``NEVER``: they have expired, and can't be moved yet.
+        # When the rows that wait may be dispatched again; ``NEVER``: they have expired, and can't be moved yet.
         self.due: dict[int, DueTime] | None = None
         # When somebody looks for messages that have expired, ms; 0: nobody does.
         self.watched: int = 0

@@ -13,7 +13,7 @@ from meshq.broker.records._kinds import unreadable
 _DUE_ROW: Final = struct.Struct("<IQHHHQ")
 # queue, run's position, first row, stop row, step of the share
 _COUNTED_HEAD: Final = struct.Struct("<IQHHH")
-# row of the share, deliveries, returns, when it may be granted again (ms)
+# row of the share, deliveries, returns, when it may be dispatched again (ms)
 _COUNTED_ROW: Final = struct.Struct("<HHHQ")
 #: Beyond that nobody counts.
 COUNT_MAX: Final = 2**16 - 1

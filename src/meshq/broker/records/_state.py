@@ -49,13 +49,13 @@ _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def encode_links(marks: dict[bytes, int]) -> bytes:
-    """The high marks of links."""
-    return b"".join([_LINK.pack(link, number) for link, number in marks.items()])
+def encode_links(watermarks: dict[bytes, int]) -> bytes:
+    """The high watermarks of cluster links."""
+    return b"".join([_LINK.pack(link, number) for link, number in watermarks.items()])
 
 
 def decode_links(payload: bytes) -> dict[bytes, int]:
-    """Read a record of links' high marks."""
+    """Read a record of the high watermarks of cluster links."""
     try:
         return dict(_LINK.iter_unpack(payload))
     except struct.error as error:

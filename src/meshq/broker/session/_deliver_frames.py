@@ -7,7 +7,7 @@ from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Deliver, Frame, FrameType, RunB
 
 
 def dispatched_run(dispatch: Dispatch, *, whole: bool = False) -> RunBytes:
-    """The messages of a grant; ``whole``: as a run whose offsets begin at 0."""
+    """The messages of a dispatch; ``whole``: as a run whose offsets begin at 0."""
     content = dispatch.view.run.content
     if dispatch.rows == content.rows:
         return content
@@ -21,7 +21,7 @@ def dispatched_run(dispatch: Dispatch, *, whole: bool = False) -> RunBytes:
 
 
 def delivery(consumer: AnyConsumer, dispatch: Dispatch) -> Frame:
-    """The DELIVER frame for a grant."""
+    """The DELIVER frame of a dispatch."""
     view = dispatch.view
     run = view.run
     content = run.content if dispatch.rows == run.content.rows else dispatched_run(dispatch)

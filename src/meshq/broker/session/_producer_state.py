@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshq.address import MANAGEMENT, Target
-from meshq.broker.ingress._producers import UserSequences
+from meshq.broker.ingress._producer_sequences import UserSequences
 from meshq.errors import UsageError
 from meshq.settings import AddressSettings
 

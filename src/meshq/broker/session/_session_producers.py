@@ -287,7 +287,7 @@ class SessionProducers:
         return confirm
 
     def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
-        """Whether the run is to be stored: not if the producer's high mark covers it already."""
+        """Whether the run is to be stored: not if the producer's high watermark covers the run already."""
         if frame.first > producer.sequences.highest(producer.producer) > 0:
             return True
         standing = self._standing(frame, producer, last)

@@ -39,7 +39,7 @@ class Expiry:
         loader: ContentLoader,
         schedule_dispatch: Callable[[Queue], None],
     ) -> None:
-        """``schedule_dispatch`` is called when a queue may grant something that it could not before."""
+        """``schedule_dispatch`` is called when a queue may dispatch messages that it could not dispatch before."""
         self._mover = mover
         self._timers = timers
         self._router = router

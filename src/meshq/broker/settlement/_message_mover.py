@@ -64,8 +64,7 @@ class MessageMover:
         event_bus: EventBus,
         schedule_dispatch: Callable[[Queue], None],
     ) -> None:
-        """``schedule_dispatch`` is called with a queue that messages have left: others may be granted, or the queue is
-        deleted."""
+        """``schedule_dispatch`` is called with a queue that messages have left: others may go, or it is deleted."""
         self._ingress = ingress
         self._router = router
         self._acknowledger = acknowledger

@@ -41,7 +41,7 @@ class Redelivery:
         memory: MemoryBound,
         schedule_dispatch: Callable[[Queue], None],
     ) -> None:
-        """``schedule_dispatch`` is called when a queue may grant something that it could not before."""
+        """``schedule_dispatch`` is called when a queue may dispatch messages that it could not dispatch before."""
         self._release_queue = release_queue
         self._mover = mover
         self._expiry = expiry

@@ -2,7 +2,7 @@
 
 A run gets its number when it is sent for the first time, never before, so that one that is given up unsent leaves
 no trace.  It is kept until it is confirmed or refused, beside what the session keeps for a resume: when the session
-is made anew, only these numbers and the node's high mark tell what has to be sent again.
+is made anew, only these numbers and the high watermark at the node tell what has to be sent again.
 """
 
 from __future__ import annotations

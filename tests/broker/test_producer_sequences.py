@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker.ingress import _producers
-from meshq.broker.ingress._producers import ProducerSequences
+from meshq.broker.ingress import _producer_sequences
+from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.records import PRODUCERS, decode_producers
 from meshq.wire import BY_NAME, FLAG_RESENT
 from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, make_core, make_house
@@ -74,7 +74,7 @@ def test_the_least_recently_active_producer_is_forgotten_with_its_gaps_and_that_
 
 def test_only_the_last_gaps_of_a_producer_are_remembered() -> None:
     marks = ProducerSequences()
-    for number in range(1, 2 * (_producers.GAPS_OF_ONE_MAX + 2), 2):
+    for number in range(1, 2 * (_producer_sequences.GAPS_OF_ONE_MAX + 2), 2):
         marks.raise_to(PRODUCER, number + 1, number + 1)
     assert not marks.lacks(PRODUCER, 1, 1) and not marks.lacks(PRODUCER, 3, 3)
     assert marks.lacks(PRODUCER, 5, 5)
@@ -82,7 +82,7 @@ def test_only_the_last_gaps_of_a_producer_are_remembered() -> None:
 
 
 def test_gaps_of_all_producers_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_producers, "GAPS_MAX", 3)
+    monkeypatch.setattr(_producer_sequences, "GAPS_MAX", 3)
     marks = ProducerSequences()
     names = [bytes([number]) * 16 for number in range(5)]
     for name in names:
@@ -108,7 +108,7 @@ def test_a_node_that_forgot_everybody_still_says_so() -> None:
 
 
 def test_a_checkpoint_of_many_producers_is_cut_into_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_producers, "PRODUCERS_MAX", 2)
+    monkeypatch.setattr(_producer_sequences, "PRODUCERS_MAX", 2)
     marks = ProducerSequences()
     for number in range(5):
         marks.raise_to(bytes([number]) * 16, 2, 2)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from meshq import limits
-from meshq.broker.ingress import _producers
-from meshq.broker.ingress._producers import ProducerSequences
+from meshq.broker.ingress import _producer_sequences
+from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.records import (
     PRODUCERS,
     USER_PRODUCERS,
@@ -237,7 +237,7 @@ def test_what_holds_for_everybody_says_nothing_of_a_producer_that_its_user_had_f
 
 
 def test_gaps_that_one_user_makes_are_its_own_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_producers, "GAPS_MAX", 10)
+    monkeypatch.setattr(_producer_sequences, "GAPS_MAX", 10)
     marks = ProducerSequences()
     marks.raise_to(PRODUCER, 2, 2, "owner")
     for number in range(100):

@@ -1,11 +1,13 @@
 """The highest message number stored from each producer: a resent message is recognized by it.
 
-Below it there may be gaps: runs that were refused while later ones were stored.  Who sent them may never have been
-told, and sends them again after a restart; then they are not taken for stored.
+That number is the producer's high watermark.  Below the watermark there may be gaps: runs that were refused while later
+runs were stored.  Their producer may never have been told, and sends these runs again after a restart; then the gaps
+say that the runs are not stored.
 
-A producer's id stands in every message that it sends, so whoever reads one can send under it.  Therefore each user has
-marks of its own: what one user does under an id says nothing of what another user has stored.  What was stored while
-nobody was asked who they are, or by a version that did not tell users apart, holds for everybody who comes with the id.
+A producer's id stands in every message of the producer, so each reader of a message can send under that id.  Therefore
+each user has watermarks of its own: messages of one user under an id say nothing of the messages that another user has
+stored.  A watermark from a time without authentication, or from a version that did not tell users apart, holds for
+every user who comes with the id.
 """
 
 from __future__ import annotations
@@ -34,23 +36,23 @@ Gap = tuple[int, int]
 
 
 class UserSequences:
-    """The high marks of one user by producer id, the least recently active first."""
+    """The high watermarks of one user by producer id, the least recently active first."""
 
     __slots__ = ("_everybody", "_gaps", "_highest", "_idle", "_open", "forgotten", "gap_count")
 
     def __init__(self, everybody: UserSequences | None = None) -> None:
-        # What also holds for this user.
+        # The watermarks of every user, which hold for this user, too.
         self._everybody = everybody
-        # 0: nothing of it is stored yet, and it has a channel.
+        # 0: no message of the producer is stored yet, and the producer has a channel.
         self._highest: OrderedDict[bytes, int] = OrderedDict()
-        # First and last number of what was not stored below a mark, rising.
+        # First and last numbers of the gaps below a watermark, rising.
         self._gaps: dict[bytes, list[Gap]] = {}
         # How many channels each producer has; none of these is forgotten.
         self._open: dict[bytes, int] = {}
-        # The others, the least recently active first: who is forgotten next must not be looked for among many.
+        # Producers without a channel, the least recently active first: the next one to forget is found at once.
         self._idle: OrderedDict[bytes, None] = OrderedDict()
         self.gap_count: int = 0
-        #: Whether some mark was given up.
+        #: Whether a watermark was forgotten.
         self.forgotten: bool = False
 
     def __len__(self) -> int:
@@ -61,7 +63,7 @@ class UserSequences:
 
     @property
     def forgets(self) -> bool:
-        """Whether some mark was given up that the user may have had."""
+        """Whether a watermark was forgotten that the user may have had."""
         return self.forgotten or (self._everybody is not None and self._everybody.forgotten)
 
     @property
@@ -87,19 +89,19 @@ class UserSequences:
         return self._gaps.get(producer, [])
 
     def enter(self, producer: bytes, highest: int, gaps: list[Gap]) -> None:
-        """A producer comes that was not remembered."""
+        """Remember a new producer, with the number and the gaps that are known."""
         self._highest[producer] = highest
         self._idle[producer] = None
         for first, last in gaps:
             self.open_gap(producer, first, last)
 
     def open(self, producer: bytes) -> None:
-        """A producer has one more channel."""
+        """Give a producer one more channel."""
         self._open[producer] = self._open.get(producer, 0) + 1
         self._idle.pop(producer, None)
 
     def close(self, producer: bytes) -> bool:
-        """A channel is gone; whether the producer with it, of which nothing was stored."""
+        """Take a channel from a producer; return whether the producer is gone, too, for nothing of it was stored."""
         left = self._open.pop(producer) - 1
         if left:
             self._open[producer] = left
@@ -111,8 +113,9 @@ class UserSequences:
         return False
 
     def follow(self, producer: bytes, first: int, last: int) -> bool:
-        """The messages ``first`` to ``last`` are placed, if they are the next ones of a producer that is remembered;
-        whether they are."""
+        """Note that ``first`` to ``last`` are placed, if these are the next messages of a known producer.
+
+        Return whether that is so."""
         sequences = self._highest
         if sequences.get(producer) != first - 1:
             return False
@@ -123,11 +126,11 @@ class UserSequences:
         return True
 
     def raise_to(self, producer: bytes, first: int, last: int) -> None:
-        """The messages ``first`` to ``last`` of a producer that is remembered are placed."""
+        """Note that the messages ``first`` to ``last`` of a known producer are placed."""
         sequences = self._highest
         highest = sequences[producer]
         if last > highest:
-            # Of a producer that may have been forgotten nobody knows what is below.
+            # A producer that may have been forgotten may have messages below that are stored.
             if first > highest + 1 and (highest or not self.forgets):
                 self.open_gap(producer, highest + 1, first - 1)
             sequences[producer] = last
@@ -141,7 +144,7 @@ class UserSequences:
             self._idle.move_to_end(producer)
 
     def open_gap(self, producer: bytes, first: int, last: int) -> None:
-        """The messages ``first`` to ``last`` are not stored."""
+        """Note that the messages ``first`` to ``last`` are not stored."""
         gaps = self._gaps.setdefault(producer, [])
         gaps.append((first, last))
         self.gap_count += 1
@@ -162,7 +165,7 @@ class UserSequences:
             self._gaps[producer] = gaps
 
     def forget_one(self) -> bytes | None:
-        """Give up the least recently active producer that has no channel; None: all of them have one."""
+        """Forget the least recently active producer without a channel; None: all producers have a channel."""
         if not self._idle:
             return None
         producer, _ = self._idle.popitem(last=False)
@@ -172,19 +175,19 @@ class UserSequences:
         return producer
 
     def forget_gaps(self) -> None:
-        """Give up the gaps of the producer whose oldest ones are the oldest."""
+        """Forget the gaps of the producer that has the oldest gap."""
         self.gap_count -= len(self._gaps.pop(next(iter(self._gaps))))
 
     def stored(self) -> list[tuple[bytes, int]]:
-        """Every producer of which something was stored, and its mark."""
+        """Return every producer with a stored message, and its high watermark."""
         return [(producer, highest) for producer, highest in self._highest.items() if highest]
 
 
 class ProducerSequences:
-    """The high marks of all users' producers.
+    """The high watermarks of all users' producers.
 
-    Bounded, all together and for each user: who comes with many ids has its own forgotten.  Once a mark has been given
-    up, a resent message of a producer of that user that isn't remembered can't be judged.
+    Their number is bounded, for each user and in all: a user with too many ids loses watermarks of its own.  Once a
+    watermark of a user is forgotten, a resent message of an unknown producer of that user can't be judged.
     """
 
     __slots__ = ("_capacity", "_of_user", "_users", "_users_of")
@@ -192,20 +195,20 @@ class ProducerSequences:
     def __init__(self, capacity: int = limits.PRODUCERS_MAX, of_user: int = limits.PRODUCERS_OF_USER_MAX) -> None:
         self._capacity = capacity
         self._of_user = of_user
-        # The user without a name is who was not asked.
+        # By user; "": clients without authentication.
         self._users: dict[str, UserSequences] = {"": UserSequences()}
-        # Whose the runs of a producer are that stand next in the journal, if not those of who was not asked.
+        # The user of a producer's next runs in the journal, where there is a user.
         self._users_of: dict[bytes, str] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._users.values()))
 
     def forgets(self, user: str = "") -> bool:
-        """Whether some mark was given up that a user may have had."""
+        """Whether a watermark was forgotten that a user may have had."""
         return self._users.get(user, self._users[""]).forgets
 
     def get(self, producer: bytes, user: str = "") -> int | None:
-        """The highest number stored; None for a producer that isn't remembered."""
+        """The highest number stored; None: the producer is unknown."""
         return self._sequences_of(producer, user).highest(producer) or None
 
     def highest(self, producer: bytes) -> int:
@@ -213,25 +216,25 @@ class ProducerSequences:
         return max(sequences.highest(producer) for sequences in self._users.values())
 
     def whole(self, producer: bytes, user: str = "") -> int:
-        """Everything up to this number is stored, or was refused and its producer knows."""
+        """The number up to which every message is stored, or was refused and the producer has been told."""
         sequences = self._sequences_of(producer, user)
         gaps = sequences.gaps(producer)
         return gaps[0][0] - 1 if gaps else sequences.highest(producer)
 
     def lacks(self, producer: bytes, first: int, last: int, user: str = "") -> bool:
-        """Whether the messages ``first`` to ``last``, all below the mark, are known not to be stored."""
+        """Whether the messages ``first`` to ``last``, all below the watermark, are known not to be stored."""
         gaps = self._sequences_of(producer, user).gaps(producer)
         return any(low <= first and last <= high for low, high in gaps)
 
     def _sequences_of(self, producer: bytes, user: str) -> UserSequences:
         sequences = self._users.get(user)
-        # Who has had a mark forgotten may have stored more under the id than what holds for everybody.
+        # A user with a forgotten watermark may have stored more under the id than the watermark of every user says.
         return (
             sequences if sequences is not None and (producer in sequences or sequences.forgotten) else self._users[""]
         )
 
     def raise_to(self, producer: bytes, first: int, last: int, user: str = "") -> None:
-        """The messages ``first`` to ``last`` are placed."""
+        """Note that the messages ``first`` to ``last`` are placed."""
         sequences = self._users.get(user)
         if sequences is not None and sequences.follow(producer, first, last):
             # Nearly always: one step, for each run.
@@ -253,7 +256,7 @@ class ProducerSequences:
         return sequences
 
     def _bound(self, sequences: UserSequences, user: str) -> None:
-        """Something of a user was added: see that it isn't too much."""
+        """Forget producers or gaps if an addition to a user's has gone over a bound."""
         if user and len(sequences) > self._of_user:
             sequences.forget_one()
         users = self._users.values()
@@ -281,7 +284,7 @@ class ProducerSequences:
             raise decline("too_many", f"a user has at most {min(most, share)} producers at a time")
 
     def open(self, producer: bytes, user: str) -> UserSequences:
-        """A producer has one more channel; returns the marks of its user, which have it as long as it has one."""
+        """Give a producer one more channel; return the watermarks of its user."""
         sequences = self._users.get(user)
         entered = sequences is None or producer not in sequences
         if sequences is None or entered:
@@ -292,40 +295,40 @@ class ProducerSequences:
         return sequences
 
     def close(self, producer: bytes, user: str) -> None:
-        """A channel is gone."""
+        """Take a channel from a producer."""
         self._users[user].close(producer)
 
     # -- in the journal
 
     def user_of(self, producer: bytes) -> str:
-        """Whose the next run of a producer in the journal would be taken for."""
+        """The user to whom recovery would give the producer's next run in the journal."""
         return self._users_of.get(producer, "")
 
     def assign_user(self, producer: bytes, user: str) -> None:
-        """From here on the journal takes the runs of a producer for this user's."""
+        """Note that the runs of a producer belong to this user from here on in the journal."""
         if user:
             self._users_of[producer] = user
         else:
             self._users_of.pop(producer, None)
 
     def restore(self, producer: bytes, highest: int, user: str = "") -> None:
-        """A checkpoint knows of this mark."""
+        """Restore a watermark of a checkpoint record."""
         if highest > (self.get(producer, user) or 0):
             self.raise_to(producer, 1, highest, user)
 
     def restore_gap(self, producer: bytes, first: int, last: int, user: str = "") -> None:
-        """A checkpoint knows of this gap."""
+        """Restore a gap of a checkpoint record."""
         sequences = self._users.get(user)
         if sequences is not None and producer in sequences:
             sequences.open_gap(producer, first, last)
             self._bound(sequences, user)
 
     def restore_forgotten(self, user: str = "") -> None:
-        """A checkpoint says that some mark was given up."""
+        """Restore from a checkpoint record that a watermark was forgotten."""
         self._users.setdefault(user, UserSequences(self._users[""])).forgotten = True
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
-        """All of it as kinds and payloads of records."""
+        """Return all watermarks and gaps as kinds and payloads of records."""
         users_of = self._users_of.items()
         self._users_of = {
             producer: user for producer, user in users_of if user in self._users and self._users[user].highest(producer)
