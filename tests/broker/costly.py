@@ -51,7 +51,7 @@ class Steps:
     def all(self, house: House) -> int:
         """Go on until nothing waits; no step is more than it may be.  Returns how many there were."""
         count = 0
-        while house.core.pending.fair_scheduler or house.core.operations or house.core.pending.unfinished:
+        while house.core.pending.fair_scheduler or house.core.running_operations or house.core.pending.unfinished:
             self.one(house)
             count += 1
             assert count < 1_000, "it ends"

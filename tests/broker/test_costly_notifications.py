@@ -36,7 +36,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def in_steps(steps: Steps, house: House, asked: list[int]) -> int:
     """Go on to the end; returns how many filters were asked in all, and a few in each step."""
     total = asked[0]
-    while house.core.pending.fair_scheduler or house.core.operations:
+    while house.core.pending.fair_scheduler or house.core.running_operations:
         asked[0] = 0
         steps.one(house)
         assert asked[0] <= limits.SCAN_MESSAGES_MAX + 1

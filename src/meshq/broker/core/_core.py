@@ -22,8 +22,8 @@ from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.core._host_node import HostNode
 from meshq.broker.core._internal_producer import InternalProducer
 from meshq.broker.core._notification_publisher import NotificationPublisher
-from meshq.broker.core._operations import Operations
 from meshq.broker.core._pending_work import PendingWork
+from meshq.broker.core._running_operations import RunningOperations
 from meshq.broker.core._served_session import ServedSession
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._ingress import Ingress
@@ -180,7 +180,7 @@ class Core:
             timeout_s=settings.transaction_timeout_s,
         )
         #: Long operations that are under way.
-        self.operations: Operations = Operations(
+        self.running_operations: RunningOperations = RunningOperations(
             self.release_queue,
             fair_scheduler,
             self.mover.pending_moves,
@@ -266,8 +266,8 @@ class Core:
     def resume(self) -> None:
         """Go on with unfinished dispatches, long operations and costly filters."""
         self.pending.next_round()
-        if self.operations:
-            self.operations.next_round()
+        if self.running_operations:
+            self.running_operations.next_round()
         self.pending.fair_scheduler.step(ending=self.closing is not None)
         self.pending.run()
 

@@ -100,7 +100,7 @@ class ManagementRequests:
             self._answer(request, values)
         else:
             self._open += 1
-            core.operations.schedule(
+            core.running_operations.schedule(
                 LongOperation(values, partial(self._done, request), partial(self._failed, request))
             )
 

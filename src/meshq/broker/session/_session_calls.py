@@ -63,7 +63,7 @@ class SessionCalls:
             self.answer_when_durable(frame.first, values)
         else:
             call = frame.first
-            self._core.operations.schedule(
+            self._core.running_operations.schedule(
                 LongOperation(values, partial(self.answer_when_durable, call), partial(self._decline_operation, call))
             )
 

@@ -13,7 +13,7 @@ from meshq.broker.work._fair_scheduler import FairScheduler
 from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, LongOperation, PendingMovesWait
 
 
-class Operations:
+class RunningOperations:
     """Long operations that operators and transactions have asked for.
 
     ``closing`` says why no operation goes on; ``run_pending`` is called when one goes on by itself.
