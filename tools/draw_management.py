@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 
 from meshq.broker.management._management import OPERATIONS, Need, Parameter
-from meshq.broker.management._operations import SETTINGS
+from meshq.broker.management._queue_operations import SETTINGS
 from meshq.notifications import KINDS
 
 GUIDES = Path(__file__).parents[1] / "docs" / "how-to"

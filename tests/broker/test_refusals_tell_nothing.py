@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshq.broker.management._operations import create_divert
+from meshq.broker.management._divert_operations import create_divert
 from meshq.errors import UsageError
 from meshq.permissions import PERMISSIONS, Permissions
 from meshq.settings import Security

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshq.broker.management._operations import trace
+from meshq.broker.management._route_operations import trace
 from meshq.errors import SettingsError
 from meshq.ids import MessageId
 from meshq.selector import parse_filter

@@ -9,9 +9,12 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.access._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
-from meshq.broker.management import _operations as work
-from meshq.broker.management._operations import SETTINGS, Values
-from meshq.broker.work._long_operations import Steps
+from meshq.broker.management import _divert_operations as divert_work
+from meshq.broker.management import _node_operations as node_work
+from meshq.broker.management import _queue_operations as queue_work
+from meshq.broker.management import _route_operations as route_work
+from meshq.broker.management._queue_operations import SETTINGS
+from meshq.broker.work._long_operations import Steps, Values
 from meshq.errors import UsageError
 from meshq.wire import decline
 
@@ -140,9 +143,9 @@ _MANAGES_NODE: Final = (Need("manage", "node"),)
 _FIXED: Final = {"node": MANAGEMENT, "temporary": ANY_TEMPORARY}
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
-    "create_address": Operation(work.create_address, {"name": _NAME, "routing": _NAME}, (Need("create"),)),
+    "create_address": Operation(queue_work.create_address, {"name": _NAME, "routing": _NAME}, (Need("create"),)),
     "create_queue": Operation(
-        work.create_queue,
+        queue_work.create_queue,
         {
             "name": _NAME,
             "address": _TEXT_OR_NONE,
@@ -155,33 +158,35 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             Need("create", "name", argument="address", otherwise="name"),
         ),
     ),
-    "create_temporary_queue": Operation(work.create_temporary_queue, {}, (Need("create", "temporary"),), asks=True),
-    "unsubscribe": Operation(
-        work.unsubscribe, {"address": _NAME, "name": _NAME}, (Need("create", argument="address"),)
+    "create_temporary_queue": Operation(
+        queue_work.create_temporary_queue, {}, (Need("create", "temporary"),), asks=True
     ),
-    "delete_queue": Operation(work.delete_queue, {"name": _NAME}, _MANAGES_QUEUE),
-    "purge_queue": Operation(work.purge_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "unsubscribe": Operation(
+        queue_work.unsubscribe, {"address": _NAME, "name": _NAME}, (Need("create", argument="address"),)
+    ),
+    "delete_queue": Operation(queue_work.delete_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "purge_queue": Operation(queue_work.purge_queue, {"name": _NAME}, _MANAGES_QUEUE),
     "move_messages": Operation(
-        work.move_messages,
+        queue_work.move_messages,
         {"name": _NAME, "address": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT},
         (*_MANAGES_QUEUE, Need("send", argument="address")),
         asks=True,
     ),
     "redrive": Operation(
-        work.redrive, {"name": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT}, _MANAGES_QUEUE, asks=True
+        queue_work.redrive, {"name": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT}, _MANAGES_QUEUE, asks=True
     ),
-    "give_back": Operation(work.give_back, {"node_id": _NAME, "force": _FLAG}, _MANAGES_NODE, asks=True),
+    "give_back": Operation(queue_work.give_back, {"node_id": _NAME, "force": _FLAG}, _MANAGES_NODE, asks=True),
     "set_address_settings": Operation(
-        work.set_address_settings, {"pattern": _NAME, **dict.fromkeys(SETTINGS, _SETTING)}, _MANAGES_NODE
+        queue_work.set_address_settings, {"pattern": _NAME, **dict.fromkeys(SETTINGS, _SETTING)}, _MANAGES_NODE
     ),
-    "remove_address_settings": Operation(work.remove_address_settings, {"pattern": _NAME}, _MANAGES_NODE),
-    "address_settings": Operation(work.address_settings, {"address": _NAME}, (Need("look", argument="address"),)),
-    "pause_queue": Operation(work.pause_queue, {"name": _NAME}, _MANAGES_QUEUE),
-    "resume_queue": Operation(work.resume_queue, {"name": _NAME}, _MANAGES_QUEUE),
-    "queue": Operation(work.queue, {"name": _NAME}, (Need("look", "queue"),)),
-    "queues": Operation(work.queues, {"after": _AFTER}, (), asks=True),
+    "remove_address_settings": Operation(queue_work.remove_address_settings, {"pattern": _NAME}, _MANAGES_NODE),
+    "address_settings": Operation(queue_work.address_settings, {"address": _NAME}, (Need("look", argument="address"),)),
+    "pause_queue": Operation(queue_work.pause_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "resume_queue": Operation(queue_work.resume_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "queue": Operation(queue_work.queue, {"name": _NAME}, (Need("look", "queue"),)),
+    "queues": Operation(queue_work.queues, {"after": _AFTER}, (), asks=True),
     "create_divert": Operation(
-        work.create_divert,
+        divert_work.create_divert,
         {
             "name": _NAME,
             "address": _NAME,
@@ -192,9 +197,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         (Need("manage", argument="address"), Need("send", argument="forwarding_address")),
         asks=True,
     ),
-    "delete_divert": Operation(work.delete_divert, {"name": _NAME}, (Need("manage", "divert"),)),
+    "delete_divert": Operation(divert_work.delete_divert, {"name": _NAME}, (Need("manage", "divert"),)),
     "explain_route": Operation(
-        work.explain_route,
+        route_work.explain_route,
         {
             "address": _NAME,
             "properties": _MAP,
@@ -207,11 +212,11 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         (Need("manage", "target", "address"),),
         asks=True,
     ),
-    "trace": Operation(work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
-    "prepared": Operation(work.prepared, {"after": _COUNT}, _MANAGES_NODE),
-    "broker": Operation(work.broker, {}, _MANAGES_NODE),
-    "bridges": Operation(work.bridges, {"after": _COUNT}, _MANAGES_NODE),
-    "pause_bridge": Operation(work.pause_bridge, {"name": _NAME}, _MANAGES_NODE),
-    "resume_bridge": Operation(work.resume_bridge, {"name": _NAME}, _MANAGES_NODE),
-    "diverts": Operation(work.diverts, {"after": _AFTER}, (), asks=True),
+    "trace": Operation(route_work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
+    "prepared": Operation(node_work.prepared, {"after": _COUNT}, _MANAGES_NODE),
+    "broker": Operation(node_work.broker, {}, _MANAGES_NODE),
+    "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),
+    "pause_bridge": Operation(node_work.pause_bridge, {"name": _NAME}, _MANAGES_NODE),
+    "resume_bridge": Operation(node_work.resume_bridge, {"name": _NAME}, _MANAGES_NODE),
+    "diverts": Operation(divert_work.diverts, {"after": _AFTER}, (), asks=True),
 }

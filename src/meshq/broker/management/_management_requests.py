@@ -19,7 +19,7 @@ from meshq.broker.access._access import permit_making, permit_replies
 from meshq.broker.catalog._names import check_sendable
 from meshq.broker.management._management import OPERATIONS, answer_call
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.work._long_operations import LongOperation
+from meshq.broker.work._long_operations import LongOperation, Values
 from meshq.errors import (
     AddressFullError,
     ClosedError,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 #: How JSON, which has no word for it, says "for ever" and "no limit".
 INFINITY: Final = "inf"
-Values = dict[str, Any]
 
 
 class _Request(NamedTuple):

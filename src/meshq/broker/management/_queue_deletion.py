@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from meshq.broker.work._long_operations import PendingMovesWait, Steps
+from meshq.broker.work._long_operations import PendingMovesWait, Steps, Values
 from meshq.errors import NotFoundError
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
     from meshq.broker.queue._queue_machine import Queue
-
-Values = dict[str, Any]
 
 
 def remove_when_moved(core: Core, queue: Queue, see_to: Callable[[], None]) -> Values | Steps:

@@ -8,8 +8,8 @@ from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.access._access import permit, permit_new, queue_address
 from meshq.broker.catalog._subscription import subscription_name
-from meshq.broker.management._queue_deletion import Values, remove_when_moved
-from meshq.broker.work._long_operations import Steps
+from meshq.broker.management._queue_deletion import remove_when_moved
+from meshq.broker.work._long_operations import Steps, Values
 from meshq.errors import NotFoundError
 from meshq.ids import IDENTITY_BYTES
 from meshq.selector import parse_filter

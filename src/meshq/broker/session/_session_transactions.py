@@ -15,7 +15,7 @@ from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.broker.work._fair_scheduler import CostlyScan
-from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, Steps
+from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, Steps, Values
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
 from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation
@@ -33,8 +33,6 @@ _RUN_BYTES: Final = limits.KIB
 _QUEUE_BYTES: Final = PART_RECORD_BYTES + MARK_RECORD_BYTES
 #: Bytes that the records of two phases add for each run; and what may be added while it waits.
 _MORE_BYTES: Final = 256
-
-Values = dict[str, Any]
 
 
 class SessionTransactions:

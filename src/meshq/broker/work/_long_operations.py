@@ -42,13 +42,15 @@ class PendingMovesWait(NamedTuple):
     queue: Queue
 
 
+#: The values of an answer, by name.
+Values = dict[str, Any]
 #: The reasons for which an operation waits.
 Needs = FaultInWait | DiskSpaceWait | FairTurnWait | PendingMovesWait
 #: Yields None after each step, the reason to wait, or the result at the end.
-Steps = Iterator[dict[str, Any] | Needs | None]
+Steps = Iterator[Values | Needs | None]
 
 
-def at_once(values: dict[str, Any] | Steps) -> dict[str, Any]:
+def at_once(values: Values | Steps) -> Values:
     """Do all steps now and return the result: for calls of the same program, whose steps wait only for their turn."""
     if isinstance(values, dict):
         return values
@@ -66,9 +68,7 @@ class LongOperation:
 
     __slots__ = ("_fail", "_steps", "_then")
 
-    def __init__(
-        self, steps: Steps, then: Callable[[dict[str, Any]], None], fail: Callable[[MeshqError], None]
-    ) -> None:
+    def __init__(self, steps: Steps, then: Callable[[Values], None], fail: Callable[[MeshqError], None]) -> None:
         self._steps = steps
         self._then = then
         self._fail = fail
