@@ -17,7 +17,7 @@ from meshq.cluster import ClusterConnection
 from meshq.concurrency import first_error
 from meshq.directories import StoreDirectories
 from meshq.env import real_env
-from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError
+from meshq.errors import ClosedError, MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
@@ -112,6 +112,7 @@ class Broker:
         # At most one of the two is there.
         self._node: Node | None = None
         self._waiting: WaitingNode | None = None
+        self._turn: Turn | None = None
         # Whether the one who stopped the broker wants another node to take over.
         self._failover = False
         self._node_id: NodeId | None = NodeId(node_id) if node_id is not None else None
@@ -290,6 +291,7 @@ class Broker:
     async def stop(self, failover: bool = False) -> None:
         """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
 
+        A node that is not active yet is stopped at once.
         ``failover``: hand over to another node, which the policy of ``ha`` does; without a policy no node takes over.
 
         Checkpoint: always.
@@ -305,6 +307,8 @@ class Broker:
         # A later stop does not take the order back.
         self._failover = self._failover or failover
         self._stop.set()
+        if self._turn is not None:
+            self._turn.end()
         await self._stopped.wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -316,6 +320,7 @@ class Broker:
             JournalBrokenError: the disk failed.
             DamagedError: the store can't be read.
             ConnectionBrokenError: an acceptor can't be bound.
+            ClosedError: ``stop`` was called before the broker has started, and a caller waits for the start.
         """
         check_in_trio("Broker")
         if self._life.state != "new":
@@ -325,11 +330,17 @@ class Broker:
         self._loop = trio.lowlevel.current_trio_token()
         self._event_bus.set_clock(env.wall.now_ms)
         self._change_state("start")
+        report = StartReport(task_status)
         try:
             if self._settings.ha is None:
-                await self._serve(self._settings, env, Turn(self._stop), StartReport(task_status))
+                self._turn = turn = Turn()
+                with turn.scope:
+                    await self._serve(self._settings, env, turn, report)
             else:
-                await self._take_turns(self._settings.ha, env, StartReport(task_status))
+                await self._take_turns(self._settings.ha, env, report)
+            if self._life.state != "stopping":
+                # The order came while the node started, or stepped back.
+                self._change_state("stop")
         except BaseException as error:
             self._ended_by(error)
             raise
@@ -338,6 +349,8 @@ class Broker:
                 self._change_state("close")
             self._event_bus.close()
             self._stopped.set()
+        if report.missed:
+            raise ClosedError(f"the broker {self.name!r} was stopped before it has started")
 
     def _ended_by(self, error: BaseException) -> None:
         if self._life.ended:
@@ -354,12 +367,13 @@ class Broker:
         try:
             node = await Node.open(settings, env, self._event_bus)
             self._node_id = node.node_id
+            turn.node = node
             async with trio.open_nursery() as nursery:
                 await node.start(nursery)
                 self._node = node
                 env.local[self.name] = node.inproc
                 self._change_state("activate")
-                turn.node = node
+                turn.active = True
                 report.make()
                 await turn.over.wait()
                 if turn.step_back is None:
@@ -402,9 +416,6 @@ class Broker:
                         with trio.move_on_after(settings.stop_timeout):
                             await activation.release(failover=self._failover)
                     if self._stop.is_set():
-                        if self._life.state != "stopping":
-                            # The order came while the node stepped back.
-                            self._change_state("stop")
                         return
         finally:
             listeners.close()
@@ -440,11 +451,12 @@ class Broker:
 
     async def _hold(self, term: abc.ActiveTerm, env: abc.Env, activation: abc.Activation, report: StartReport) -> None:
         """Be active until the node has to step back, or the broker is stopped."""
-        settings, turn = self._settings, Turn(trio.Event())
+        settings, turn = self._settings, Turn()
+        self._turn = turn
         if term.data_dir is not None:
             settings = attrs.evolve(settings, data_dir=term.data_dir)
         async with trio.open_nursery() as nursery:
-            turn.watch(activation, self._stop, nursery)
+            nursery.start_soon(turn.watch, activation)
             with turn.scope:
                 await self._serve(settings, env, turn, report)
             nursery.cancel_scope.cancel()

@@ -16,6 +16,11 @@ class StartReport:
         self._task_status = task_status
         self._made = False
 
+    @property
+    def missed(self) -> bool:
+        """Whether a caller waits for the report, which was not made."""
+        return not (self._made or self._task_status is trio.TASK_STATUS_IGNORED)
+
     def make(self) -> None:
         """Report that the broker has started; later calls are silent."""
         if not self._made:
@@ -26,42 +31,47 @@ class StartReport:
 class Turn:
     """A turn, which ends when the broker is stopped or the node has to step back."""
 
-    def __init__(self, over: trio.Event) -> None:
+    def __init__(self) -> None:
         #: Set when the turn is over.
-        self.over: trio.Event = over
-        #: Around everything that the node does in the turn; cancelled if the node has to step back at once, or before
-        #: it is active.
+        self.over: trio.Event = trio.Event()
+        #: Around everything that the node does in the turn; cancelled if the node has to step back at once, or if the
+        #: turn is over before the node is active.
         self.scope: trio.CancelScope = trio.CancelScope()
-        #: The node, as soon as it is active.
+        #: The node, as soon as its store is open.
         self.node: Node | None = None
+        #: Whether the node was active in the turn.
+        self.active: bool = False
         #: Why the node has to step back; None: the broker was stopped, or the turn is not over.
         self.step_back: StepBack | None = None
 
-    def watch(self, activation: Activation, stop: trio.Event, nursery: trio.Nursery) -> None:
-        """End the turn when the activation is lost or the broker is stopped, with tasks in ``nursery``."""
-        nursery.start_soon(self._watch_activation, activation)
-        nursery.start_soon(self._watch_stop, stop)
+    async def watch(self, activation: Activation) -> None:
+        """End the turn when the activation is lost.
 
-    async def _watch_activation(self, activation: Activation) -> None:
+        Checkpoint: always.
+        Cancellation: the node does not hear of later orders.
+        Raises:
+            UsageError: the policy has given no order.
+        """
         last: StepBack | None = None
         while True:
             order = checked_order(await activation.lost())
             if not self.over.is_set():
                 self.step_back = order
-                self.over.set()
             # Also a node that is stopping, or steps back already, may have to go at once.
             if order.at_once and self.node is not None:
                 self.node.abandon(order.reason)
-            if order.at_once or self.node is None:
+            if order.at_once:
                 self.scope.cancel()
-                return
-            if order == last:
+            self.end()
+            if order.at_once or not self.active or order == last:
                 return
             last = order
 
-    async def _watch_stop(self, stop: trio.Event) -> None:
-        await stop.wait()
+    def end(self) -> None:
+        """End the turn: a node that is active stops, and a node that is not active yet is cancelled."""
         self.over.set()
+        if not self.active:
+            self.scope.cancel()
 
 
 def checked_term(term: object) -> ActiveTerm:
