@@ -100,6 +100,12 @@ def test_services_of_one_kind_have_different_names() -> None:
     broker_with(Own("tick"), Own("tack"))
 
 
+def test_services_that_operators_pause_by_name_have_different_names_whatever_their_kind() -> None:
+    with pytest.raises(SettingsError, match="different names for services that can be paused"):
+        broker_with(PausedService("one"), BRIDGE)
+    broker_with(PausedService("one"), MESH, OTHER, Own("two"))
+
+
 async def test_a_broker_in_a_thread_has_its_services_by_name() -> None:
     counter = PausedService("out")
     hosted = broker_with(MESH, counter, CLOCK, Bridge("tick", queue="q", target="me")).run_in_thread()

@@ -10,7 +10,7 @@ from typing import TypeVar
 import attrs
 
 from meshq import limits
-from meshq.abc import HAPolicy, Service
+from meshq.abc import Controllable, HAPolicy, Service
 from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
 from meshq.errors import SettingsError
@@ -171,6 +171,7 @@ def _connectors(value: object) -> dict[str, str]:
 
 def _services(value: Sequence[Service]) -> tuple[Service, ...]:
     found: dict[tuple[str, str], None] = {}
+    controllable: dict[str, None] = {}
     for service in _several("services", value):
         if not isinstance(service, Service):
             raise SettingsError("services", service, "services, such as ClusterConnection(...)")
@@ -178,6 +179,11 @@ def _services(value: Sequence[Service]) -> tuple[Service, ...]:
         if (service.kind, service.name) in found:
             raise SettingsError("services", service, f"different names for services of the kind {service.kind!r}")
         found[service.kind, service.name] = None
+        if isinstance(service, Controllable):
+            # An operator who pauses a service over a connection says the name alone.
+            if service.name in controllable:
+                raise SettingsError("services", service, "different names for services that can be paused")
+            controllable[service.name] = None
     return tuple(value)
 
 
