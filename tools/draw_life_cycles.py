@@ -11,6 +11,7 @@ from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.send._producer_life import PRODUCER_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
+from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS
@@ -23,6 +24,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Session at the broker": ("broker/session/_session_life.py", SESSION_TRANSITIONS),
     "Handshake at the broker": ("broker/connection/_handshake_life.py", HANDSHAKE_TRANSITIONS),
+    "Block": ("concurrency/_block_life.py", BLOCK_TRANSITIONS),
     "Link of a client": ("client/link/_link_life.py", LINK_TRANSITIONS),
     "Producer of a client": ("client/send/_producer_life.py", PRODUCER_TRANSITIONS),
     "Consumer of a client": ("client/incoming/_consumer_life.py", CONSUMER_TRANSITIONS),

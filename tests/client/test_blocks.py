@@ -19,6 +19,7 @@ from meshq.errors import (
 )
 from meshq.wire import Frame, FrameType
 from tests.client._server import FakeNode, fake_env
+from tests.client._waiting import Result, cut_off, until, until_attached
 
 TCP = "tcp://127.0.0.1:1"
 Thing = Callable[[Client], Any]
@@ -237,14 +238,65 @@ async def test_opening_that_is_not_answered_in_time_is_given_up(node: FakeNode, 
                 pytest.fail("it was not answered")
 
 
-async def test_a_client_that_is_closed_before_it_is_entered_stays_closed(node: FakeNode) -> None:
+@pytest.mark.parametrize("thing", ["client", *THINGS])
+async def test_what_is_closed_before_its_block_is_entered_stays_closed(node: FakeNode, thing: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        made = connect(TCP, env=env) if thing == "client" else THINGS[thing](client)
+        await made.close()
+        await made.close()
+        for _ in range(2):
+            with pytest.raises(ClosedError, match="was closed before it was open") as caught:
+                await made.__aenter__()
+            assert caught.value.outcome == "not_done"
+        assert made.statistics().state in ("closed", "new")
+        await made.close()
+        await client.send("a", b"the client goes on")
+
+
+@pytest.mark.parametrize("thing", ["producer", "consumer"])
+async def test_what_is_closed_while_it_is_opened_says_so_where_it_was_entered(node: FakeNode, thing: str) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        await cut_off(client, node, network)
+        made, result = THINGS[thing](client), Result()
+        nursery.start_soon(result.of, made.__aenter__)
+        await trio.sleep(1)
+        await made.close()
+        with trio.fail_after(1):
+            await until(lambda: result.done)
+        assert isinstance(result.error, ClosedError)
+        network.nodes["127.0.0.1", 1] = node
+        await until_attached(client, 2)
+        assert not {"PRODUCE", "CONSUME"} & set(node.heard_types())
+
+
+@pytest.mark.parametrize("thing", ["producer", "consumer"])
+async def test_what_is_entered_before_its_client_says_what_is_wrong(node: FakeNode, thing: str) -> None:
     env, _ = fake_env(node)
     client = connect(TCP, env=env)
-    await client.close()
-    await client.close()
-    with pytest.raises(ClosedError, match="closed before it was connected") as caught:
-        await client.__aenter__()
-    assert caught.value.outcome == "not_done"
+    made = THINGS[thing](client)
+    with pytest.raises(UsageError, match="the client is not open: use it in 'async with'"), trio.fail_after(60):
+        await made.__aenter__()
+    with pytest.raises(UsageError, match="was used before"):
+        await made.__aenter__()
+    assert made.statistics().state == "closed"
+    with pytest.raises((UsageError, ClosedError)), trio.fail_after(60):
+        await (made.send(b"x") if thing == "producer" else made.receive())
+    await made.close()
+
+
+@pytest.mark.parametrize("thing", ["client", *THINGS])
+async def test_a_block_that_is_not_entered_can_not_be_left(node: FakeNode, thing: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        made = connect(TCP, env=env) if thing == "client" else THINGS[thing](client)
+        with pytest.raises(UsageError, match="is not open"):
+            await made.__aexit__(None, None, None)
+        async with made:
+            pass
+        with pytest.raises(UsageError, match="is not open"):
+            await made.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("thing", ["client", *THINGS])

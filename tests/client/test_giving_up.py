@@ -220,7 +220,7 @@ async def test_a_client_that_is_closed_while_it_connects_says_so_where_it_was_en
     client = connect(TCP, env=env, initial_connect_attempts=math.inf)
 
     async def enter() -> None:
-        with pytest.raises(ClosedError, match="before it was connected") as caught:
+        with pytest.raises(ClosedError, match="before it was open") as caught:
             async with client:
                 pytest.fail("there is no node")
         assert caught.value.outcome == "not_done"

@@ -342,14 +342,3 @@ async def test_a_producer_shows_its_state(node: FakeNode) -> None:
             statistics = producer.statistics()
             assert (statistics.sent, statistics.unconfirmed, statistics.state) == (1, 1, "open")
         assert producer.statistics().state == "closed"
-
-
-async def test_a_producer_that_was_closed_before_its_block_stays_closed(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env) as client:
-        producer = client.producer("a")
-        await producer.close()
-        async with producer:
-            assert producer.statistics().state == "closed"
-            with pytest.raises(ClosedError):
-                await producer.send(b"x")

@@ -60,7 +60,7 @@ async def test_a_broker_is_stopped_before_the_task_that_runs_it_has_heard_that_i
     await broker.stop()
 
 
-BEFORE = "closed before it was connected"
+BEFORE = "closed before it was open"
 
 
 @asyncio_test

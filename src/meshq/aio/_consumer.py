@@ -80,7 +80,7 @@ class Consumer(BufferedConsumer):
         Checkpoint: always, the first time.
         Cancellation: it is closed all the same; when messages are back is not waited for.
         """
-        if not self._closed:
+        if not self._block.shut() and not self._closed:
             await self._block.call(self._close)
 
     # -- receiving

@@ -84,7 +84,7 @@ class Producer(BufferedProducer):
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
-        if self._open or not self._block.used:
+        if not self._block.shut() and self._open:
             self._block.check()
             unraised, self._unraised = self._unraised, None
             try:

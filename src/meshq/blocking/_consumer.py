@@ -77,7 +77,7 @@ class Consumer(BufferedConsumer):
 
         Interrupted: it is closed all the same; when messages are back is not waited for.
         """
-        if not self._closed:
+        if not self._block.shut() and not self._closed:
             self._block.call(self._close)
 
     # -- receiving

@@ -78,7 +78,7 @@ class Producer(BufferedProducer):
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
-        if self._open or not self._block.used:
+        if not self._block.shut() and self._open:
             self._block.call(self._close)
 
     # -- sending

@@ -71,7 +71,6 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
         self._workers = RunningWorkers()
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
-        self._closed = False
         self._ended = Completion()
         # Sends since the last one that passed through the scheduler.
         self._calls = 0
@@ -214,16 +213,16 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
         Checkpoint: always.  Cancellation: it is closed all the same; what was in line may be lost.
         """
         check_in_trio("connect")
-        if self._closed:
+        if self._connection.closing:
             await trio.lowlevel.checkpoint()
             return
-        self._closed = True
+        self._block.close()
         try:
             await self._connection.close()
         finally:
             self._session.fail(ClosedError("the client is closed"))
             # A task may still be waiting for the connection.
-            self._connection.first.fail(ClosedError("the client was closed before it was connected"))
+            self._connection.first.fail(ClosedError("the client was closed before it was open"))
             self._life.cancel()
             self._watchers.close()
 

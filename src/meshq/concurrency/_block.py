@@ -12,59 +12,72 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from meshq.concurrency._block_life import new_life
 from meshq.concurrency._errors import copied_error
-from meshq.errors import UsageError
+from meshq.errors import ClosedError, UsageError
 
 
 class Block:
     """The life of one ``async with`` block."""
 
-    __slots__ = ("_left", "_scope", "entered", "failure", "name")
+    __slots__ = ("_life", "_scope", "failure", "name")
 
     def __init__(self, name: str) -> None:
         #: How errors call the thing.
         self.name: str = name
+        self._life = new_life()
         self._scope = trio.CancelScope()
-        #: The block was entered, or is about to be.
-        self.entered: bool = False
-        self._left = False
         #: Why the thing is of no further use; None while it is.
         self.failure: BaseException | None = None
 
     @property
     def open(self) -> bool:
-        """Whether the body runs."""
-        return self.entered and not self._left
+        """Whether the body runs, or is about to."""
+        return self._life.state in ("entering", "open")
 
     def claim(self) -> None:
         """Claim the block for one ``async with``.
 
         Raises:
             UsageError: it was entered before.
+            ClosedError: it was closed before.
         """
-        if self.entered or self._left:
+        if self._life.state == "closed":
+            raise ClosedError(f"{self.name} was closed before it was open", outcome="not_done")
+        if self._life.state != "new":
             raise UsageError(f"{self.name} was used before; make another one")
-        self.entered = True
+        self._life.on("claim")
 
     def enter(self) -> None:
         """Begin the body, in this task."""
+        self._life.on("enter")
         self._scope.__enter__()
 
     def abandon(self) -> None:
-        """Give up the block, which was not entered."""
-        self._left = True
+        """Give up the block, which could not be entered."""
+        self._life.on("abandon")
+
+    def close(self) -> None:
+        """Note that the program closes the object: a block that was not entered can't be entered any more."""
+        self._life.on("close")
 
     def fail(self, error: BaseException) -> None:
         """Cancel the body, because the object behind the block has failed for good; the first error counts."""
-        if self.failure is None and not self._left:
+        if self.failure is None and self._life.state != "left":
             self.failure = error
             self._scope.cancel()
 
     def leave(self, error: BaseException | None) -> BaseException | None:
-        """End the body, which raised ``error``; return the rest of ``error`` without our own cancellation."""
+        """End the body, which raised ``error``; return the rest of ``error`` without our own cancellation.
+
+        Raises:
+            UsageError: no body runs.
+        """
+        if self._life.state != "open":
+            raise UsageError(f"{self.name} is not open: use it in 'async with'")
         kind = None if error is None else type(error)
         trace = None if error is None else error.__traceback__
-        self._left = True
+        self._life.on("leave")
         try:
             absorbed = self._scope.__exit__(kind, error, trace)
         except BaseExceptionGroup as rest:

@@ -97,7 +97,7 @@ class BlockRunner(ABC):
 
     def _check_shut(self) -> None:
         if self._shut:
-            raise ClosedError(f"{self._name} was closed before it was connected")
+            raise ClosedError(f"{self._name} was closed before it was open", outcome="not_done")
 
     def shut(self) -> bool:
         """Close the block if it was never entered, so that it can't be entered; return whether it was closed."""

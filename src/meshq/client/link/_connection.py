@@ -366,6 +366,11 @@ class Connection:
 
     # -- the end
 
+    @property
+    def closing(self) -> bool:
+        """Whether ``close`` was called, and the connection has not ended."""
+        return self._life.state == "closing"
+
     async def close(self) -> None:
         """Close the session cleanly: send all queued frames, then wait until the node ends the connection.
 

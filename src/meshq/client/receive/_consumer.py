@@ -192,11 +192,11 @@ class Consumer:
         """
         check_in_trio("connect")
         self._block.claim()
-        self._session.facts.check()
-        self._opened.since = trio.current_time()
-        self._session.consumers.open(self._inbox)
-        self._session.stream.flush()
         try:
+            self._context.check()
+            self._opened.since = trio.current_time()
+            self._session.consumers.open(self._inbox)
+            self._session.stream.flush()
             await self._session.deadlines.wait(self._opened)
         except BaseException:
             self._block.abandon()
@@ -225,6 +225,7 @@ class Consumer:
         Cancellation: it is closed all the same; when messages are back is not waited for.
         """
         check_in_trio("connect")
+        self._block.close()
         call = self._session.consumers.close(self._inbox)
         if self._inbox.failed is None:
             closed = ClosedError(f"the consumer of {self.queue!r} is closed")
@@ -319,7 +320,7 @@ class Consumer:
         if self._busy:
             raise BusyError(f"two tasks receive from {self._block.name}")
         inbox = self._inbox
-        if not self._block.entered:
+        if not self._inbox.channel:
             check_in_trio("connect")
         self._busy = True
         self._calls = 0
@@ -397,7 +398,7 @@ class Consumer:
                 are acknowledged; ``results`` says which is which.
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: with ``confirm``: unknown.
         """
-        if not self._block.entered:
+        if not self._inbox.channel:
             check_in_trio("connect")
         self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, 0) if deliveries else None
@@ -438,7 +439,7 @@ class Consumer:
         await self._settle(deliveries, FLAG_REJECT)
 
     async def _settle(self, deliveries: Sequence[Delivery], fate: int) -> None:
-        if not self._block.entered:
+        if not self._inbox.channel:
             check_in_trio("connect")
         self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, fate) if deliveries else None

@@ -40,7 +40,7 @@ class Delivery(ReceivedMessage):
         Raises:
             UsageError: its consumer acknowledges what it hands over, or only browses.
         """
-        if not self.consumer._block.entered:
+        if not self.consumer._inbox.channel:
             check_in_trio("connect")
         self._check_block()
         return self

@@ -115,11 +115,11 @@ class Producer:
         check_in_trio("connect")
         self._block.claim()
         self._life.on("ask")
-        self._session.facts.check()
-        self._opened.since = trio.current_time()
-        self._session.send_queue.add(self._outbox)
-        self._session.stream.flush()
         try:
+            self._context.check()
+            self._opened.since = trio.current_time()
+            self._session.send_queue.add(self._outbox)
+            self._session.stream.flush()
             await self._session.deadlines.wait(self._opened)
         except BaseException:
             self._life.on("close")
@@ -164,6 +164,9 @@ class Producer:
         if self._life.state in CLOSED:
             return
         self._life.on("close")
+        self._block.close()
+        # Another task may wait for the opening, of which the broker says nothing more in a new session.
+        self._opened.fail(ClosedError(f"{self._block.name} is closed"))
         self._room = 0
         try:
             await self._settled()

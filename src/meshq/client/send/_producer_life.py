@@ -13,7 +13,7 @@ PRODUCER_TRANSITIONS: Final[Transitions] = {
     "new": {"ask": "opening", "close": "closed"},
     "opening": {"open": "open", "close": "closed", "fail": "failed"},
     "open": {"open": "open", "close": "closed", "fail": "failed"},
-    "closed": {"ask": "closed", "open": "closed", "close": "closed", "fail": "failed, closed"},
+    "closed": {"open": "closed", "close": "closed", "fail": "failed, closed"},
     "failed": {"close": "failed, closed", "fail": "failed"},
     "failed, closed": {"close": "failed, closed", "fail": "failed, closed"},
 }
