@@ -59,7 +59,7 @@ PARTS: Final = (
         "The calls of a client that create, delete and look at things, and those of transactions.",
         client.Client,
         beside=_MESSAGES | _BY_HAND,
-        declared=("_loop: {Loop}",),
+        declared=("_block: {Block}",),
     ),
     Part(
         "client",
@@ -67,7 +67,7 @@ PARTS: Final = (
         "The calls of a client that send and receive.",
         client.Client,
         only=_MESSAGES,
-        declared=("_loop: {Loop}", "_producers: OpenProducers"),
+        declared=("_block: {Block}", "_loop: {Loop}", "_producers: OpenProducers"),
         abstract='''\
     @abstractmethod
     async def _flush(self) -> None:
@@ -86,7 +86,7 @@ PARTS: Final = (
         "The calls of a transaction.",
         client.Transaction,
         beside=_INNER,
-        declared=("_loop: {Loop}",),
+        declared=("_block: {Block}",),
         abstract='''\
     @abstractmethod
     async def _ack(self, *deliveries: Delivery) -> None:
@@ -98,8 +98,8 @@ PARTS: Final = (
 #: Calls that go another way than to the trio object.
 THROUGH: Final = {"Client.flush": "self._flush", "Transaction.ack": "self._ack"}
 #: How a face makes its object around a trio object.
-MADE: Final = {"Consumer": "Consumer(self, {})", "Producer": "Producer(self._loop, self._producers, {})"} | {
-    "Transaction": "Transaction(self._call, self._loop, {})"
+MADE: Final = {"Consumer": "Consumer(self, {})", "Producer": "Producer(self._block, self._producers, {})"} | {
+    "Transaction": "Transaction(self._block, {})"
 }
 #: Where a face has its own thing of this name.
 MODULES: Final = {
@@ -124,6 +124,7 @@ BY_HAND: Final[Mapping[str, type[Any]]] = {
 HOPPING: Final = (client.BodyStream, client.Client, cluster.ClusterConnection, client.Transaction)
 DUNDERS: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__"}
 LOOPS: Final = {"aio": "TaskLoop", "blocking": "ThreadLoop"}
+BLOCKS: Final[dict[Face, str]] = {"aio": "TaskBlockRunner", "blocking": "ThreadBlockRunner"}
 CALLS: Final = {"aio": "TaskCall", "blocking": "ThreadCall"}
 
 
@@ -201,8 +202,9 @@ def _body(method: Method, face: Face) -> str:
         made = laid_out(f"inner = {inner}(", given, ")", 8)
         return f"{made}\n        return {MADE[method.result].format('inner')}"
     assert not given, f"{method.key} is written by hand: a plain function with parameters"
-    run = "run_sync" if method.result == "None" else "run_sync_if_open"
-    return f"        {'' if method.result == 'None' else 'return '}self._loop.{run}({inner})"
+    if method.result == "None":
+        return f"        self._block.run_sync({inner})"
+    return f"        return self._loop.run_sync_if_open({inner})"
 
 
 def imports(part: Part, methods: Iterable[Method], face: Face, code: str) -> str:
@@ -223,6 +225,7 @@ def imports(part: Part, methods: Iterable[Method], face: Face, code: str) -> str
         "in_full": "from meshq.portal import in_full",
         "with_body": "from meshq.aio._body_pieces import with_body",
         "forwarded": "from meshq.aio._loop_thread import forwarded",
+        BLOCKS[face]: f"from meshq.{face}._block_runner import {BLOCKS[face]}",
         LOOPS[face]: f"from meshq.{face}._loop_thread import {LOOPS[face]}",
         CALLS[face]: f"from meshq.{face}._loop_thread import {CALLS[face]}",
         **{name: f"from meshq.{face}.{place} import {name}" for name, place in MODULES.items()},
@@ -259,7 +262,8 @@ def _line_order(line: str) -> tuple[bool, str]:
 def drawn(part: Part, face: Face) -> str:
     """A whole file."""
     methods = list(methods_of(part))
-    words: dict[str, str] = {"{Loop}": LOOPS[face], "{async}": "async " if face == "aio" else ""}
+    waits = "async " if face == "aio" else ""
+    words: dict[str, str] = {"{Loop}": LOOPS[face], "{Block}": BLOCKS[face], "{async}": waits}
     abstract = part.abstract
     declared = list(part.declared)
     for old, new in words.items():

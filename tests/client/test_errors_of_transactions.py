@@ -116,7 +116,7 @@ async def test_what_is_over_is_not_rolled_back(node: FakeNode) -> None:
     env, _ = fake_env(node)
     async with connect(TCP, env=env) as client:
         tx = client.transaction()
-        with pytest.raises(UsageError, match="the transaction is new: use it in 'async with'"):
+        with pytest.raises(UsageError, match="the transaction is new: enter its block first"):
             await tx.rollback()
         async with tx:
             await tx.rollback()

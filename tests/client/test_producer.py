@@ -7,7 +7,7 @@ import trio
 
 from meshq import limits
 from meshq.client import connect
-from meshq.errors import AddressFullError, ClosedError, ConnectionBrokenError, SettingsError
+from meshq.errors import AddressFullError, ConnectionBrokenError, SettingsError
 from meshq.wire import FLAG_DURABLE, Frame, FrameType
 from tests.client._server import FakeNode, fake_env
 

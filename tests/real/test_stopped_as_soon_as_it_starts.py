@@ -119,7 +119,7 @@ async def test_a_client_is_closed_while_a_task_connects_it() -> None:
         await asyncio.sleep(0.001)
     async with asyncio.timeout(WAIT_S):
         await client.close()
-        with pytest.raises(ClosedError, match="before it was connected"):
+        with pytest.raises(ClosedError, match="before it was open"):
             await entering
     await client.close()
 
@@ -173,7 +173,7 @@ def test_a_client_is_closed_while_a_thread_connects_it() -> None:
     caught: list[BaseException] = []
 
     def enter() -> None:
-        with pytest.raises(ClosedError, match="before it was connected") as raised, client:
+        with pytest.raises(ClosedError, match="before it was open") as raised, client:
             raise AssertionError
         caught.append(raised.value)
 

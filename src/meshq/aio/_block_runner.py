@@ -18,7 +18,7 @@ class TaskBlockRunner(portal.BlockRunner):
     """One block of a task.  When the thing behind it fails, the task is cancelled, and the block raises why."""
 
     INTERRUPTS: ClassVar = (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit)
-    _loop: TaskLoop
+    loop: TaskLoop
 
     def __init__(
         self,
@@ -27,9 +27,10 @@ class TaskBlockRunner(portal.BlockRunner):
         name: str,
         *,
         owner: bool = False,
+        within: portal.BlockRunner | None = None,
         before_leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(loop, manager, name, owner=owner, before_leaving=before_leaving)
+        super().__init__(loop, manager, name, owner=owner, within=within, before_leaving=before_leaving)
         self._here: asyncio.AbstractEventLoop
         self._task: asyncio.Task[Any]
         # The requests to cancel the task that were pending when the block was entered.
@@ -45,23 +46,24 @@ class TaskBlockRunner(portal.BlockRunner):
             UsageError: it was entered before.
         """
         self.claim()
-        self._loop.check_thread()
+        self.loop.check_thread()
         self._here = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
         if self._owner:
-            await self._loop.start()
+            await self.loop.start()
         try:
             self.begin()
             try:
-                await self._loop.wait(self._entered, self._scope.cancel)
+                await self.loop.wait(self._entered, self._scope.cancel)
             except BaseException as error:
+                self._life.on("abandon")
                 if self._entered.succeeded:
                     # Cancelled, and yet it was entered.
                     await self._depart(error)
                 raise
-            self.open = True
+            self._life.on("enter")
             if self._has_failed:
                 # It failed before this task came to run: the body learns it where it first waits.
                 self._here.call_soon(self._cut_body)
@@ -76,24 +78,24 @@ class TaskBlockRunner(portal.BlockRunner):
             UsageError, ClosedError: see ``check``.
         """
         self.check()
-        return await self._loop.call(function, *arguments, **keywords)
+        return await self.loop.call(function, *arguments, **keywords)
 
     async def leave(self, error: BaseException | None, unraised: BaseException | None = None) -> bool:
         """Leave the block, whose body has ended with ``error``; the result is that of ``__aexit__``.
 
         ``unraised``: what the body would have raised if it had not been cancelled just then.
         """
-        self.open = False
-        if self._loop.forked:
+        self._end_body()
+        if self.loop.forked:
             # A forked child can't use the loop of its parent.
-            self._loop.check()
+            self.loop.check()
         if isinstance(error, GeneratorExit):
             self._abandon(error)
             return False
         ours = isinstance(error, asyncio.CancelledError) and self._ours()
         if self._cut:
-            self._loop.uncut(self._task)
-        self._loop.leaving(self._task)
+            self.loop.uncut(self._task)
+        self.loop.leaving(self._task)
         try:
             if error is not None and not ours:
                 return await self._depart(error)
@@ -104,38 +106,38 @@ class TaskBlockRunner(portal.BlockRunner):
                 raise unraised
             return False
         finally:
-            self._loop.left(self._task)
+            self.loop.left(self._task)
             await self._stop()
 
     def _ours(self) -> bool:
         """Whether only this block, or another block of the same client, has cancelled the body."""
-        cuts = self._loop.cuts(self._task)
+        cuts = self.loop.cuts(self._task)
         return cuts > 0 and self._task.cancelling() - cuts <= self._cancelling
 
     def _abandon(self, error: GeneratorExit) -> None:
         """Have the loop leave the block without waiting, because the task is being destroyed."""
         self.depart(error)
         with suppress(ClosedError):
-            self._loop.call_soon(self._scope.cancel)
+            self.loop.call_soon(self._scope.cancel)
         if self._owner:
-            self._loop.end()
+            self.loop.end()
 
     async def _depart(self, error: BaseException | None) -> bool:
         self.depart(error)
         try:
-            return bool(await self._loop.wait(self._left, self._scope.cancel))
+            return bool(await self.loop.wait(self._left, self._scope.cancel))
         finally:
             self.departed()
 
     async def _stop(self) -> None:
         if self._owner:
-            await self._loop.stop()
+            await self.loop.stop()
 
     def _cut_body(self) -> None:
         self._has_failed = True
-        if self.open and not self._cut and not self._loop.after_leaving(self._task, self._cut_body):
+        if self._life.state == "open" and not self._cut and not self.loop.after_leaving(self._task, self._cut_body):
             self._cut = True
-            self._loop.cut(self._task)
+            self.loop.cut(self._task)
 
     # -- in the trio loop
 

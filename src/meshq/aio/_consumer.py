@@ -36,7 +36,7 @@ class Consumer(BufferedConsumer):
     def __init__(self, client: ClientCalls, inner: trio_client.Consumer) -> None:
         super().__init__(client._loop, inner)
         self.client: ClientCalls = client
-        self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._finish)
+        self._block = TaskBlockRunner(self._loop, inner, self._name, within=client._block, before_leaving=self._finish)
         self._wakeup = CrossThreadWakeup()
         self._yields = YieldCounter()
 

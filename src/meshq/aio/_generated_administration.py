@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from meshq import client as trio_client
-from meshq.aio._loop_thread import TaskCall, TaskLoop, forwarded
+from meshq.aio._block_runner import TaskBlockRunner
+from meshq.aio._loop_thread import TaskCall, forwarded
 from meshq.aio._transaction import Transaction
 
 
@@ -21,7 +22,7 @@ class AdministrationCalls:
 
     _inner: trio_client.Client
     _call: TaskCall
-    _loop: TaskLoop
+    _block: TaskBlockRunner
 
     address_settings: Final = forwarded(trio_client.Client.address_settings)
     bridges: Final = forwarded(trio_client.Client.bridges)
@@ -62,6 +63,6 @@ class AdministrationCalls:
             SettingsError: the xid is none.
         """
         inner = self._inner.transaction(xid)
-        return Transaction(self._call, self._loop, inner)
+        return Transaction(self._block, inner)
 
     unsubscribe: Final = forwarded(trio_client.Client.unsubscribe)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from meshq import client as trio_client
 from meshq import limits
+from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._body_pieces import with_body
 from meshq.aio._consumer import Consumer
 from meshq.aio._delivery import Delivery, Handler
@@ -26,6 +27,7 @@ class ClientCalls(ABC):
 
     _inner: trio_client.Client
     _call: TaskCall
+    _block: TaskBlockRunner
     _loop: TaskLoop
     _producers: OpenProducers
 
@@ -94,7 +96,7 @@ class ClientCalls(ABC):
             SettingsError: a setting is not allowed.
         """
         inner = self._inner.producer(address, window=window)
-        return Producer(self._loop, self._producers, inner)
+        return Producer(self._block, self._producers, inner)
 
     request: Final = with_body(trio_client.Client.request)
     send: Final = with_body(trio_client.Client.send)

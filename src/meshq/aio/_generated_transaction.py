@@ -11,8 +11,9 @@ from typing import Final
 
 from meshq import client as trio_client
 from meshq import limits
+from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._delivery import Delivery
-from meshq.aio._loop_thread import TaskCall, TaskLoop, forwarded
+from meshq.aio._loop_thread import TaskCall, forwarded
 from meshq.message import Message, PropertyValue
 
 
@@ -21,7 +22,7 @@ class TransactionCalls(ABC):
 
     _inner: trio_client.Transaction
     _call: TaskCall
-    _loop: TaskLoop
+    _block: TaskBlockRunner
 
     @abstractmethod
     async def _ack(self, *deliveries: Delivery) -> None:
@@ -46,7 +47,7 @@ class TransactionCalls(ABC):
 
     def mark_rollback_only(self) -> None:
         """Mark the transaction as never to be committed: ``commit`` raises."""
-        self._loop.run_sync(self._inner.mark_rollback_only)
+        self._block.run_sync(self._inner.mark_rollback_only)
 
     prepare: Final = forwarded(trio_client.Transaction.prepare)
     rollback: Final = forwarded(trio_client.Transaction.rollback)

@@ -35,10 +35,10 @@ class Producer(BufferedProducer):
 
     _loop: TaskLoop
 
-    def __init__(self, loop: TaskLoop, opened: OpenProducers, inner: trio_client.Producer) -> None:
-        super().__init__(loop, inner)
+    def __init__(self, client: TaskBlockRunner, opened: OpenProducers, inner: trio_client.Producer) -> None:
+        super().__init__(client.loop, inner)
         self._opened = opened
-        self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
+        self._block = TaskBlockRunner(self._loop, inner, self._name, within=client, before_leaving=self._last)
         self._wakeup = CrossThreadWakeup()
         # The error of a call whose caller was cancelled before the error was raised.
         self._unraised: MeshqError | None = None

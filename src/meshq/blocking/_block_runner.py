@@ -16,7 +16,7 @@ T = TypeVar("T")
 class ThreadBlockRunner(portal.BlockRunner):
     """One block of a thread."""
 
-    _loop: ThreadLoop
+    loop: ThreadLoop
 
     def __init__(
         self,
@@ -25,9 +25,10 @@ class ThreadBlockRunner(portal.BlockRunner):
         name: str,
         *,
         owner: bool = False,
+        within: portal.BlockRunner | None = None,
         before_leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(loop, manager, name, owner=owner, before_leaving=before_leaving)
+        super().__init__(loop, manager, name, owner=owner, within=within, before_leaving=before_leaving)
         #: Set when the body has nothing more to wait for: the thing behind the block has failed, or was told to end.
         self.over: threading.Event = threading.Event()
 
@@ -42,17 +43,18 @@ class ThreadBlockRunner(portal.BlockRunner):
         """
         self.claim()
         if self._owner:
-            self._loop.start()
+            self.loop.start()
         try:
             self.begin()
             try:
-                self._loop.wait(self._entered, self._scope.cancel)
+                self.loop.wait(self._entered, self._scope.cancel)
             except BaseException as error:
+                self._life.on("abandon")
                 if self._entered.succeeded:
                     # Interrupted, and yet it was entered.
                     self._depart(error)
                 raise
-            self.open = True
+            self._life.on("enter")
         except BaseException:
             self._stop()
             raise
@@ -64,14 +66,14 @@ class ThreadBlockRunner(portal.BlockRunner):
             UsageError, ClosedError: see ``check``.
         """
         self.check()
-        return self._loop.call(function, *arguments, **keywords)
+        return self.loop.call(function, *arguments, **keywords)
 
     def leave(self, error: BaseException | None) -> bool:
         """Leave the block, whose body has ended with ``error``; the result is that of ``__exit__``."""
-        self.open = False
-        if self._loop.forked:
+        self._end_body()
+        if self.loop.forked:
             # A forked child can't use the loop of its parent.
-            self._loop.check()
+            self.loop.check()
         try:
             return self._depart(error)
         finally:
@@ -80,10 +82,10 @@ class ThreadBlockRunner(portal.BlockRunner):
     def _depart(self, error: BaseException | None) -> bool:
         self.depart(error)
         try:
-            return bool(self._loop.wait(self._left, self._scope.cancel))
+            return bool(self.loop.wait(self._left, self._scope.cancel))
         finally:
             self.departed()
 
     def _stop(self) -> None:
         if self._owner:
-            self._loop.stop()
+            self.loop.stop()

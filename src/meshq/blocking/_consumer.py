@@ -35,7 +35,9 @@ class Consumer(BufferedConsumer):
     def __init__(self, client: ClientCalls, inner: trio_client.Consumer) -> None:
         super().__init__(client._loop, inner)
         self.client: ClientCalls = client
-        self._block = ThreadBlockRunner(self._loop, inner, self._name, before_leaving=self._finish)
+        self._block = ThreadBlockRunner(
+            self._loop, inner, self._name, within=client._block, before_leaving=self._finish
+        )
         self._arrived = threading.Condition(self._lock)
 
     # -- life

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from meshq import client as trio_client
 from meshq import limits
 from meshq.address import Routing
-from meshq.blocking._loop_thread import ThreadCall, ThreadLoop
+from meshq.blocking._block_runner import ThreadBlockRunner
+from meshq.blocking._loop_thread import ThreadCall
 from meshq.blocking._transaction import Transaction
 from meshq.client import Divert, MessageRoute, MessageTrace, PreparedTransaction, QueueStatistics
 from meshq.ids import MessageId, NodeId
@@ -28,7 +29,7 @@ class AdministrationCalls:
 
     _inner: trio_client.Client
     _call: ThreadCall
-    _loop: ThreadLoop
+    _block: ThreadBlockRunner
 
     def address_settings(self, address: str) -> AddressSettings:
         """Return the settings in force for an address, merged from all patterns.
@@ -424,7 +425,7 @@ class AdministrationCalls:
             SettingsError: the xid is none.
         """
         inner = self._inner.transaction(xid)
-        return Transaction(self._call, self._loop, inner)
+        return Transaction(self._block, inner)
 
     def unsubscribe(self, address: str, name: str) -> int:
         """Delete a named subscription with the messages in its queue; return their number.

@@ -11,6 +11,7 @@ from typing import Any
 
 from meshq import client as trio_client
 from meshq import limits
+from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._delivery import Delivery, Handler
 from meshq.blocking._loop_thread import ThreadCall, ThreadLoop
@@ -25,6 +26,7 @@ class ClientCalls(ABC):
 
     _inner: trio_client.Client
     _call: ThreadCall
+    _block: ThreadBlockRunner
     _loop: ThreadLoop
     _producers: OpenProducers
 
@@ -93,7 +95,7 @@ class ClientCalls(ABC):
             SettingsError: a setting is not allowed.
         """
         inner = self._inner.producer(address, window=window)
-        return Producer(self._loop, self._producers, inner)
+        return Producer(self._block, self._producers, inner)
 
     def request(
         self,

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from meshq import client as trio_client
 from meshq import limits
+from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._delivery import Delivery
-from meshq.blocking._loop_thread import ThreadCall, ThreadLoop
+from meshq.blocking._loop_thread import ThreadCall
 from meshq.message import Message, PropertyValue
 
 
@@ -20,7 +21,7 @@ class TransactionCalls(ABC):
 
     _inner: trio_client.Transaction
     _call: ThreadCall
-    _loop: ThreadLoop
+    _block: ThreadBlockRunner
 
     @abstractmethod
     async def _ack(self, *deliveries: Delivery) -> None:
@@ -59,7 +60,7 @@ class TransactionCalls(ABC):
 
     def mark_rollback_only(self) -> None:
         """Mark the transaction as never to be committed: ``commit`` raises."""
-        self._loop.run_sync(self._inner.mark_rollback_only)
+        self._block.run_sync(self._inner.mark_rollback_only)
 
     def prepare(self) -> None:
         """Prepare the transaction: store its work, which waits for ``commit`` or ``rollback`` and can no longer fail.

@@ -34,10 +34,10 @@ class Producer(BufferedProducer):
 
     _loop: ThreadLoop
 
-    def __init__(self, loop: ThreadLoop, opened: OpenProducers, inner: trio_client.Producer) -> None:
-        super().__init__(loop, inner)
+    def __init__(self, client: ThreadBlockRunner, opened: OpenProducers, inner: trio_client.Producer) -> None:
+        super().__init__(client.loop, inner)
         self._opened = opened
-        self._block = ThreadBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
+        self._block = ThreadBlockRunner(self._loop, inner, self._name, within=client, before_leaving=self._last)
         self._changed = threading.Condition(self._lock)
 
     # -- life

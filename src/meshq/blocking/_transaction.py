@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from meshq import client as trio_client
+from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._delivery import Delivery
 from meshq.blocking._generated_transaction import TransactionCalls
-from meshq.blocking._loop_thread import ThreadCall, ThreadLoop
 from meshq.client import settle_by_consumer
 
 
@@ -25,9 +25,9 @@ class Transaction(TransactionCalls):
     it or rolls it back, in this session or another one, before or after a restart of the broker.
     """
 
-    def __init__(self, call: ThreadCall, loop: ThreadLoop, inner: trio_client.Transaction) -> None:
-        self._call = call
-        self._loop = loop
+    def __init__(self, client: ThreadBlockRunner, inner: trio_client.Transaction) -> None:
+        self._block = client
+        self._call = client.call
         self._inner = inner
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from meshq.concurrency._block_life import new_life
+from meshq.concurrency._block_life import new_block_life
 from meshq.concurrency._errors import copied_error
 from meshq.errors import ClosedError, UsageError
 
@@ -25,7 +25,7 @@ class Block:
     def __init__(self, name: str) -> None:
         #: How errors call the thing.
         self.name: str = name
-        self._life = new_life()
+        self._life = new_block_life()
         self._scope = trio.CancelScope()
         #: Why the thing is of no further use; None while it is.
         self.failure: BaseException | None = None
@@ -35,8 +35,8 @@ class Block:
         """Whether the body runs, or is about to."""
         return self._life.state in ("entering", "open")
 
-    def claim(self) -> None:
-        """Claim the block for one ``async with``.
+    def check_unused(self) -> None:
+        """Check that the block can be entered.
 
         Raises:
             UsageError: it was entered before.
@@ -46,6 +46,14 @@ class Block:
             raise ClosedError(f"{self.name} was closed before it was open", outcome="not_done")
         if self._life.state != "new":
             raise UsageError(f"{self.name} was used before; make another one")
+
+    def claim(self) -> None:
+        """Claim the block for one ``async with``.
+
+        Raises:
+            UsageError, ClosedError: see ``check_unused``.
+        """
+        self.check_unused()
         self._life.on("claim")
 
     def enter(self) -> None:

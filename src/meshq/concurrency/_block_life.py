@@ -18,6 +18,6 @@ BLOCK_TRANSITIONS: Final[Transitions] = {
 }
 
 
-def new_life() -> LifeCycle:
+def new_block_life() -> LifeCycle:
     """The life of a block that was not entered."""
     return LifeCycle("block", BLOCK_TRANSITIONS)

@@ -5,20 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import outcome
 import trio
 
+from meshq.concurrency import new_block_life
 from meshq.errors import ClosedError, UsageError
 from meshq.portal._completion import PortalCompletion
 from meshq.portal._loop_thread import LoopThread
+
+T = TypeVar("T")
 
 
 class BlockRunner(ABC):
     """A block outside the loop; derived classes say how its callers wait.
 
-    ``before_leaving`` runs in the loop when the body has ended, before the async block is left.
+    ``within``: the block in which this one lives.  ``before_leaving`` runs in the loop when the body has ended, before
+    the async block is left.
     """
 
     #: Errors by which a body is interrupted, and not ended.
@@ -31,18 +35,16 @@ class BlockRunner(ABC):
         name: str,
         *,
         owner: bool = False,
+        within: BlockRunner | None = None,
         before_leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._loop = loop
+        self.loop: LoopThread = loop
         self._manager = manager
         self._name = name
         self._owner = owner
+        self._within = within
         self._before_leaving = before_leaving
-        self._used = False
-        # Whether the block was closed before it was entered.
-        self._shut = False
-        #: Whether the body runs.
-        self.open = False
+        self._life = new_block_life()
         self._entered: PortalCompletion
         self._left: PortalCompletion
         self._leave = trio.Event()
@@ -51,11 +53,6 @@ class BlockRunner(ABC):
         # The exception of the body.
         self._error: BaseException | None = None
 
-    @property
-    def used(self) -> bool:
-        """Whether the block was entered, now or before."""
-        return self._used
-
     def check(self) -> None:
         """Raise unless the body runs and its loop may be called.
 
@@ -63,11 +60,23 @@ class BlockRunner(ABC):
             UsageError: it was not entered yet; or see ``LoopThread.check``.
             ClosedError: its loop has ended, or it was closed.
         """
-        if self._shut:
+        if self._life.state == "closed":
             raise ClosedError(f"{self._name} is closed")
-        if not self._used:
-            raise UsageError(f"{self._name} is not open: use it in {self._loop.WITH!r}")
-        self._loop.check()
+        if self._life.state == "new":
+            raise self._not_open()
+        self.loop.check()
+
+    def _not_open(self) -> UsageError:
+        return UsageError(f"{self._name} is not open: use it in {self.loop.WITH!r}")
+
+    def run_sync(self, function: Callable[[], T]) -> T:
+        """Call a plain function in the loop while the block may be used, and wait for the loop's next turn.
+
+        Raises:
+            UsageError, ClosedError: see ``check``.
+        """
+        self.check()
+        return self.loop.run_sync(function)
 
     # -- by the caller of the block
 
@@ -75,14 +84,16 @@ class BlockRunner(ABC):
         """Have the loop enter the block; ``entered`` completes when the block is entered or has failed.
 
         Raises:
-            UsageError, ClosedError: see ``LoopThread.check``.
+            UsageError, ClosedError: see ``LoopThread.check``; or the block that this one lives in is not open.
         """
-        self._loop.check()
-        self._used = True
+        if self._within is not None:
+            self._within.check()
+        self.loop.check()
         # The block may have been closed while the loop was starting.
         self._check_shut()
-        self._entered, self._left = self._loop.completion(), self._loop.completion()
-        self._loop.start_task(self._entered, self._live)
+        self._life.on("claim")
+        self._entered, self._left = self.loop.completion(), self.loop.completion()
+        self.loop.start_task(self._entered, self._live)
 
     def claim(self) -> None:
         """Claim the block for one entry.
@@ -92,17 +103,26 @@ class BlockRunner(ABC):
             ClosedError: it was closed before.
         """
         self._check_shut()
-        if self._used:
+        if self._life.state != "new":
             raise UsageError(f"{self._name} was used before; make another one")
 
     def _check_shut(self) -> None:
-        if self._shut:
+        if self._life.state == "closed":
             raise ClosedError(f"{self._name} was closed before it was open", outcome="not_done")
 
     def shut(self) -> bool:
         """Close the block if it was never entered, so that it can't be entered; return whether it was closed."""
-        self._shut = not self._used
-        return self._shut
+        return self._life.on("close") == "closed"
+
+    def _end_body(self) -> None:
+        """Note that the body has ended.
+
+        Raises:
+            UsageError: no body runs.
+        """
+        if self._life.state != "open":
+            raise self._not_open()
+        self._life.on("leave")
 
     def depart(self, error: BaseException | None) -> None:
         """Have the loop leave the block, whose body has ended with ``error``; ``left`` completes when the block is
@@ -110,7 +130,7 @@ class BlockRunner(ABC):
         self._error = error
         # A loop that has ended has completed it before.
         with suppress(ClosedError):
-            self._loop.call_soon(self._leave.set)
+            self.loop.call_soon(self._leave.set)
 
     def departed(self) -> None:
         """Forget the body's error; the block is left."""
@@ -119,7 +139,7 @@ class BlockRunner(ABC):
     # -- in the loop
 
     async def _live(self) -> None:
-        loop, manager = self._loop, self._manager
+        loop, manager = self.loop, self._manager
         with self._scope:
             entered = await outcome.acapture(manager.__aenter__)
             if isinstance(entered, outcome.Error):

@@ -191,12 +191,13 @@ class Consumer:
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
         check_in_trio("connect")
+        self._block.check_unused()
+        self._context.check()
         self._block.claim()
+        self._opened.since = trio.current_time()
+        self._session.consumers.open(self._inbox)
+        self._session.stream.flush()
         try:
-            self._context.check()
-            self._opened.since = trio.current_time()
-            self._session.consumers.open(self._inbox)
-            self._session.stream.flush()
             await self._session.deadlines.wait(self._opened)
         except BaseException:
             self._block.abandon()
@@ -414,6 +415,7 @@ class Consumer:
             raise stale
 
     async def _confirm(self) -> None:
+        self._check()
         await self._session.ask(self._session.settle_call(self._inbox))
 
     async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:

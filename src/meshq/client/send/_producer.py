@@ -113,13 +113,14 @@ class Producer:
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
         check_in_trio("connect")
+        self._block.check_unused()
+        self._context.check()
         self._block.claim()
         self._life.on("ask")
+        self._opened.since = trio.current_time()
+        self._session.send_queue.add(self._outbox)
+        self._session.stream.flush()
         try:
-            self._context.check()
-            self._opened.since = trio.current_time()
-            self._session.send_queue.add(self._outbox)
-            self._session.stream.flush()
             await self._session.deadlines.wait(self._opened)
         except BaseException:
             self._life.on("close")

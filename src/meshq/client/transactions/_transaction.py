@@ -123,6 +123,8 @@ class Transaction:
         Raises:
             MeshqError: as ``commit``.
         """
+        if self._life.state == "new":
+            self._check()
         if self._life.state == "active":
             if error is None:
                 await self.commit()
@@ -231,6 +233,8 @@ class Transaction:
         self._fail(TransactionRolledBackError("the transaction was marked as rollback-only"))
 
     def _check(self) -> None:
+        if self._life.state == "new":
+            self._context.check()
         if self._life.state != "active":
             raise not_open_error(self._life.state)
         if self._busy:

@@ -47,7 +47,7 @@ def not_open_error(state: str) -> UsageError:
     if state == "new":
         check_in_trio("connect")
     hints = {
-        "new": "use it in 'async with'",
+        "new": "enter its block first",
         "prepared": "all that is left is to commit it or to roll it back",
     }
     return UsageError(f"the transaction is {state}: {hints.get(state, 'it is over, make another one')}")
