@@ -37,10 +37,14 @@ class Key:
         return self.default is inspect.Parameter.empty
 
     @property
+    def is_number(self) -> bool:
+        """Whether the key takes a number."""
+        return bool({int, float} & {self.type, *typing.get_args(self.type)})
+
+    @property
     def units(self) -> dict[str, float] | None:
         """The units in which the number may be given."""
-        numbers = {int, float} & {self.type, *typing.get_args(self.type)}
-        return units_of(self.name) if numbers else None
+        return units_of(self.name) if self.is_number else None
 
     @property
     def settable(self) -> bool:

@@ -13,16 +13,15 @@ from typing import Final
 SECONDS: Final = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
 BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
-_DURATIONS = ("timeout", "interval", "delay", "period", "ttl", "wait")
-_SIZES = ("bytes", "memory_limit", "window_size", "message_size")
+_DURATIONS: Final = ("timeout", "interval", "delay", "period", "ttl")
+_SIZES: Final = ("bytes", "memory_limit", "window_size", "message_size")
 
 
 def units_of(name: str) -> dict[str, float] | None:
-    """Return the units of a setting by its name; None for a plain number."""
-    if name.endswith(_DURATIONS):
-        return dict(SECONDS)
-    if name.endswith(_SIZES):
-        return dict(BYTES)
+    """Return the units of a number by the last words of its setting's name; None for a plain number."""
+    for endings, units in ((_DURATIONS, SECONDS), (_SIZES, BYTES)):
+        if any(f"_{name}".endswith(f"_{ending}") for ending in endings):
+            return dict(units)
     return None
 
 
