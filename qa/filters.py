@@ -54,7 +54,7 @@ class Crowd:
 
     def __init__(self, messages: int) -> None:
         self.left = messages
-        self.strays = 0
+        self.misrouted = 0
         self.all_came = trio.Event()
 
     async def consume(self, consumer: Consumer, customer: str) -> None:
@@ -65,7 +65,7 @@ class Crowd:
         """
         while True:
             batch = await consumer.receive_many(WINDOW)
-            self.strays += sum(message.properties["customer"] != customer for message in batch)
+            self.misrouted += sum(message.properties["customer"] != customer for message in batch)
             self.left -= len(batch)
             if self.left <= 0:
                 self.all_came.set()
@@ -98,7 +98,7 @@ async def measure(url: str, process: int, consumers: int, messages: int) -> dict
                 await crowd.all_came.wait()
         ended, taken = time.perf_counter(), cpu_s(process) - cpu
         nursery.cancel_scope.cancel()
-    invariant(not crowd.left and not crowd.strays, f"{crowd.left} are missing, {crowd.strays} came to another")
+    invariant(not crowd.left and not crowd.misrouted, f"{crowd.left} are missing, {crowd.misrouted} came to another")
     return {
         "consumers": consumers,
         "messages": messages,

@@ -56,7 +56,7 @@ PARTS: Final = (
     Part(
         "administration",
         "AdministrationCalls",
-        "The calls of a client that create, delete and look at things, and those of transactions.",
+        "The calls of a client that create, delete and inspect queues and the like, and the calls of transactions.",
         client.Client,
         beside=_MESSAGES | _BY_HAND,
         declared=("_block: {Block}",),

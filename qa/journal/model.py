@@ -43,7 +43,7 @@ def journal_env(
 
 
 @attrs.define
-class Promise:
+class ExpectedRecord:
     """A record that was placed."""
 
     kind: int
@@ -61,7 +61,7 @@ class LostError(AssertionError):
 class Model:
     """The records that were placed in a journal."""
 
-    placed: dict[int, Promise] = attrs.field(factory=dict)
+    placed: dict[int, ExpectedRecord] = attrs.field(factory=dict)
     #: Positions of each checkpoint that was asked for.
     checkpoints: list[list[int]] = attrs.field(factory=list)
     journal: Journal | None = None
@@ -74,7 +74,7 @@ class Model:
         assert self.journal is not None
         position = self.journal.append_nowait(kind, (payload[:7], payload[7:]), lazy=lazy, **options)
         deletes, refs = tuple(options.get("deletes", ())), tuple(options.get("refs", ()))
-        self.placed[position] = Promise(kind, payload, deletes, refs, options.get("tombstone", False))
+        self.placed[position] = ExpectedRecord(kind, payload, deletes, refs, options.get("tombstone", False))
         return position
 
     def owner(self) -> JournalOwner:
@@ -96,7 +96,7 @@ class Model:
         old = tuple(self.checkpoints[-1]) if self.checkpoints else ()
         self.checkpoints.append([first, first + 1])
         for number, draft in enumerate(drafts):
-            self.placed[first + number] = Promise(draft.kind, draft.payload, () if number else old)
+            self.placed[first + number] = ExpectedRecord(draft.kind, draft.payload, () if number else old)
         return drafts
 
     def truncate(self, last: int) -> None:
@@ -129,7 +129,7 @@ class Model:
             promise = self.placed.get(record.position)
             if promise is None or record.position > last:
                 raise LostError(f"record {record.position} was never placed")
-            if Promise(record.kind, record.payload, record.deletes, record.refs, record.tombstone) != promise:
+            if ExpectedRecord(record.kind, record.payload, record.deletes, record.refs, record.tombstone) != promise:
                 raise LostError(f"record {record.position} is not what was placed: {promise}")
             if record.deleted != (not record.tombstone and record.position not in alive):
                 raise LostError(f"record {record.position}: deleted={record.deleted}")

@@ -57,8 +57,8 @@ class PassingClient(Client):
 
     async def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
         """Messages that are not.  Checkpoint, Cancellation, Raises: as of a client."""
-        passing = [attrs.evolve(one, durable=False) if isinstance(one, Message) else one for one in messages]
-        await super().send_many(address, passing, durable=False)
+        non_durable = [attrs.evolve(one, durable=False) if isinstance(one, Message) else one for one in messages]
+        await super().send_many(address, non_durable, durable=False)
 
     def transaction(self, *arguments: Any, **about: Any) -> Transaction:
         """Return a client that sends each message as a non-durable one."""

@@ -72,7 +72,7 @@ class Feature(ABC):
     name: ClassVar[str]
     uses: ClassVar[tuple[str, ...]] = ()
     #: Nothing of it is to survive its broker, or its session.
-    passing: ClassVar[bool] = False
+    non_durable: ClassVar[bool] = False
     less: ClassVar[Mapping[str, str]] = {}
     settings: ClassVar[Mapping[str, AddressSettings]] = {}
     works: ClassVar[Any]
@@ -110,7 +110,7 @@ class Cell:
         feature, column = self.feature, self.column
         if column.time == "before":
             return "works"
-        if column.storage == "memory" or feature.passing:
+        if column.storage == "memory" or feature.non_durable:
             return "gone"
         if column.storage == "non-durable":
             return "gone" if feature.left is None else "left"

@@ -55,7 +55,7 @@ class UnnamedSubscription(Feature):
     """Two subscribers get every message each; their queues go with them."""
 
     name = "subscription without a name"
-    passing = True
+    non_durable = True
     works = (((b"1",), (b"1",)), ())
     gone = ((), ())
 
@@ -75,7 +75,7 @@ class NamedSubscription(Feature):
     """A name has one consumer, a second one is refused; its queue goes with the consumer."""
 
     name = "named subscription"
-    passing = True
+    non_durable = True
     works = (((b"1",),), "refused", ())
     gone = ((), "let in", ())
 
@@ -145,7 +145,7 @@ class TemporaryQueue(Feature):
     """A temporary queue is its session's own, and goes with it."""
 
     name = "temporary queue"
-    passing = True
+    non_durable = True
     works = ((b"1",), "refused", 1)
     gone = ("not found", 0)
 

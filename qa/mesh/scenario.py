@@ -35,7 +35,7 @@ from qa.simulation.scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVE
 from qa.simulation.workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender, topic_filter
 from qa.simulation.workload_receive import PLAIN, Queues, Receiver, Settling
 from qa.simulation.workload_transacting import Transacting
-from qa.simulation.workload_two_phase import Ledger, Manager, Preparing
+from qa.simulation.workload_two_phase import Manager, Preparing, VerdictLog
 
 #: What the seeds of a mesh have to have met, besides what those of a single broker meet.
 MESH_SIGHTS: Final = (
@@ -100,9 +100,9 @@ class MeshCast:
         managers: list[Actor] = []
         way = rng(f"cast/transacting-{name}").random()
         if way < PREPARING_SHARE:
-            ledger = Ledger(scene.history)
-            managers.append(Manager(scene, f"manager-{name}", rng(f"actor/manager-{name}"), dial, ledger))
-            settling = Preparing(scene, receiving, transacting, ledger)
+            verdict_log = VerdictLog(scene.history)
+            managers.append(Manager(scene, f"manager-{name}", rng(f"actor/manager-{name}"), dial, verdict_log))
+            settling = Preparing(scene, receiving, transacting, verdict_log)
         elif way < TRANSACTING_SHARE:
             settling = transacting
         return [Receiver(scene, receiver, receiving, dial, Queues(CONSUMED, name), settling=settling), *managers]

@@ -56,7 +56,7 @@ from qa.simulation.workload_sifted import (
     sifted_known,
 )
 from qa.simulation.workload_transacting import Transacting
-from qa.simulation.workload_two_phase import Ledger, Manager, Preparing
+from qa.simulation.workload_two_phase import Manager, Preparing, VerdictLog
 from qa.simulation.workload_undertaker import UNDERTAKER_SHARE, UNDERTAKER_SIGHTS, Undertaker
 
 #: Simulated seconds of faults, and the least that a seed has to have confirmed.
@@ -155,16 +155,16 @@ class Cast:
         transacting = Transacting(scene, name, receiving)
         settling: Settling = transacting if rng("cast/transacting").random() < 0.5 else PLAIN
         if rng("cast/preparing").random() < 0.3:
-            ledger = Ledger(scene.history)
-            others.append(Manager(scene, "manager", rng("actor/manager"), deciding, ledger))
+            verdict_log = VerdictLog(scene.history)
+            others.append(Manager(scene, "manager", rng("actor/manager"), deciding, verdict_log))
             if rng("cast/undertaker").random() < UNDERTAKER_SHARE:
                 # Its queues are not made again by somebody who comes too late, as those of the clerk.
                 deleting = rng("actor/undertaker")
-                self.undertaker = Undertaker(scene, "clerk.end", deleting, ledger)
+                self.undertaker = Undertaker(scene, "clerk.end", deleting, verdict_log)
                 clerk = Clerk(scene, "clerk.end", deleting, deciding, self.undertaker)
                 self.clerks.append(clerk)
                 others.append(clerk)
-            settling = Preparing(scene, receiving, transacting, ledger)
+            settling = Preparing(scene, receiving, transacting, verdict_log)
         return Receiver(scene, name, receiving, reading, Queues(("shared", "solo", "news-a")), settling=settling)
 
     def _sift(

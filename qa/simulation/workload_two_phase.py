@@ -1,6 +1,6 @@
 """Acknowledgements in prepared transactions, and the manager that decides the undecided transactions.
 
-The manager's log is the ``Ledger``: it outlives every process.  A verdict is written there before anybody is told;
+The manager's log is the ``VerdictLog``: it outlives every process.  A verdict is written there before anybody is told;
 what was given up before there was one is rolled back, whenever it turns up.
 """
 
@@ -39,7 +39,7 @@ class Entry:
 
 
 @attrs.define(eq=False)
-class Ledger:
+class VerdictLog:
     """All transactions that may be prepared, by xid."""
 
     history: History
@@ -82,13 +82,13 @@ class Ledger:
         return [xid for xid, entry in self.entries.items() if entry.verdict]
 
 
-async def decide(client: Client, ledger: Ledger, xid: bytes, verdict: str) -> None:
+async def decide(client: Client, verdict_log: VerdictLog, xid: bytes, verdict: str) -> None:
     """Tell the broker a verdict, and note that it was told.
 
     Checkpoint: always.  Cancellation: unknown.
     Raises: MeshqError: it is not known to have been told.
     """
-    history = ledger.history
+    history = verdict_log.history
     try:
         await (client.commit(xid) if verdict == COMMIT else client.rollback(xid))
     except TransactionRolledBackError:
@@ -97,23 +97,23 @@ async def decide(client: Client, ledger: Ledger, xid: bytes, verdict: str) -> No
     except UsageError:
         history.final.left(f"the transaction {xid!r} that was to be rolled back and is committed", 1)
         raise
-    ledger.decided(xid)
+    verdict_log.decided(xid)
 
 
 class Preparing(Settling):
     """Acknowledgements in transactions of which most are prepared, and decided by the receiver or by the manager."""
 
-    def __init__(self, scene: Scene, rng: random.Random, transacting: Transacting, ledger: Ledger) -> None:
+    def __init__(self, scene: Scene, rng: random.Random, transacting: Transacting, verdict_log: VerdictLog) -> None:
         super().__init__()
         self._scene = scene
         self._history = scene.history
         self._rng = rng
         self._transacting = transacting
-        self._ledger = ledger
+        self._verdict_log = verdict_log
 
     def died(self) -> None:
         """Give up the undecided transactions of a process that has died."""
-        for entry in self._ledger.entries.values():
+        for entry in self._verdict_log.entries.values():
             entry.given_up = entry.given_up or not entry.verdict
 
     async def acknowledge(self, client: Client, consumer: Consumer, batch: list[Delivery], *, confirm: bool) -> bool:
@@ -123,7 +123,7 @@ class Preparing(Settling):
         name = self._transacting.next_name("x")
         xid = name.encode()
         entry = Entry([], max(self._history.settlements))
-        self._ledger.entries[xid] = entry
+        self._verdict_log.entries[xid] = entry
         transaction = await client.transaction(xid).__aenter__()
         try:
             for _ in range(self._rng.randrange(4)):
@@ -133,7 +133,7 @@ class Preparing(Settling):
         except MeshqError as error:
             if transaction.state == "active":
                 await transaction.rollback()
-            self._ledger.not_prepared(xid, error)
+            self._verdict_log.not_prepared(xid, error)
             if error.outcome != "unknown":
                 raise TransactionRolledBackError("it was not prepared") from error
             raise
@@ -141,7 +141,7 @@ class Preparing(Settling):
         if self._rng.random() < 0.5:
             await trio.sleep(self._rng.expovariate(2.0))
             try:
-                await decide(client, self._ledger, xid, entry.verdict)
+                await decide(client, self._verdict_log, xid, entry.verdict)
             except MeshqError as error:
                 # The manager goes on with it.
                 self._history.note(f"{name}: {error!r}")
@@ -149,18 +149,18 @@ class Preparing(Settling):
 
 
 class Manager(Actor):
-    """A client that asks for the prepared transactions, and decides them by the ledger."""
+    """A client that asks for the prepared transactions, and decides them by the verdict log."""
 
-    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, ledger: Ledger) -> None:
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, verdict_log: VerdictLog) -> None:
         super().__init__(scene, name, rng, dial)
-        self._ledger = ledger
+        self._verdict_log = verdict_log
         self._closed_s: float | None = None
         self._clean = False
 
     @property
     def finished(self) -> bool:
         """Whether everything is decided, and nothing can come any more."""
-        if not self.scene.closing or self._ledger.waiting:
+        if not self.scene.closing or self._verdict_log.waiting:
             return False
         if self._closed_s is None:
             self._closed_s = trio.current_time()
@@ -181,22 +181,22 @@ class Manager(Actor):
             await trio.sleep(self.rng.expovariate(0.5))
 
     async def _look(self, client: Client) -> None:
-        entries = self._ledger.entries
+        entries = self._verdict_log.entries
         asked_s = trio.current_time()
         found = await client.recover()
         self._clean = not found
         for xid in found:
             entry = entries.get(xid)
-            if entry is None and self._ledger.done.get(xid, 0.0) >= asked_s:
+            if entry is None and self._verdict_log.done.get(xid, 0.0) >= asked_s:
                 # It was decided while the answer was on its way.
                 continue
             if entry is None:
                 self.history.final.left(f"the transaction {xid!r} that is decided and prepared", 1)
             elif entry.verdict:
-                await decide(client, self._ledger, xid, entry.verdict)
+                await decide(client, self._verdict_log, xid, entry.verdict)
             elif entry.given_up:
                 await client.rollback(xid)
-        for xid in self._ledger.waiting:
+        for xid in self._verdict_log.waiting:
             # Whatever has become of it: the verdict is told until that is confirmed.
             if xid in entries and (self.rng.random() < 0.3 or self.scene.closing):
-                await decide(client, self._ledger, xid, entries[xid].verdict)
+                await decide(client, self._verdict_log, xid, entries[xid].verdict)

@@ -11,7 +11,7 @@ from meshq.client import Client
 from meshq.errors import BusyError, MeshqError, NotFoundError
 from qa.checkers.history import body_of
 from qa.simulation.workload import Scene
-from qa.simulation.workload_two_phase import COMMIT, ROLLBACK, Entry, Ledger
+from qa.simulation.workload_two_phase import COMMIT, ROLLBACK, Entry, VerdictLog
 
 #: The share of the seeds with prepared transactions in which queues are deleted under them.
 UNDERTAKER_SHARE: Final = 0.5
@@ -22,13 +22,13 @@ UNDERTAKER_SIGHTS: Final = ("delete_refused", "delete_after_restart")
 class Undertaker:
     """Prepares a transaction that sends to a new queue, and tries to delete the queue before the decision."""
 
-    def __init__(self, scene: Scene, name: str, rng: random.Random, ledger: Ledger) -> None:
+    def __init__(self, scene: Scene, name: str, rng: random.Random, verdict_log: VerdictLog) -> None:
         self.standing: dict[str, bool] = {}
         self._scene = scene
         self._history = scene.history
         self._name = name
         self._rng = rng
-        self._ledger = ledger
+        self._verdict_log = verdict_log
         self._mine: list[Entry] = []
         #: How often a queue was kept for a decision, and how often for one that a broker had taken up at its start.
         self.met = dict.fromkeys(UNDERTAKER_SIGHTS, 0)
@@ -42,7 +42,7 @@ class Undertaker:
         """Make a queue and use it.  Checkpoint: always.  Cancellation: ends it.  Raises: MeshqError."""
         await client.create_queue(name)
         xid, entry = name.encode(), Entry([])
-        self._ledger.entries[xid] = entry
+        self._verdict_log.entries[xid] = entry
         self._mine.append(entry)
         uids = await self._prepared(client, name, xid, entry)
         starts = self._history.restarts
@@ -58,7 +58,7 @@ class Undertaker:
             if entry.given_up:
                 return
         entry.verdict = COMMIT if self._rng.random() < 0.7 else ROLLBACK
-        while xid in self._ledger.entries:  # noqa: ASYNC110 - the manager tells
+        while xid in self._verdict_log.entries:  # noqa: ASYNC110 - the manager tells
             await trio.sleep(0.2)
         if self._rng.random() < 0.5:
             self.standing[name] = True
@@ -87,7 +87,7 @@ class Undertaker:
         except MeshqError as error:
             if transaction.state == "active":
                 await transaction.rollback()
-            self._ledger.not_prepared(xid, error)
+            self._verdict_log.not_prepared(xid, error)
             raise
         return uids
 

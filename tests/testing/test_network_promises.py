@@ -181,4 +181,4 @@ async def test_nothing_is_left_of_connections_that_ended() -> None:
         assert repr(fabric) == "<MemoryNetwork hosts=2 events=0>"
         for name in ("client", "server"):
             host = fabric.find(name)
-            assert repr(host) == f"<Host {name} running streams=0>"
+            assert repr(host) == f"<NetworkHost {name} running streams=0>"

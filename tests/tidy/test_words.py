@@ -100,6 +100,13 @@ def test_what_is_defined_under_a_banned_name_is_found() -> None:
     assert found == {"Voice": 1, "chaos": 1, "lane": 1, "tier": 1, "strays": 1}
 
 
+def test_a_banned_word_is_allowed_only_in_the_file_where_it_is_the_fields_word() -> None:
+    for name, path in words.RIGHT.items():
+        lines = (ROOT / path).read_text(encoding="utf-8")
+        assert words.banned_identifiers([Source.of(path, lines)]) == {}
+        assert words.banned_identifiers([planted("broker/_x.py", lines)])[name], f"{path} no longer says {name}"
+
+
 def test_a_class_name_that_stands_twice_in_a_layer_is_found() -> None:
     files = [planted(path, "class Reader: ...") for path in ("store/_a.py", "wire/_b.py", "client/_c.py", "aio/_d.py")]
     assert words.repeated_classes(files) == {"L1 Reader": ["src/meshq/store/_a.py", "src/meshq/wire/_b.py"]}

@@ -1,4 +1,4 @@
-"""The calls of a client that create, delete and look at things, and those of transactions.
+"""The calls of a client that create, delete and inspect queues and the like, and the calls of transactions.
 
 Drawn by ``python -m tools.draw_faces`` from ``meshq.Client``: change that.
 """
@@ -21,7 +21,7 @@ from meshq.statistics import BridgeStatistics, BrokerStatistics
 
 
 class AdministrationCalls:
-    """The calls of a client that create, delete and look at things, and those of transactions.
+    """The calls of a client that create, delete and inspect queues and the like, and the calls of transactions.
 
     Each is sent once.  ``CallTimeoutError``, ``UnblockedError`` and ``ConnectionBrokenError`` say in ``outcome``
     whether it may have been carried out; repeating it does no harm.

@@ -29,7 +29,7 @@ import trio
 
 from meshq.abc import Network
 from meshq.errors import BusyError, UsageError
-from meshq.testing._network_host import Host
+from meshq.testing._network_host import NetworkHost
 from meshq.testing._network_link import RST, Link, NetworkSettings
 from meshq.testing._network_stream import MemoryStream
 
@@ -71,7 +71,7 @@ class MemoryNetwork:
         self.settings: NetworkSettings = NetworkSettings() if settings is None else settings
         #: How often each fault and each effect has happened; none is missing.
         self.counters: dict[str, int] = dict.fromkeys((*FAULTS, *EFFECTS), 0)
-        self._hosts: dict[str, Host] = {}
+        self._hosts: dict[str, NetworkHost] = {}
         self._links: dict[tuple[str, str], Link] = {}
         #: What is to happen: (time, a number that keeps the order of asking, what).
         self._events: list[tuple[float, int, Callable[[], object]]] = []
@@ -114,7 +114,7 @@ class MemoryNetwork:
         """
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = Host(self, name)
+            host = self._hosts[name] = NetworkHost(self, name)
         elif host.network.dead:
             host.start()
         return host.network
@@ -219,7 +219,7 @@ class MemoryNetwork:
             if self._scope is not None:
                 self._scope.deadline = time
 
-    def find(self, name: str) -> Host | None:
+    def find(self, name: str) -> NetworkHost | None:
         """Return the host of that name, or None."""
         return self._hosts.get(name)
 
@@ -235,13 +235,13 @@ class MemoryNetwork:
         while events and events[0][0] <= now:
             heapq.heappop(events)[2]()
 
-    def _known(self, name: str) -> Host:
+    def _known(self, name: str) -> NetworkHost:
         host = self._hosts.get(name)
         if host is None:
             raise UsageError(f"host {name!r} is not known; known: {', '.join(self._hosts)}")
         return host
 
-    def _running(self, name: str) -> Host:
+    def _running(self, name: str) -> NetworkHost:
         host = self._known(name)
         if host.network.dead:
             raise UsageError(f"nothing runs on host {name!r}")

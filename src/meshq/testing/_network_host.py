@@ -28,14 +28,14 @@ PORT_MAX: Final = 65_535
 class HostContext(NetworkContext, Protocol):
     """The part of a network that its hosts use."""
 
-    def find(self, name: str) -> Host | None:
+    def find(self, name: str) -> NetworkHost | None:
         """The host of that name."""
 
     def link(self, source: str, target: str) -> Link:
         """The way from one host to another."""
 
 
-class Host:
+class NetworkHost:
     """A machine: its connections and listeners, whether it has power and whether its process may run."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Host:
 
     def __repr__(self) -> str:
         state = "off" if self.off else "dead" if self.network.dead else "paused" if self.paused else "running"
-        return f"<Host {self.name} {state} streams={len(self.streams)}>"
+        return f"<NetworkHost {self.name} {state} streams={len(self.streams)}>"
 
     def free_port(self) -> int:
         """A port that no listener has."""
@@ -144,7 +144,7 @@ class MemoryListener(Listener):
 
     __slots__ = ("_acceptable", "_accepting", "_closed", "_dead", "_host", "_loopback", "_port", "backlog")
 
-    def __init__(self, host: Host, port: int, *, loopback: bool) -> None:
+    def __init__(self, host: NetworkHost, port: int, *, loopback: bool) -> None:
         self._host = host
         self._port = port
         self._loopback = loopback
@@ -192,7 +192,7 @@ class MemoryListener(Listener):
         self._dead = True
         self._end()
 
-    def hears(self, source: Host) -> bool:
+    def hears(self, source: NetworkHost) -> bool:
         """Whether a connection from ``source`` gets here."""
         return not self._loopback or source is self._host
 
@@ -224,7 +224,7 @@ class HostNetwork(Network):
 
     __slots__ = ("_host", "_resumed", "dead")
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: NetworkHost) -> None:
         self._host = host
         self._resumed = trio.Event()
         #: The process was killed, or its host lost power.
@@ -286,7 +286,9 @@ class _Attempt:
         "_world",
     )
 
-    def __init__(self, world: HostContext, stream: MemoryStream, target: Host, source: Host, port: int) -> None:
+    def __init__(
+        self, world: HostContext, stream: MemoryStream, target: NetworkHost, source: NetworkHost, port: int
+    ) -> None:
         self._world = world
         self._stream = stream
         self._target = target

@@ -98,7 +98,7 @@ class SendBuffer:
         return bytes(piece)
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop the waiting bytes."""
         self._waiting.clear()
         self.waiting_bytes = 0
 

@@ -193,8 +193,8 @@ def _spread(amounts: list[int]) -> int:
     """Return a table, as one integer, that has each amount in all the ends of a row."""
     column = array("I", amounts)
     words = array("I", bytes(RUN_ROW_BYTES * len(amounts)))
-    for lane in range(1, _ROW_WORDS):
-        words[lane::_ROW_WORDS] = column
+    for word in range(1, _ROW_WORDS):
+        words[word::_ROW_WORDS] = column
     if sys.byteorder != "little":  # pragma: no cover - big-endian hosts
         words.byteswap()
     return int.from_bytes(words, "little")

@@ -23,7 +23,7 @@ from meshq.wire import COUNTER_MAX, violation
 
 
 class Administration:
-    """The calls of a client that create, delete and look at things.
+    """The calls of a client that create, delete and inspect queues and the like.
 
     Each is sent once.  ``CallTimeoutError``, ``UnblockedError`` and ``ConnectionBrokenError`` say in ``outcome``
     whether it may have been carried out; repeating it does no harm.
