@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -330,16 +331,66 @@ async def test_a_mistake_of_the_owner_while_closing_is_told_and_unlocks_the_stor
     def checkpoint() -> list[CheckpointRecord]:
         raise RuntimeError("a mistake of the owner")
 
-    journal = store.journal()
+    sink = MemorySink()
+    journal = store.journal(sink=sink)
     await journal.open()
     journal.attach(make_owner(checkpoint=checkpoint))
     journal.append_nowait(1, [b"x"])
     with pytest.raises(RuntimeError, match="a mistake of the owner"):
         await journal.aclose()
-    assert journal.state == "failed"
+    assert journal.state == "failed" and sink.ended
     await journal.aclose()
     async with store.journal() as following:
         await following.append(b"x")
+
+
+class OddSink(MemorySink):
+    """A sink whose answers are no positions."""
+
+    def __init__(self, told: object) -> None:
+        super().__init__()
+        self.answer: Any = told
+
+    async def durable_beyond(self, position: Position) -> Position:
+        await super().durable_beyond(position)
+        answer: Position = self.answer
+        return answer
+
+
+@pytest.mark.parametrize("told", [None, "1", 1.0, True, math.inf, math.nan])
+async def test_a_position_of_another_type_fails_the_journal_in_order(store: Store, told: Any) -> None:
+    with pytest.raises(JournalBrokenError, match=f"the sink told position {told!r}, which is not"):
+        async with store.journal(sink=OddSink(told)) as journal:
+            await journal.append(b"x")
+    assert journal.durable == 0
+
+
+class SinkOfTasks(MemorySink):
+    """A sink with a task of its own, which fails when the sink is cancelled."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    async def durable_beyond(self, position: Position) -> Position:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._fail)
+            await trio.sleep_forever()
+
+    async def _fail(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise self.error
+
+
+async def test_an_error_of_a_sink_that_is_cancelled_fails_the_journal_in_order(store: Store) -> None:
+    reason = BrokenError("the partner is gone")
+    with pytest.raises(JournalBrokenError, match="replication failed: the partner is gone") as caught:
+        async with store.journal(sink=SinkOfTasks(reason)) as journal:
+            journal.append_nowait(1, [b"x"])
+            await trio.testing.wait_all_tasks_blocked()
+    assert caught.value.__cause__ is reason and journal.durable == 0
 
 
 @pytest.mark.parametrize(("told", "asked"), [(1, 2), (2, 2), (4, 2)])

@@ -239,11 +239,13 @@ class OpenJournal:
         if self._tasks_ended is not None and not self._tasks_ended.is_set():
             self._run_scope.cancel()
             await self._tasks_ended.wait()
-        with self._errors_fail():
-            if self._life.flushing:
-                await self._commits.run()
-        with self._errors_fail():
-            await self._finish_replication()
+        try:
+            with self._errors_fail():
+                if self._life.flushing:
+                    await self._commits.run()
+        finally:
+            with self._errors_fail():
+                await self._finish_replication()
         with self._errors_fail():
             if self._life.flushing:
                 # On a full disk the last segment stays open, as after a crash.

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import trio
 
 from meshq.abc import ReplicatedBatch, ReplicationSink, ReplicationStart
+from meshq.concurrency import first_error
 from meshq.errors import JournalBrokenError
 from meshq.ids import Position
 from meshq.store.allocation._pending_batch import PendingBatch
@@ -125,9 +126,9 @@ class Replication:
         asked = self._position
         with _sink_errors():
             position = await self._sink.durable_beyond(asked)
-        if not asked < position <= self._placed:
+        if type(position) is not int or not asked < position <= self._placed:
             raise SinkFailedError(
-                f"the sink told position {position}, which is not beyond {asked} and at most {self._placed}"
+                f"the sink told position {position!r}, which is not beyond {asked} and at most {self._placed}"
             )
         self._position = position
 
@@ -136,5 +137,9 @@ class Replication:
 def _sink_errors() -> Iterator[None]:
     try:
         yield
-    except Exception as error:
-        raise SinkFailedError(str(error)) from error
+    except BaseException as error:
+        # A sink with tasks of its own may fail while it is cancelled.
+        first = first_error(error)
+        if not isinstance(first, Exception):
+            raise
+        raise SinkFailedError(str(first)) from first
