@@ -7,8 +7,8 @@ import pytest
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
-from meshq.errors import ClosedError
-from meshq.wire import Frame, FrameType, encode_one
+from meshq.errors import ClosedError, InvariantError
+from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_one
 from tests.client.test_runs_in_process import Line, Unheard
 
 
@@ -20,7 +20,8 @@ def two() -> tuple[ClientSession, Line, Outbox, Outbox]:
     found = []
     for name in ("full", "open"):
         outbox = Outbox(name, bytes(16), Unheard())
-        outbox.ready, outbox.channel = True, session.channels.new(outbox)
+        outbox.ask(session.channels.new(outbox))
+        outbox.opened(COUNTER_MAX)
         session.send_queue.outboxes[outbox] = None
         found.append(outbox)
     return session, line, *found
@@ -108,6 +109,8 @@ def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:
 def test_numbers_that_a_new_session_knows_nothing_of_take_no_room() -> None:
     session, line, full, _ = two()
     full.next = 201
+    session.send_queue.renew()
+    session.send_queue.credit(1 << 20)
     session.send_queue._produced(full, 100, 0)
     for body in (b"1", b"2", b"3"):
         submit(session, full, body)
@@ -137,9 +140,21 @@ def test_what_another_node_grants_is_not_used_up_by_numbers_that_it_never_gets()
 
 def test_what_the_node_said_before_its_answer_holds() -> None:
     session, _, full, _ = two()
+    session.send_queue.renew()
     allow(session, full, 7)
+    assert full.credit_until == 0
     session.send_queue._produced(full, 0, 3)
     assert full.credit_until == 7
+
+
+def test_nothing_is_given_to_a_producer_that_has_left() -> None:
+    session, line, full, _ = two()
+    session.send_queue.close(full)
+    session.send_queue.close(full)
+    assert full not in session.send_queue.outboxes and full.life.ended
+    with pytest.raises(InvariantError, match="has left"):
+        submit(session, full)
+    assert bodies(line) == []
 
 
 def test_a_session_that_ends_fails_what_waits() -> None:

@@ -9,7 +9,7 @@ from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
 from meshq.errors import AddressFullError, ClosedError, MeshqError
-from meshq.wire import BY_NAME, Frame, FrameType, Link, Refuse, StreamLink, encode_one
+from meshq.wire import BY_NAME, COUNTER_MAX, Frame, FrameType, Link, Refuse, StreamLink, encode_one
 from tests.client._stream import MemoryStream
 
 
@@ -55,7 +55,8 @@ def sent_over(link: Link, count: int) -> tuple[ClientSession, Outbox, list[Outgo
     session.stream.link = link
     session.send_queue.credit(1 << 20)
     outbox = Outbox("a", bytes(16), Unheard())
-    outbox.ready, outbox.channel = True, session.channels.new(outbox)
+    outbox.ask(session.channels.new(outbox))
+    outbox.opened(COUNTER_MAX)
     session.send_queue.outboxes[outbox] = None
     runs = [OutgoingRun(encode_one(b"x"), False, 0, plain=True) for _ in range(count)]
     for run in runs:

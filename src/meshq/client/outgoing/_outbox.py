@@ -11,9 +11,11 @@ from collections import deque
 from typing import ClassVar, Final, Protocol
 
 from meshq.client.calls._link_failures import LinkFailures, outcome_of
+from meshq.client.outgoing._outbox_life import READY, new_life
 from meshq.concurrency import Completion
 from meshq.errors import CallTimeoutError, MeshqError, caused
-from meshq.wire import COUNTER_MAX, RunBytes, duplicate_ids, pick
+from meshq.lifecycle import LifeCycle
+from meshq.wire import RunBytes, duplicate_ids, pick
 
 _CUT_OFF: Final = "a send was cut off by the loss of its session"
 
@@ -124,16 +126,15 @@ class Outbox:
         "awaiting_channel",
         "awaiting_credit",
         "channel",
-        "closing",
         "credit_told",
         "credit_until",
         "events",
         "failed",
+        "life",
         "next",
         "node_id",
         "producer",
         "queued",
-        "ready",
         "remembered",
         "sent",
         "sent_on_channel",
@@ -150,18 +151,17 @@ class Outbox:
         self.events: ProducerEvents = events
         #: The session's channel; 0 between sessions.
         self.channel: int = 0
-        #: The broker has opened the channel: runs may be sent.
-        self.ready: bool = False
         #: Duplicate ids that the broker remembers at the address; None: it has not said.
         self.remembered: int | None = None
-        #: Whether the producer is closing; the outbox leaves when its last run is settled.
-        self.closing: bool = False
+        #: Where the producer is between its opening and its end.
+        self.life: LifeCycle = new_life()
         self.failed: MeshqError | None = None
         #: Messages that were sent on this channel, in all.
         self.sent_on_channel: int = 0
-        #: So many of these the broker takes for the time being; and whether it said so in this session.
-        self.credit_until: int = COUNTER_MAX
-        self.credit_told: bool = False
+        #: So many of these the broker takes for the time being: 0 while the channel is not open.
+        self.credit_until: int = 0
+        #: What the broker has said of that in this session, which may be before the channel is open.
+        self.credit_told: int | None = None
         #: Runs that wait until it takes more.
         self.awaiting_credit: deque[OutgoingRun] = deque()
         #: Runs that wait until it is ready.
@@ -224,11 +224,32 @@ class Outbox:
             at -= 1
         sent.insert(at, run)
 
+    def ask(self, channel: int) -> None:
+        """Begin in a new session, which asks the broker to open the channel."""
+        self.life.on("ask")
+        self.channel = channel
+
+    def opened(self, credit_until: int) -> None:
+        """Note that the broker has opened the channel, and takes so many messages."""
+        self.life.on("open")
+        self.credit_until = credit_until if self.credit_told is None else self.credit_told
+
+    def set_credit(self, credit_until: int) -> None:
+        """Set the total number of messages that the broker takes of the producer on this channel."""
+        self.credit_told = credit_until
+        if self.life.state in READY:
+            self.credit_until = credit_until
+
+    def left(self) -> None:
+        """Note that all runs are settled and the channel is given back."""
+        self.life.on("leave")
+        self.credit_until = 0
+
     def renew(self) -> None:
         """Handle a lost session: unsent runs go to ``awaiting_channel`` until there is a channel again."""
+        self.life.on("defer")
         self.channel = 0
-        self.ready = False
-        self.sent_on_channel, self.credit_until, self.credit_told = 0, COUNTER_MAX, False
+        self.sent_on_channel, self.credit_until, self.credit_told = 0, 0, None
         awaiting_credit, self.awaiting_credit = self.awaiting_credit, deque()
         for run in awaiting_credit:
             run.queued = False
@@ -296,8 +317,10 @@ class Outbox:
             index = end
         return parts
 
-    def fail_all(self, error: MeshqError) -> None:
-        """Fail all runs: nothing is sent or confirmed any more."""
+    def fail(self, error: MeshqError) -> None:
+        """Fail the producer and all runs: nothing is sent or confirmed any more."""
+        self.life.on("fail")
+        self.credit_until = 0
         runs = [*self.sent, *self.awaiting_credit, *self.awaiting_channel]
         self.sent.clear()
         self.awaiting_credit.clear()
@@ -305,3 +328,4 @@ class Outbox:
         self.queued = 0
         for run in runs:
             self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
+        self.events.producer_failed(error)

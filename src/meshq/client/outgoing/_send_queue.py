@@ -19,8 +19,9 @@ from meshq.client.calls._link_failures import LinkFailures, body_lost, outcome_o
 from meshq.client.calls._pending_calls import PendingCalls
 from meshq.client.calls._session_facts import SessionFacts
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
+from meshq.client.outgoing._outbox_life import READY
 from meshq.client.settings._settings import ClientSettings
-from meshq.errors import MeshqError, NotActiveError
+from meshq.errors import MeshqError, NotActiveError, invariant
 from meshq.wire import (
     BY_NUMBER,
     COUNTER_MAX,
@@ -122,7 +123,7 @@ class SendQueue:
             outbox.settle(run, outcome_of(outbox.failed, "not_done"))
         elif self._facts.failure is not None:
             outbox.settle(run, outcome_of(self._facts.failure, "not_done"))
-        elif outbox.ready and not self.backlog and outbox.sent_on_channel < outbox.credit_until and self.open:
+        elif not self.backlog and outbox.sent_on_channel < outbox.credit_until and self.open:
             self._send(outbox, run)
         else:
             outbox.queued += run.count
@@ -130,16 +131,18 @@ class SendQueue:
             self._enqueue(outbox, run)
 
     def _enqueue(self, outbox: Outbox, run: OutgoingRun) -> None:
-        run.queued = outbox.ready
+        state = outbox.life.state
+        invariant(state != "left", "what has left sends nothing")
+        ready = run.queued = state in READY
         if (
-            outbox.ready
+            ready
             and not self.backlog
             and (outbox.awaiting_credit or outbox.sent_on_channel >= outbox.credit_until)
             and outbox.wait_for_credit(run)
         ):
             # Its address is full: in the queue the run would block the runs behind it.
             return
-        if outbox.ready:
+        if ready:
             self.backlog.append((outbox, run))
         else:
             outbox.awaiting_channel.append(run)
@@ -292,21 +295,22 @@ class SendQueue:
 
     def close(self, outbox: Outbox) -> None:
         """Close a producer, which leaves when all its runs are settled."""
-        outbox.closing = True
+        outbox.life.on("close")
         self._leave_if_done(outbox)
 
     def _leave_if_done(self, outbox: Outbox) -> None:
-        if not outbox.closing or outbox.unsettled or outbox not in self.outboxes:
+        state = outbox.life.state
+        # While it is being opened it stays: the answer to that comes back here.
+        if outbox.unsettled or state not in ("closing", "waiting, closing"):
             return
-        if outbox.ready:
-            del self.outboxes[outbox]
+        self.outboxes.pop(outbox, None)
+        outbox.left()
+        if state == "closing":
             self._channels.leave(outbox.channel, 0)
-        elif not outbox.channel:
-            del self.outboxes[outbox]
-        # Else it is being opened; the answer to that comes back here.
 
     def _produce(self, outbox: Outbox) -> None:
-        channel = outbox.channel = self._channels.new(outbox)
+        channel = self._channels.new(outbox)
+        outbox.ask(channel)
 
         def produced(values: Values, error: MeshqError | None) -> None:
             if isinstance(error, NotActiveError):
@@ -325,9 +329,7 @@ class SendQueue:
         node_id = self._facts.node_id
         same_node = outbox.node_id in (b"", node_id)
         outbox.node_id = node_id
-        outbox.ready = True
-        if not outbox.credit_told:
-            outbox.credit_until = credit_until
+        outbox.opened(credit_until)
         again = outbox.reopened(number, self._link_failures, same_node=same_node, resend=self._resend)
         awaiting_channel, outbox.awaiting_channel = outbox.awaiting_channel, deque()
         outbox.queued += sum(run.count for run in again)
@@ -342,8 +344,7 @@ class SendQueue:
     def _drop(self, outbox: Outbox, error: MeshqError) -> None:
         outbox.failed = error
         self.outboxes.pop(outbox, None)
-        outbox.fail_all(error)
-        outbox.events.producer_failed(error)
+        outbox.fail(error)
 
     # -- what the node says
 
@@ -356,7 +357,7 @@ class SendQueue:
         if frame.first >= outbox.next:
             raise violation("bad_number", f"message {frame.first} is confirmed, {outbox.next - 1} were sent")
         outbox.confirmed(frame.first)
-        if outbox.closing:
+        if outbox.life.state in ("closing", "waiting, closing"):
             self._leave_if_done(outbox)
 
     def _stored(self, outbox: Outbox, run: OutgoingRun) -> None:
@@ -364,7 +365,7 @@ class SendQueue:
         if not outbox.take_stored(run):
             return
         outbox.settle(run)
-        if outbox.closing:
+        if outbox.life.state in ("closing", "waiting, closing"):
             self._leave_if_done(outbox)
             self._stream.wake()
 
@@ -384,7 +385,7 @@ class SendQueue:
             outbox.keep(run)
         else:
             outbox.settle(run, error_of(header.code, header.text))
-        if outbox.closing:
+        if outbox.life.state in ("closing", "waiting, closing"):
             self._leave_if_done(outbox)
 
     def credit(self, granted: int) -> None:
@@ -397,7 +398,7 @@ class SendQueue:
 
     def set_producer_credit(self, outbox: Outbox, credit_until: int) -> None:
         """Set the credit of a producer: the total number of messages that it may send."""
-        outbox.credit_until, outbox.credit_told = credit_until, True
+        outbox.set_credit(credit_until)
         awaiting_credit, outbox.awaiting_credit = outbox.awaiting_credit, deque()
         # These runs have waited longer than the queued ones.
         self.backlog.extendleft((outbox, run) for run in reversed(awaiting_credit))
@@ -432,9 +433,8 @@ class SendQueue:
             else:
                 outbox.awaiting_channel.append(run)
         for outbox in list(self.outboxes):
-            if outbox.closing and not outbox.unsettled:
-                del self.outboxes[outbox]
-            else:
+            self._leave_if_done(outbox)
+            if outbox in self.outboxes:
                 self._produce(outbox)
 
     def fail(self, error: MeshqError) -> None:
@@ -444,5 +444,4 @@ class SendQueue:
             outbox.awaiting_channel.append(run)
         outboxes, self.outboxes = self.outboxes, {}
         for outbox in outboxes:
-            outbox.fail_all(error)
-            outbox.events.producer_failed(error)
+            outbox.fail(error)

@@ -41,9 +41,8 @@ class ReplyQueue:
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
-        #: The temporary queue that was made last, and whether it is open.
+        #: The temporary queue that was made last.
         self.queue = ""
-        self._ready = False
         #: Answers that came after their requests had given up.
         self.late = 0
         self._last = 0
@@ -74,10 +73,12 @@ class ReplyQueue:
         Raises:
             MeshqError: it could not be made; nothing was requested.
         """
-        while not self._ready:
+        while True:
             if self._made is not None:
                 await self._made.wait()
                 continue
+            if self._inbox is not None and self._inbox.life.state == "open":
+                return self.queue
             made = self._made = trio.Event()
             try:
                 await self._make()
@@ -86,7 +87,6 @@ class ReplyQueue:
             finally:
                 self._made = None
                 made.set()
-        return self.queue
 
     async def _new_queue(self) -> str:
         """Return the name of a temporary queue without a consumer."""
@@ -137,7 +137,6 @@ class ReplyQueue:
             session.consumers.close(inbox)
             session.stream.wake()
             raise
-        self._ready = inbox.failed is None
 
     def expect(self) -> tuple[str, Completion]:
         """Make a correlation id, and the completion of the answer with that id."""
@@ -173,7 +172,6 @@ class ReplyQueue:
     def failed(self, error: MeshqError) -> None:
         """Fail all waiting requests, because the reply queue is gone."""
         self._opened.fail(copied_error(error))
-        self._ready = False
         self._inbox = None
         waiting, self._waiting = self._waiting, {}
         if not isinstance(error, (BrokenError, ClosedError)):

@@ -17,6 +17,7 @@ from meshq.client.calls._channels import Channels
 from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.calls._pending_calls import PendingCalls
 from meshq.client.calls._session_facts import SessionFacts
+from meshq.client.session._cluster_link_life import new_life
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
@@ -141,7 +142,7 @@ class SendCredit(Protocol):
 class ClusterLinkChannel:
     """The channel of a link between nodes, which outlives sessions."""
 
-    __slots__ = ("_calls", "_channels", "_credit", "_events", "_facts", "_stream", "channel", "ready", "sent", "unsent")
+    __slots__ = ("_calls", "_channels", "_credit", "_events", "_facts", "_life", "_stream", "channel", "sent", "unsent")
 
     def __init__(
         self,
@@ -160,8 +161,7 @@ class ClusterLinkChannel:
         self._credit = credit
         self._events = events
         self.channel: int = 0
-        #: The other node has opened the channel.
-        self.ready: bool = False
+        self._life: Final = new_life()
         #: Runs that wait for credit or for a connection, and runs that were sent and not confirmed; in order.
         self.unsent: deque[ForwardedRun] = deque()
         self.sent: deque[ForwardedRun] = deque()
@@ -181,8 +181,10 @@ class ClusterLinkChannel:
 
     def pump(self) -> None:
         """Send the waiting runs as far as credit and window allow."""
+        if self._life.state != "open":
+            return
         credit, stream = self._credit, self._stream
-        while self.unsent and self.ready and credit.open:
+        while self.unsent and credit.open:
             run = self.unsent.popleft()
             frame = run.frame(self.channel)
             credit.sent_bytes += frame.size_bytes
@@ -225,13 +227,14 @@ class ClusterLinkChannel:
 
     def forget(self) -> None:
         """Drop the state of the session."""
-        self.ready = False
+        self._life.on("forget")
         self.sent.clear()
         self.unsent.clear()
 
     def renew(self) -> None:
         """Handle a new session: open the link again."""
         self.forget()
+        self._life.on("ask")
         self.channel = self._channels.new(self)
         header = self._events.opening(self._facts.node_id).encode()
         self._calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
@@ -241,6 +244,7 @@ class ClusterLinkChannel:
             # The node is going away, or this one: the next session asks again.
             return
         if error is not None:
+            self._life.on("refuse")
             self._events.refused(error)
             return
         number = values.get("number")
@@ -249,6 +253,6 @@ class ClusterLinkChannel:
         store = values.get("store", b"")
         if type(store) is not bytes or len(store) not in (0, IDENTITY_BYTES):
             raise violation("bad_header", f"the link is opened by a store whose name is not {IDENTITY_BYTES} bytes")
-        self.ready = True
+        self._life.on("open")
         self._events.opened(number, store)
         self.pump()
