@@ -15,6 +15,8 @@ from qa.simulation.workload import Actor, Scene
 
 #: The least number of faults that a seed has to have seen.
 FAULTS_MIN: Final = 3
+#: On a full disk files take whole pages, so that nothing is left in the last one.
+PAGE_BYTES: Final = 4096
 #: What happens to the broker's process; each ends in a restart.
 BROKER_FAULTS: Final = ("kill", "power", "fuse_kill", "fuse_power", "fuse_write", "stop", "rot", "full_kill")
 #: What happens to its disk.
@@ -137,7 +139,8 @@ class Faults:
 
     def _disk_full(self) -> None:
         disk = self.broker.node.disk
-        disk.capacity_bytes = disk.tree.used_bytes() + self.rng.choice((0, 5_000, 70_000))
+        disk.page_bytes = PAGE_BYTES
+        disk.capacity_bytes = disk.used_bytes() + self.rng.choice((0, 5_000, 70_000))
 
     async def _full_kill(self) -> None:
         """Kill the broker on a full disk, and start it there, now and then more than once.

@@ -65,7 +65,7 @@ async def test_a_full_disk_is_drained_and_takes_messages_again(ids: bool) -> Non
         node = await start(disk, nursery)
         client = client_of(node)
         producer = await opened(node, client)
-        disk.capacity_bytes = disk.tree.used_bytes() + 6 * SEGMENT_BYTES
+        disk.capacity_bytes = disk.used_bytes() + 6 * SEGMENT_BYTES
         sent = 0
         while not client.refused() and client.sent < client.granted:
             sent += 1

@@ -26,7 +26,7 @@ def on(disk: SimDisk, segment_bytes: int = MIB) -> dict[str, Any]:
 
 
 def leave(disk: SimDisk, room: int) -> None:
-    disk.capacity_bytes = disk.tree.used_bytes() + room
+    disk.capacity_bytes = disk.used_bytes() + room
 
 
 async def commit(client: Client, count: int) -> None:

@@ -29,7 +29,7 @@ async def test_more_than_the_reserve_sent_at_once_is_stored_or_refused_and_what_
     stored: list[bytes] = []
     async with lives(**on(disk, 128 * KIB)) as node, node.client(call_timeout=20) as client:
         await client.send("q", b"first")
-        disk.capacity_bytes = disk.tree.used_bytes() + room * KIB
+        disk.capacity_bytes = disk.used_bytes() + room * KIB
 
         async def send(number: int) -> None:
             async with node.client(call_timeout=20) as one:
@@ -82,7 +82,7 @@ async def test_many_small_transactions_at_once_are_stored_or_refused_and_what_is
     unknown: list[bytes] = []
     async with lives(**on(disk, 128 * KIB)) as node, node.client(call_timeout=20) as client:
         await client.send("q", b"first")
-        disk.capacity_bytes = disk.tree.used_bytes() + room * KIB
+        disk.capacity_bytes = disk.used_bytes() + room * KIB
         async with trio.open_nursery() as nursery:
             for number in range(150):
                 nursery.start_soon(commit, node, number, stored, unknown)

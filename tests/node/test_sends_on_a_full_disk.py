@@ -18,7 +18,7 @@ BODY = bytes(3_000)
 
 
 async def fill(disk: SimDisk, client: Client, room: int = 1024 * KIB) -> int:
-    disk.capacity_bytes = disk.tree.used_bytes() + room
+    disk.capacity_bytes = disk.used_bytes() + room
     sent = 0
     with pytest.raises((AddressFullError, CallTimeoutError)) as caught:
         while True:

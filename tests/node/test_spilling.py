@@ -87,7 +87,7 @@ async def test_on_a_full_disk_they_stay_and_producers_wait() -> None:
     disk = SimDisk(random.Random(1))
     async with paged(env=env_of(disk)) as (node, client):
         await client.create_queue("work")
-        disk.capacity_bytes = disk.tree.used_bytes() + 50_000
+        disk.capacity_bytes = disk.used_bytes() + 50_000
         async with trio.open_nursery() as nursery:
 
             async def send() -> None:

@@ -34,7 +34,7 @@ async def test_a_start_without_room_for_its_queues_serves_and_makes_them_when_th
         async with node.client(call_timeout=5) as client:
             sent = await fill(disk, client)
             await node.end("killed")
-        disk.capacity_bytes = disk.tree.used_bytes()
+        disk.capacity_bytes = disk.used_bytes()
         node.settings["queues"] = ["q", "in", *MANY[:names]]
         caplog.clear()
         with trio.fail_after(60):
@@ -62,7 +62,7 @@ async def test_a_start_on_a_full_disk_warns_at_once_of_its_own(caplog: pytest.Lo
         async with node.client(call_timeout=5) as client:
             await fill(disk, client)
             await node.end("killed")
-        disk.capacity_bytes = disk.tree.used_bytes()
+        disk.capacity_bytes = disk.used_bytes()
         # Of the life that filled the disk nothing is read.
         caplog.clear()
         await node.start()

@@ -27,7 +27,7 @@ async def begun(store: Store, room_bytes: int) -> list[int]:
     """An earlier life has left some records, and the disk that much room."""
     async with store.journal(segment_bytes=SEGMENT_BYTES) as journal:
         positions = await journal.append_many([bytes(900)] * 20)
-    store.disk.capacity_bytes = store.disk.tree.used_bytes() + room_bytes
+    store.disk.capacity_bytes = store.disk.used_bytes() + room_bytes
     return positions
 
 
@@ -53,7 +53,7 @@ async def test_however_little_space_a_start_finds_it_is_drained_and_whole_again_
         # What was made by the way is gone: there is the next segment and the reserve, no more.
         assert len(preallocated_segments(store)) <= 2
         # A disk that fills up now has as much to go on with as any other.
-        store.disk.capacity_bytes = store.disk.tree.used_bytes()
+        store.disk.capacity_bytes = store.disk.used_bytes()
         with trio.fail_after(60):
             while not journal.full:
                 await journal.append(bytes(900))

@@ -85,7 +85,7 @@ async def test_a_small_record_waits_behind_many_batches_until_the_space_is_known
         assert journal.request_space(500, lambda: told.append(True))
         assert journal.has_space(500)
         if full:
-            store.disk.capacity_bytes = store.disk.tree.used_bytes()
+            store.disk.capacity_bytes = store.disk.used_bytes()
         positions = await flood(journal)
         assert not journal.request_space(500, lambda: told.append(journal.full))
         assert told == []

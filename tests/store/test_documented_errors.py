@@ -25,7 +25,7 @@ async def test_on_a_full_disk_nothing_is_written_and_that_is_said(store: Store, 
     async with store.journal() as journal:
         await journal.append(b"first")
         await trio.sleep(1)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes()
+        store.disk.capacity_bytes = store.disk.used_bytes()
         with pytest.raises(AddressFullError, match="no room") as caught:
             while True:
                 with trio.move_on_after(60):
@@ -109,7 +109,7 @@ async def test_records_that_stand_together_are_refused_as_one(store: Store) -> N
         with pytest.raises(UsageError, match=rf"at most {limits.BATCH_BYTES_MAX} bytes") as usage:
             together(journal, limits.BATCH_BYTES_MAX)
         await trio.sleep(1)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes()
+        store.disk.capacity_bytes = store.disk.used_bytes()
         with pytest.raises(AddressFullError, match="no room") as full:
             while True:
                 with trio.move_on_after(60):

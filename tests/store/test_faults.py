@@ -174,7 +174,7 @@ async def test_on_a_full_disk_records_are_refused_and_tombstones_go_on_until_the
         positions = await journal.append_many([bytes(900)] * 50)
         await journal.append(b"first")
         await trio.sleep(1)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes() + room
+        store.disk.capacity_bytes = store.disk.used_bytes() + room
         positions += await _fill(journal)
         assert journal.full
         assert journal.statistics().full
@@ -264,7 +264,7 @@ async def test_a_record_larger_than_the_reserve_waits_for_space(store: Store) ->
     async with store.journal() as journal:
         await journal.append(b"first")
         await trio.sleep(1)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes()
+        store.disk.capacity_bytes = store.disk.used_bytes()
         position = journal.append_nowait(1, [bytes(3 * SEGMENT_BYTES)])
         await trio.sleep(100)
         assert journal.durable < position

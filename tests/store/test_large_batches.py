@@ -48,7 +48,7 @@ async def test_a_batch_without_space_is_refused_before_it_is_placed_and_holds_no
     seen: list[int | None] = []
     async with store.journal() as journal:
         await settled(journal)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes() + 1_000
+        store.disk.capacity_bytes = store.disk.used_bytes() + 1_000
         while not seen or seen[-1] is not None:
             # The smaller one may find the space that is there already.
             asking(journal, size, seen)
@@ -72,7 +72,7 @@ async def test_a_disk_without_space_for_a_large_batch_takes_small_ones(store: St
     seen: list[int | None] = []
     async with store.journal() as journal:
         await settled(journal)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes() + LARGE
+        store.disk.capacity_bytes = store.disk.used_bytes() + LARGE
         asking(journal, LARGE, seen)
         await trio.sleep(1)
         assert seen == [None]
@@ -99,7 +99,7 @@ async def test_a_preallocated_segment_keeps_its_batch_from_waiting_on_a_full_dis
 
         def then() -> None:
             # Somebody else takes all that is left.
-            store.disk.capacity_bytes = store.disk.tree.used_bytes()
+            store.disk.capacity_bytes = store.disk.used_bytes()
             seen.append(journal.append_nowait(1, [bytes(LARGE)]))
             # It is taken, and nobody else gets it.
             assert not journal.has_space(LARGE)
@@ -120,7 +120,7 @@ async def test_an_atomic_batch_takes_the_segment_that_was_made_for_it(store: Sto
 
         def then() -> None:
             assert journal.has_space(2 * LARGE)
-            store.disk.capacity_bytes = store.disk.tree.used_bytes()
+            store.disk.capacity_bytes = store.disk.used_bytes()
             with journal.atomic_batch(2 * LARGE):
                 placed.extend(journal.append_nowait(1, [bytes(LARGE // 2)]) for _ in range(4))
 
@@ -136,13 +136,13 @@ async def test_a_segment_that_is_not_claimed_becomes_the_spare(store: Store) -> 
         await settled(journal)
         await journal.append_many([bytes(900)] * 8)
         await trio.sleep(1)
-        before = store.disk.tree.used_bytes()
+        before = store.disk.used_bytes()
         calls: list[bool] = []
         assert not journal.request_space(LARGE, lambda: calls.append(journal.has_space(LARGE)))
         await trio.sleep(1)
         assert calls == [True]
         assert not journal.has_space(LARGE)
-        assert store.disk.tree.used_bytes() == before
+        assert store.disk.used_bytes() == before
         # Nor is it kept for records that come to nothing.
 
         def nothing() -> None:
@@ -151,7 +151,7 @@ async def test_a_segment_that_is_not_claimed_becomes_the_spare(store: Store) -> 
 
         journal.request_space(LARGE, nothing)
         await trio.sleep(1)
-        assert store.disk.tree.used_bytes() == before
+        assert store.disk.used_bytes() == before
 
 
 async def test_a_batch_that_fits_after_all_releases_its_segment(store: Store) -> None:
@@ -257,7 +257,7 @@ async def test_a_batch_that_counts_on_space_behind_a_large_one_keeps_it(store: S
 
         def more(durable: int) -> None:
             # The segment that the small one begins is the last for which the disk has space.
-            store.disk.capacity_bytes = min(store.disk.capacity_bytes, store.disk.tree.used_bytes())
+            store.disk.capacity_bytes = min(store.disk.capacity_bytes, store.disk.used_bytes())
             if len(seen) == 2 and durable >= (seen[0] or 0):
                 asking(journal, 7_000, seen)
 
@@ -281,7 +281,7 @@ async def test_a_segment_released_while_the_disk_is_found_full_makes_it_full_no_
         batch = PendingBatch(1, 0)
         batch.preallocated = allocator.claim(SEGMENT_BYTES)
         assert batch.preallocated is not None
-        store.disk.capacity_bytes = store.disk.tree.used_bytes()
+        store.disk.capacity_bytes = store.disk.used_bytes()
         full: list[bool] = []
 
         def meanwhile(operation: object) -> None:

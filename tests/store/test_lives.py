@@ -54,7 +54,7 @@ async def _live(store: Store, model: Model, rng: random.Random, end: str) -> tup
             await nursery.start(journal.run)
             for step in range(rng.randrange(1, 12)):
                 if end == "full" and step == 1:
-                    store.disk.capacity_bytes = store.disk.tree.used_bytes() + rng.randrange(20_000)
+                    store.disk.capacity_bytes = store.disk.used_bytes() + rng.randrange(20_000)
                     nursery.start_soon(_make_room, store)
                 try:
                     await one_step(rng, model, journal)

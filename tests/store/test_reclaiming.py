@@ -152,7 +152,7 @@ async def test_a_full_disk_leaves_a_compaction_for_later(store: Store) -> None:
         for position in positions[::2]:
             await journal.delete(position)
         await _settle(journal)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes() + 3_000
+        store.disk.capacity_bytes = store.disk.used_bytes() + 3_000
         store.failpoint["journal.compact_early"] = True
         await journal.wait_durable(journal.append_nowait(1, [], tombstone=True, deletes=[positions[1]]))
         await trio.sleep(10)

@@ -110,7 +110,7 @@ async def test_a_tail_without_space_for_a_copy_is_made_durable_in_place(free: in
         for path in store.disk.files():
             if path.endswith("ballast") or (path.endswith(".seg") and path not in store.segments()):
                 store.disk.remove(path)
-        store.disk.capacity_bytes = store.disk.tree.used_bytes() + free
+        store.disk.capacity_bytes = store.disk.used_bytes() + free
         found = None
         for _ in range(3):
             journal = store.journal()

@@ -23,18 +23,34 @@ class SimDisk(Disk):
 
     A write reaches the medium when its file is synced, and a new name when its directory is synced, as on a real disk.
     ``power_loss`` keeps or loses the rest by chance.  ``faults.inject`` lets calls fail.  ``capacity_bytes`` is the
-    size of the disk.  ``rng`` decides what is left to chance; without it every disk decides alike.
+    size of the disk, and files take whole pages of ``page_bytes`` each.  ``rng`` decides what is left to chance;
+    without it every disk decides alike.
 
     A ``SimDisk`` is the disk of one process.  ``mount()`` gives a view that dies alone, for several processes on one
     disk.  ``latency``, if set, is called with the name and the bytes of each call, and returns the seconds that the
     call takes; ``spend`` gets these seconds.  ``watch``, if set, is called after each call with a ``DiskOperation``.
     """
 
-    __slots__ = ("_home", "_mounts", "calls", "capacity_bytes", "faults", "latency", "modes", "spend", "tree", "watch")
+    __slots__ = (
+        "_home",
+        "_mounts",
+        "calls",
+        "capacity_bytes",
+        "faults",
+        "latency",
+        "modes",
+        "page_bytes",
+        "spend",
+        "tree",
+        "watch",
+    )
 
-    def __init__(self, rng: random.Random | None = None, *, capacity_bytes: float = math.inf) -> None:
+    def __init__(
+        self, rng: random.Random | None = None, *, capacity_bytes: float = math.inf, page_bytes: int = 1
+    ) -> None:
         self.faults: DiskFaults = DiskFaults(random.Random(0) if rng is None else rng)
         self.capacity_bytes: float = capacity_bytes
+        self.page_bytes: int = page_bytes
         self.tree: Tree = Tree()
         self.calls: int = 0
         #: Directories whose mode is not 0700.
@@ -168,7 +184,11 @@ class SimDisk(Disk):
         """The bytes that are free."""
         if self.capacity_bytes == math.inf:
             return math.inf
-        return max(self.capacity_bytes - self.tree.used_bytes(), 0)
+        return max(self.capacity_bytes - self.used_bytes(), 0)
+
+    def used_bytes(self) -> int:
+        """The bytes that the files take, in whole pages."""
+        return self.tree.used_bytes(self.page_bytes)
 
     def is_file(self, path: str) -> bool:
         """Whether a file has this name."""
@@ -229,7 +249,7 @@ class SimDisk(Disk):
                 yield self._with(self.tree.crash(kept, self.tree.leftovers))
 
     def _with(self, tree: Tree) -> SimDisk:
-        disk = SimDisk(random.Random(0), capacity_bytes=self.capacity_bytes)
+        disk = SimDisk(random.Random(0), capacity_bytes=self.capacity_bytes, page_bytes=self.page_bytes)
         disk.tree = tree
         return disk
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from meshq.abc import Buffer, Disk, File
 from meshq.testing._disk_faults import DiskCall, DiskOperation, SimulatedCrash, os_error
-from meshq.testing._disk_tree import DIRECTORY, Inode, normalize, split
+from meshq.testing._disk_tree import DIRECTORY, Inode, in_pages, normalize, split
 
 if TYPE_CHECKING:
     from meshq.testing._disk import SimDisk
@@ -52,7 +52,7 @@ class SimFile(File):
         device = mount.device
         error = mount.begin("write", self.path)
         reaches = device.faults.rng.randrange(len(data) + 1) if error and data else len(data)
-        room = device.free_bytes() + max(len(inode.cache) - offset, 0)
+        room = device.free_bytes() + max(in_pages(len(inode.cache), device.page_bytes) - offset, 0)
         if reaches > room:
             error, reaches = errno.ENOSPC, max(int(room), 0)
             device.faults.count("disk.full")

@@ -145,6 +145,11 @@ ROOT = "/"
 
 
 @functools.lru_cache(maxsize=4096)
+def in_pages(size_bytes: int, page_bytes: int) -> int:
+    """Return the bytes that a file of this size takes on a disk with pages of this size."""
+    return -(-size_bytes // page_bytes) * page_bytes
+
+
 def normalize(path: str) -> str:
     """Return a path in its normal spelling: absolute, without empty parts."""
     return ROOT + "/".join(part for part in path.split("/") if part not in ("", "."))
@@ -229,9 +234,9 @@ class Tree:
         self.pending_names = waiting
         self._collect([replaced[number] for number in sorted(replaced)])
 
-    def used_bytes(self) -> int:
-        """Room taken: the length of every content with a name or an open file, holes included."""
-        return sum(len(inode.cache) for inode in self.inodes.values() if inode.references)
+    def used_bytes(self, page_bytes: int) -> int:
+        """Room taken, in whole pages: the length of every content with a name or an open file, holes included."""
+        return sum(in_pages(len(inode.cache), page_bytes) for inode in self.inodes.values() if inode.references)
 
     # -- what a power loss can leave -------------------------------------------------------------------------
 

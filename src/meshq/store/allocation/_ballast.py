@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
+import trio
+
 from meshq.abc import Disk, Env
 from meshq.limits import KIB
 from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full, write_new
@@ -19,13 +21,15 @@ BALLAST_BYTES_MIN: Final = 8 * KIB
 class Ballast:
     """The ballast of one journal: made, or removed for a manifest that is not written yet, or missing."""
 
-    __slots__ = ("_env", "_path", "_removed", "_size")
+    __slots__ = ("_being_removed", "_env", "_path", "_removed", "_size")
 
     def __init__(self, env: Env, path: str) -> None:
         self._env = env
         self._path = path
         #: The size of the ballast; 0 without one.
         self._size = 0
+        #: Set when the file is gone: the ballast may be wanted again before.
+        self._being_removed: trio.Event | None = None
         #: The ballast was removed for a manifest that is not written yet.
         self._removed = False
 
@@ -36,6 +40,8 @@ class Ballast:
 
     async def make(self, size: int = BALLAST_BYTES) -> None:
         """Make the ballast, a smaller one if need be.  Raises: DiskFullError, OSError."""
+        while self._being_removed is not None:
+            await self._being_removed.wait()
         while not self._size:
             try:
                 await self._env.threads.run(_make, self._env.disk, self._path, size, pool=POOL)
@@ -54,15 +60,15 @@ class Ballast:
         return True
 
     async def remove_for_space(self) -> bool:
-        """Remove the ballast until the next manifest is written; False if there is none.  Raises: OSError."""
+        """Remove the ballast until ``wanted_again``; False if there is none.  Raises: OSError."""
         if not self._size:
             return False
         self._removed = True
         await self._remove()
         return True
 
-    def manifest_written(self) -> bool:
-        """Note that a manifest was written; True if the ballast is to be made again."""
+    def wanted_again(self) -> bool:
+        """Note that its space is not needed any more; True if the ballast is to be made again."""
         removed, self._removed = self._removed, False
         return removed
 
@@ -75,7 +81,12 @@ class Ballast:
     async def _remove(self) -> None:
         # Set before the removal: two tasks may want to remove the ballast.
         self._size = 0
-        await self._env.threads.run(self._env.disk.remove, self._path, pool=POOL)
+        gone = self._being_removed = trio.Event()
+        try:
+            await self._env.threads.run(self._env.disk.remove, self._path, pool=POOL)
+        finally:
+            self._being_removed = None
+            gone.set()
 
 
 def _make(disk: Disk, path: str, size: int) -> None:

@@ -75,6 +75,7 @@ class SegmentAllocator:
     __slots__ = (
         "_ballast",
         "_env",
+        "_held",
         "_layout",
         "_offered",
         "_on_full_changed",
@@ -116,6 +117,8 @@ class SegmentAllocator:
         self._requests: deque[tuple[int, Callable[[], None]]] = deque()
         # The segment for the request that is being answered.
         self._offered: PreallocatedSegment | None = None
+        # A manifest, or a compaction that frees space, needs the space that is left: nothing is made.
+        self._held = False
         # A segment was released, and ``full`` was not checked since.
         self._segment_released = False
         # Segments that are not needed, to be removed.
@@ -162,8 +165,11 @@ class SegmentAllocator:
                 if self._surplus:
                     await self._env.threads.run(self._remove, self._surplus.pop(), pool=POOL)
                     continue
-                if self._requests and (self.full or self._is_ready()):
+                if self._requests and (self.full or (self._is_ready() and not self._held)):
                     await self._answer_request()
+                    continue
+                if self._held:
+                    await self._wakeup.wait()
                     continue
                 if self._is_ready():
                     if self._segment_released:
@@ -259,11 +265,13 @@ class SegmentAllocator:
                     raise
                 capacity = self.reserve_bytes
 
-    async def remove_ballast_for_space(self) -> None:
-        """Remove the ballast for an action that frees more; the next manifest that is written has the ballast made
-        again.
+    async def remove_ballast_for_space(self) -> bool:
+        """Remove the ballast for an action that frees more; False if there was none.
+
+        Nothing is made until ``release_space``, which has the ballast made again.
         """
-        await self._ballast.remove_for_space()
+        self._held = True
+        return await self._ballast.remove_for_space()
 
     @property
     def reserve_bytes(self) -> int:
@@ -393,21 +401,43 @@ class SegmentAllocator:
         preallocated.file.close()
         self._env.disk.remove(self._layout.segment(preallocated.number))
 
-    async def wait_for_manifest_space(self) -> None:
-        """Remove the ballast, or wait a little: a manifest found no space.
+    async def free_for_manifest(self) -> bool:
+        """Remove the ballast, else a segment that was made ahead, as a manifest found no space; False without any.
 
-        Raises: DiskFullError if there is no ballast and this journal is being closed.
+        Without a manifest no segment begins or goes, so nothing is made until ``release_space``.
         """
-        if await self._ballast.remove_for_space():
-            return
+        if await self.remove_ballast_for_space():
+            return True
+        if self._spare is not None:
+            given_up, self._spare, self._spare_requested = self._spare, None, True
+        elif self._reserve is not None:
+            given_up, self._reserve = self._reserve, None
+        else:
+            return False
+        self._report_full()
+        await self._env.threads.run(self._remove, given_up, pool=POOL)
+        return True
+
+    async def wait_for_manifest_space(self) -> None:
+        """Wait a little: a manifest found no space, and nothing is left to remove.
+
+        Raises: DiskFullError if this journal is being closed.
+        """
         if self._stopping or not self._running:
             raise DiskFullError("no room for a manifest")
-        self._set_full(True)
+        self._report_full()
         await trio.sleep(self._pause_s)
 
-    def manifest_written(self) -> None:
-        """Note that a manifest was written: a removed ballast can be made again."""
-        if self._ballast.manifest_written():
+    def _report_full(self) -> None:
+        """Report a full disk that another task than the preparing one has found."""
+        self._set_full(True)
+        self.space_known.set()
+        self._wakeup.wake()
+
+    def release_space(self) -> None:
+        """Make files again, a removed ballast among them: a manifest was written, or a compaction was given up."""
+        held, self._held = self._held, False
+        if self._ballast.wanted_again() or held:
             self._wakeup.wake()
 
     def remove_unused(self) -> None:

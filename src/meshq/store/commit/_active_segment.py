@@ -92,9 +92,8 @@ class ActiveSegment:
         writer = SegmentWriter(preallocated, header, state.layout.keyring)
         await state.env.threads.run(write_segment_header, preallocated, header, pool="journal")
         old = self.writer
-        async with state.manifest_lock:
-            sealed = [] if old is None else [old.entry(sealed=True)]
-            await state.change_manifest(entries=[*sealed, writer.entry()], last=durable)
+        sealed = [] if old is None else [old.entry(sealed=True)]
+        await state.change_manifest(entries=[*sealed, writer.entry()], last=durable)
         if old is not None:
             old.close()
         state.usage.add_segment(writer.number, first)
@@ -109,12 +108,11 @@ class ActiveSegment:
         writer, state = self.writer, self._state
         if writer is None:
             return
-        async with state.manifest_lock:
-            if writer.last < writer.base:
-                await state.change_manifest(without=[writer.number], last=durable)
-                await state.remove_segments([writer.number])
-            else:
-                await state.change_manifest(entries=[writer.entry(sealed=True)], last=durable)
+        if writer.last < writer.base:
+            await state.change_manifest(without=[writer.number], last=durable)
+            await state.remove_segments([writer.number])
+        else:
+            await state.change_manifest(entries=[writer.entry(sealed=True)], last=durable)
 
     def close(self) -> None:
         """Close the file."""

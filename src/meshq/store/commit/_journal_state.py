@@ -33,7 +33,7 @@ class JournalState:
     allocator: SegmentAllocator
     #: Woken when a new manifest is durable, for the indexer.
     manifest_changed: Wakeup = attrs.field(factory=Wakeup)
-    #: Held while the manifest is changed.
+    #: Held while a manifest is written, never while space for a manifest is waited for.
     manifest_lock: trio.Lock = attrs.field(factory=trio.Lock)
     #: Held while segments are removed, and while an index is written beside a segment.
     files_lock: trio.Lock = attrs.field(factory=trio.Lock)
@@ -41,18 +41,34 @@ class JournalState:
     async def change_manifest(
         self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int
     ) -> None:
-        """Write the next manifest; the caller holds ``manifest_lock``.  Raises: OSError."""
-        manifest = self.manifest.changed(without=without, entries=entries, last=last)
+        """Write the next manifest; wait on a full disk.
+
+        What the caller does before its next checkpoint happens together with the change.
+
+        Checkpoint: always.
+        Raises:
+            DiskFullError: the disk is full, and the journal is being closed.
+            OSError: the disk failed.
+        """
         while True:
             try:
-                await self.run_in_background(write_manifest, self.env.disk, self.layout, manifest)
+                await self.try_manifest(without=without, entries=entries, last=last)
             except DiskFullError:
-                await self.allocator.wait_for_manifest_space()
+                if not await self.allocator.free_for_manifest():
+                    await self.allocator.wait_for_manifest_space()
             else:
-                self.manifest = manifest
-                self.allocator.manifest_written()
-                self.manifest_changed.wake()
                 return
+
+    async def try_manifest(
+        self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int
+    ) -> None:
+        """Write the next manifest, or raise ``DiskFullError`` at once; see ``change_manifest``."""
+        async with self.manifest_lock:
+            manifest = self.manifest.changed(without=without, entries=entries, last=last)
+            await self.run_in_background(write_manifest, self.env.disk, self.layout, manifest)
+            self.manifest = manifest
+        self.allocator.release_space()
+        self.manifest_changed.wake()
 
     async def run_in_background(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function in a thread that is not the journal's."""

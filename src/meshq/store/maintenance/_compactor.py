@@ -29,6 +29,7 @@ from meshq.store.formats._batch_format import (
     records_of,
     unpack_targets,
 )
+from meshq.store.formats._manifest_format import SegmentEntry
 from meshq.store.formats._segment_format import SALT_BYTES, SegmentHeader
 from meshq.store.maintenance._compaction_plan import CompactionCandidate, densest_copies, nearly_empty, victims
 from meshq.store.segments._sealed_segment import WrittenSegment, write_sealed
@@ -82,8 +83,10 @@ class Compactor:
             if number != active and segment.last <= covered
         ]
 
-    async def compact(self, numbers: Sequence[int], durable: int) -> None:
-        """Replace these segments by copies of their needed records; on a full disk, give up.
+    async def compact(self, numbers: Sequence[int], durable: int) -> bool:
+        """Replace these segments by copies of their needed records; return False if the disk has no space for that.
+
+        A compaction never waits for space: its own copies may be what takes the space that others wait for.
 
         Raises:
             DamagedError: a victim is not what was written; nothing was changed.
@@ -97,22 +100,35 @@ class Compactor:
         try:
             for part in batches:
                 written.append(await self._write(part, durable))
+            await self._list_copies(numbers, [one.entry for one in written], durable)
         except DiskFullError:
             usage.abandon_compaction()
             await self._journal_state.remove_segments([one.entry.number for one in written])
-            return
-        async with self._journal_state.manifest_lock:
-            entries = [one.entry for one in written]
-            await self._journal_state.change_manifest(without=numbers, entries=entries, last=durable)
-            before = sum(segment.bytes for segment in (usage.segments[number] for number in numbers))
-            outputs = [_segment_records(one, part) for one, part in zip(written, batches, strict=True)]
-            usage.finish_compaction(numbers, outputs)
-            for output, part in zip(outputs, batches, strict=True):
-                for size, deletes, refs in _targets(part):
-                    usage.add_targets(output, size, deletes, refs)
+            self._journal_state.allocator.release_space()
+            return False
+        before = sum(segment.bytes for segment in (usage.segments[number] for number in numbers))
+        outputs = [_segment_records(one, part) for one, part in zip(written, batches, strict=True)]
+        usage.finish_compaction(numbers, outputs)
+        for output, part in zip(outputs, batches, strict=True):
+            for size, deletes, refs in _targets(part):
+                usage.add_targets(output, size, deletes, refs)
         self.count += 1
         self.freed_bytes += before - sum(output.bytes for output in outputs)
         await self._journal_state.remove_segments(numbers)
+        return True
+
+    async def _list_copies(self, victims: Sequence[int], copies: Sequence[SegmentEntry], durable: int) -> None:
+        """Put the copies in the victims' place in the manifest, in the ballast's room if need be.
+
+        Raises: DiskFullError, OSError.
+        """
+        state = self._journal_state
+        try:
+            await state.try_manifest(without=victims, entries=copies, last=durable)
+        except DiskFullError:
+            if not await state.allocator.remove_ballast_for_space():
+                raise
+            await state.try_manifest(without=victims, entries=copies, last=durable)
 
     async def _select(self, numbers: frozenset[int]) -> list[CopiedRecord]:
         state = self._journal_state

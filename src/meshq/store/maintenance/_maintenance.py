@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from meshq.store.allocation._segment_allocator import RESERVE_BYTES_MIN
 from meshq.store.commit._active_segment import ActiveSegment
 from meshq.store.commit._checkpoints import Checkpoints
 from meshq.store.commit._commit_log import CommitLog
@@ -109,17 +110,24 @@ class Maintenance:
         covered = self._checkpoints.covered
         gone = removable(state.usage.segments, active=self._segment.number, covered=covered)
         if gone:
-            async with state.manifest_lock:
-                await state.change_manifest(without=gone, last=self._log.synced)
-                state.usage.remove(gone)
+            await state.change_manifest(without=gone, last=self._log.synced)
+            state.usage.remove(gone)
             await state.remove_segments(gone)
         # Another segment may have begun meanwhile.
         active = self._segment.number
         chosen = self._compactor.choose(active, covered, idle=idle)
-        if state.allocator.short_of_reserve and not chosen:
-            chosen = self._compactor.choose_on_full_disk(active, covered, state.allocator.reserve_bytes)
-            if chosen:
-                await state.allocator.remove_ballast_for_space()
-        if chosen:
-            await self._compactor.compact(chosen, self._log.synced)
-            state.allocator.manifest_written()
+        done = bool(chosen) and await self._compactor.compact(chosen, self._log.synced)
+        if state.allocator.short_of_reserve and not done:
+            await self._compact_on_full_disk(covered)
+
+    async def _compact_on_full_disk(self, covered: float) -> None:
+        """Compact into the room of the ballast what frees most, and less of that while the copies find no space."""
+        allocator, budget_bytes = self._state.allocator, self._state.allocator.reserve_bytes
+        while budget_bytes >= RESERVE_BYTES_MIN:
+            chosen = self._compactor.choose_on_full_disk(self._segment.number, covered, budget_bytes)
+            if not chosen:
+                return
+            await allocator.remove_ballast_for_space()
+            if await self._compactor.compact(chosen, self._log.synced):
+                return
+            budget_bytes //= 2
