@@ -16,6 +16,7 @@ from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
+from meshq.store.allocation._segment_allocator import ALLOCATOR_TRANSITIONS
 from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
@@ -24,6 +25,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_life.py", BROKER_TRANSITIONS),
     "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
+    "Segment allocator": ("store/allocation/_segment_allocator.py", ALLOCATOR_TRANSITIONS),
     "Session at the broker": ("broker/session/_session_life.py", SESSION_TRANSITIONS),
     "Handshake at the broker": ("broker/connection/_handshake_life.py", HANDSHAKE_TRANSITIONS),
     "Block": ("concurrency/_block_life.py", BLOCK_TRANSITIONS),

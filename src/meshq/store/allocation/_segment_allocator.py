@@ -21,6 +21,7 @@ import trio
 
 from meshq.abc import Disk, Env
 from meshq.concurrency import Wakeup
+from meshq.lifecycle import LifeCycle, Transitions
 from meshq.limits import MIB, SEGMENT_HEADER_BYTES
 from meshq.store.allocation._ballast import POOL, Ballast
 from meshq.store.allocation._batch_space import reserve_bytes
@@ -34,6 +35,15 @@ ZEROS: Final = memoryview(bytes(MIB))
 RESERVE_BYTES_MIN: Final = 2 * SEGMENT_HEADER_BYTES
 #: The next segment is made when this share of the active one is used.
 AHEAD_SHARE: Final = 4
+#: ``run``: the task that prepares begins.  ``stop``: the task is told to end, because the journal is being closed or
+#: has failed.  ``end``: the task has ended.
+ALLOCATOR_TRANSITIONS: Final[Transitions] = {
+    "new": {"run": "running", "stop": "stopped"},
+    "running": {"stop": "stopping", "end": "ended"},
+    "stopping": {"stop": "stopping", "end": "ended"},
+    "stopped": {"run": "stopping", "stop": "stopped"},
+    "ended": {"stop": "ended"},
+}
 #: Pauses between two attempts on a full disk.
 RETRY_S_MIN: Final = 0.05
 RETRY_S_MAX: Final = 5.0
@@ -77,18 +87,17 @@ class SegmentAllocator:
         "_env",
         "_held",
         "_layout",
+        "_life",
         "_offered",
         "_on_full_changed",
         "_pause_s",
         "_requests",
         "_reserve",
-        "_running",
         "_segment_bytes",
         "_segment_ready",
         "_segment_released",
         "_spare",
         "_spare_requested",
-        "_stopping",
         "_surplus",
         "_wakeup",
         "full",
@@ -126,8 +135,12 @@ class SegmentAllocator:
         self._wakeup = Wakeup()
         self._segment_ready = Wakeup()
         self._pause_s = RETRY_S_MIN
-        self._running = False
-        self._stopping = False
+        self._life: Final = LifeCycle("segment allocator", ALLOCATOR_TRANSITIONS)
+
+    @property
+    def _prepares(self) -> bool:
+        """Whether the task that prepares can still answer."""
+        return self._life.state in ("running", "stopping")
 
     def report_used(self, share_bytes: int, capacity: int) -> None:
         """Report how much of the active segment is used; the next segment is made in time."""
@@ -147,7 +160,7 @@ class SegmentAllocator:
 
     def stop(self) -> None:
         """End ``run``; a waiting ``allocate`` makes its segment itself, once."""
-        self._stopping = True
+        self._life.on("stop")
         self._wakeup.wake()
         self._segment_ready.wake()
 
@@ -158,10 +171,10 @@ class SegmentAllocator:
 
         ``before_first`` is called before the first segment is made: it truncates the segments of earlier lives.
         """
-        self._running = True
+        self._life.on("run")
         try:
             await before_first()
-            while not self._stopping:
+            while self._life.state == "running":
                 if self._surplus:
                     await self._env.threads.run(self._remove, self._surplus.pop(), pool=POOL)
                     continue
@@ -198,7 +211,7 @@ class SegmentAllocator:
                         self._set_full(False)
                     self._segment_ready.wake()
         finally:
-            self._running = False
+            self._life.on("end")
             self.space_known.set()
             self._segment_ready.wake()
             while self._requests:
@@ -304,11 +317,11 @@ class SegmentAllocator:
             preallocated = self._take_ready(capacity)
             if preallocated is not None:
                 return preallocated
-            if capacity > self._segment_bytes or not self._running:
+            if capacity > self._segment_bytes or not self._prepares:
                 try:
                     return await self._preallocate(max(capacity, self._segment_bytes))
                 except DiskFullError:
-                    if not self._running:
+                    if not self._prepares:
                         raise
                     self._set_full(True)
                     self._wakeup.wake()
@@ -323,7 +336,7 @@ class SegmentAllocator:
         if self._spare is not None and self._spare.capacity >= capacity:
             preallocated, self._spare = self._spare, None
             return preallocated
-        spent = self.full or not self._running
+        spent = self.full or not self._prepares
         if spent and self._reserve is not None and self._reserve.capacity >= capacity:
             preallocated, self._reserve = self._reserve, None
             return preallocated
@@ -335,7 +348,7 @@ class SegmentAllocator:
         """Whether ``claim`` would return a segment; True before ``run``, as the journal then makes its segments
         itself.
         """
-        return not self._running or any(
+        return not self._prepares or any(
             preallocated is not None and preallocated.capacity >= capacity
             for preallocated in (self._offered, self._spare)
         )
@@ -423,7 +436,7 @@ class SegmentAllocator:
 
         Raises: DiskFullError if this journal is being closed.
         """
-        if self._stopping or not self._running:
+        if self._life.state != "running":
             raise DiskFullError("no room for a manifest")
         self._report_full()
         await trio.sleep(self._pause_s)
