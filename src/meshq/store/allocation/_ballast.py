@@ -68,7 +68,7 @@ class Ballast:
         return True
 
     def wanted_again(self) -> bool:
-        """Note that its space is not needed any more; True if the ballast is to be made again."""
+        """End the removal for space; True if the ballast is to be made again."""
         removed, self._removed = self._removed, False
         return removed
 

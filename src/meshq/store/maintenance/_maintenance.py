@@ -121,7 +121,7 @@ class Maintenance:
             await self._compact_on_full_disk(covered)
 
     async def _compact_on_full_disk(self, covered: float) -> None:
-        """Compact into the room of the ballast what frees most, and less of that while the copies find no space."""
+        """Compact the segments that free most, in the room of the ballast; fewer while there is no space for copies."""
         allocator, budget_bytes = self._state.allocator, self._state.allocator.reserve_bytes
         while budget_bytes >= RESERVE_BYTES_MIN:
             chosen = self._compactor.choose_on_full_disk(self._segment.number, covered, budget_bytes)
