@@ -140,7 +140,7 @@ ABLATIONS: Final = (
     Ablation(
         features=("subscription without a name",),
         function="meshq.broker:queue_to_consume",
-        old='            name = f"${session.core.settings.token(IDENTITY_BYTES).hex()}"\n',
+        old='            name = f"${token(IDENTITY_BYTES).hex()}"\n',
         new='            name = "$own"\n',
     ),
     Ablation(

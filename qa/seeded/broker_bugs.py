@@ -78,7 +78,7 @@ BUGS: Final = (
     Bug(
         name="answer an acknowledgement before it is durable",
         function="meshq.broker:SessionCalls.answer_when_durable",
-        old="    self._core.release_queue.when_all_is_durable(lambda: self.answer(call, values))\n",
+        old="    self._release_queue.when_all_is_durable(lambda: self.answer(call, values))\n",
         new="    self.answer(call, values)\n",
         checkers=("Q6",),
     ),
@@ -199,8 +199,8 @@ BUGS: Final = (
     Bug(
         name="commit what is rolled back",
         function="meshq.broker:SessionTransactions._drop",
-        old="        self._core.transactions.roll_back(transaction)\n",
-        new="        self._core.transactions.commit(transaction)\n",
+        old="        self._transactions.roll_back(transaction)\n",
+        new="        self._transactions.commit(transaction)\n",
         checkers=("Q3", "Q6"),
         required=True,
     ),

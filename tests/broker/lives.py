@@ -112,7 +112,7 @@ class Lives:
         client = self.house.client(window_bytes=1 << 26)
         self.producers: dict[str, int] = {}
         for index, address in enumerate(ADDRESSES):
-            producer = bytes([self.core.sessions[1].number, index, len(self.log.records) % 251]) * 5 + b"p"
+            producer = bytes([self.house.sessions.by_number[1].number, index, len(self.log.records) % 251]) * 5 + b"p"
             if address in self.core.router.addresses:
                 self.producers[address] = client.produce(address, producer + b"")
         self.log.sync()
@@ -174,7 +174,7 @@ class Lives:
             self.bodies += 1
             last = self.client.put(channel, b"m%d" % self.bodies)
             if len(self.client.refused()) > before:
-                state = self.core.sessions[self.client.attached.session].producers.channels[channel]  # type: ignore[union-attr]
+                state = self.house.sessions.by_number[self.client.attached.session].producers.channels[channel]  # type: ignore[union-attr]
                 self.lives_refused.append((state.producer, last, self.log.last))
         self.log.full = False
 
@@ -183,7 +183,7 @@ class Lives:
         if self.producers:
             channel = self.rng.choice(list(self.producers.values()))
             confirmed = [number for on, number in self.client.confirmed if on == channel]
-            state = self.core.sessions[self.client.attached.session].producers.channels[channel]  # type: ignore[union-attr]
+            state = self.house.sessions.by_number[self.client.attached.session].producers.channels[channel]  # type: ignore[union-attr]
             if confirmed and not self.core.ingress.producers.lacks(state.producer, confirmed[-1], confirmed[-1]):
                 self.client.put(channel, b"again", first=confirmed[-1], flags=2)
 

@@ -154,7 +154,7 @@ class RandomNode:
         """All is on the disk when the node dies; what is not after it as it was before."""
         held = self.rng.random() < 0.5
         if not held:
-            for session in list(self.house.core.sessions.values()):
+            for session in list(self.house.sessions.by_number.values()):
                 self.house.sessions.end(session)
             self.house.core.pending.run()
         self.house.rest()
@@ -185,7 +185,7 @@ class RandomNode:
         if client is None or client.closed:
             client = self.clients[user] = self.house.client()
             assert client.attached is not None
-            session = self.house.core.sessions[client.attached.session]
+            session = self.house.sessions.by_number[client.attached.session]
             # As if it had logged in: its end counts it out.
             self.house.sessions._of_user[user] = self.house.sessions._of_user.get(user, 0) + 1
             session.principal.owner = ("client", user)

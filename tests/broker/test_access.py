@@ -55,7 +55,7 @@ def client_of(house: House, user: str, role: str = "client") -> RawClient:
     """A client whose user was proved."""
     client = house.client()
     assert client.attached is not None
-    session = house.core.sessions[client.attached.session]
+    session = house.sessions.by_number[client.attached.session]
     session.principal.owner = (role, user)
     session.principal.rights = house.core.access.of(session.principal.owner)
     return client

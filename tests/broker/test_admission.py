@@ -75,7 +75,7 @@ def test_a_connection_that_is_not_accepted_is_told_why_and_gets_no_session(
     client.send(FrameType.ATTACH, Attach())
     close = client.good_bye()
     assert (close.code, close.text) == (BY_NAME[refusal].number, text)
-    assert client.closed and house.core.sessions == {}
+    assert client.closed and house.sessions.by_number == {}
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_session_that_ends_leaves_no_browse_behind() -> None:
     client.consume(browse=True, window=1)
     queue = house.queue()
     assert queue.roster.browsers and queue.lists.all[0].cursors
-    house.core.sessions[1].end()
+    house.sessions.by_number[1].end()
     house.core.pending.run()
     assert not queue.roster.browsers and not queue.lists.all[0].cursors
     house.check()

@@ -284,7 +284,7 @@ def test_an_exclusive_consumer_leaves_room_to_nobody_over_a_session() -> None:
     client.put(sender, b"a", b"b")
     assert other.bodies(plain) == []
     # Its session ends, and what it held goes on to who is left.
-    house.core.sessions[1].end()
+    house.sessions.by_number[1].end()
     house.core.pending.run()
     assert other.bodies(plain) == [b"a", b"b"]
     house.check()

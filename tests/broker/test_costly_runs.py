@@ -182,7 +182,7 @@ def test_one_step_of_one_run_is_done_at_a_time_and_users_take_turns(steps: Steps
     sieve(clients[0])
     for number, client in enumerate(clients):
         assert client.attached is not None
-        house.core.sessions[client.attached.session].principal.owner = ("client", "one" if number == 5 else "many")
+        house.sessions.by_number[client.attached.session].principal.owner = ("client", "one" if number == 5 else "many")
     for number, client in enumerate(clients):
         fill(client, "in", producer=b"%16d" % number)
     done = 0
@@ -261,9 +261,9 @@ def test_who_says_good_bye_behind_a_run_that_waits_and_goes_has_no_session_any_m
     sieve(client)
     fill(client, "in")
     client.close()
-    assert len(house.core.sessions) == 1
+    assert len(house.sessions.by_number) == 1
     client.drop()
-    assert not house.core.sessions and not house.core.pending.fair_scheduler
+    assert not house.sessions.by_number and not house.core.pending.fair_scheduler
 
 
 def test_what_is_refused_whatever_is_in_it_is_put_to_nothing(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_what_is_refused_whatever_is_in_it_is_put_to_nothing(steps: Steps, monke
     boss.call("create_queue", name="narrow", address="full", routing="multicast", filter=FILTER)
     boss.put(boss.produce("full", b"z" * 16), b"1", envelopes=with_k(1))
     assert client.attached is not None
-    session = house.core.sessions[client.attached.session]
+    session = house.sessions.by_number[client.attached.session]
     session.principal.owner = ("client", "app")
     session.principal.rights = house.core.access.of(session.principal.owner)
     steps.looks = 0
@@ -304,12 +304,12 @@ def test_room_is_asked_for_behind_the_filters_and_new_filters_behind_that(
     asked: list[Callable[[], None]] = []
     looked: list[int] = []
 
-    def ask(core: Any, frame: Any, then: Callable[[], None]) -> bool:
+    def ask(space: Any, frame: Any, then: Callable[[], None]) -> bool:
         asked.append(then)
         looked.append(steps.looks)
         return True
 
-    monkeypatch.setattr("meshq.broker.connection._deferred_frames.must_wait", ask)
+    monkeypatch.setattr("meshq.broker.session._disk_space.DiskSpace.must_wait", ask)
     client.put(channel, *numbered(), envelopes=with_k())
     assert not asked
     steps.all(house)

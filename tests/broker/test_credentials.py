@@ -111,7 +111,7 @@ def test_who_has_the_password_gets_a_session_and_knows_the_node() -> None:
         "app",
     )
     caller.say(Attach())
-    assert house.core.sessions[1].principal.owner == ("client", "app")
+    assert house.sessions.by_number[1].principal.owner == ("client", "app")
     assert house.counts.denied == 0
 
 
@@ -134,7 +134,7 @@ def test_whatever_is_wrong_the_same_is_said_and_it_is_counted(user: str, passwor
     assert isinstance(caller.log_in(user, password, role), Close)
     assert caller.refusal == ("not_authenticated", "the authentication failed: no such user, or another password")
     assert caller.server.handshake.denied and caller.server.closed and not caller.server.handshake.authenticated
-    assert (house.counts.denied, house.counts.violations, house.core.sessions) == (1, 0, {})
+    assert (house.counts.denied, house.counts.violations, house.sessions.by_number) == (1, 0, {})
 
 
 def test_a_user_who_does_not_exist_is_asked_like_one_who_does() -> None:
@@ -212,7 +212,7 @@ def test_a_node_that_is_led_back_to_itself_lets_nobody_in() -> None:
         caller.begin("cluster", "peer", nonce=nonce)
     assert caller.refusal == ("same_node", "the node was reached by itself: 'node' was reached by itself")
     assert caller.server.closed and not caller.server.handshake.authenticated and not caller.server.handshake.denied
-    assert house.core.sessions == {}
+    assert house.sessions.by_number == {}
     # Another node's is welcome, and so is a user: only nodes dial as peers.
     other = own_nonce(b"t" * NONCE_BYTES, b"another life    ")
     assert Caller(house).begin("cluster", "peer", nonce=other)

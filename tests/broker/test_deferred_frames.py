@@ -40,7 +40,7 @@ def test_who_sends_more_than_was_granted_is_ended_while_its_first_run_waits() ->
         assert kept(client) <= granted + 201_000
     assert client.good_bye().code == BY_NAME["no_credit"].number
     assert client.closed and kept(client) == 0
-    assert len(house.core.sessions) == 0
+    assert len(house.sessions.by_number) == 0
     house.log.answer()
     assert house.queue().counts.added == 0
 
@@ -113,9 +113,9 @@ async def test_a_client_that_is_not_read_and_has_gone_is_let_go(monkeypatch: pyt
             parts[2].reset("client", "broker")
         await trio.sleep(2 * LOOK_S)
         assert not parts[1].connections and not connection.server.deferred.frames
-        (session,) = parts[0].core.sessions.values()
+        (session,) = parts[0].sessions.by_number.values()
         assert session.stream.link is None
         # And nobody waits for it for ever.
         await trio.sleep(5)
         parts[0].sessions.expire()
-        assert not parts[0].core.sessions
+        assert not parts[0].sessions.by_number

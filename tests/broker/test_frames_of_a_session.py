@@ -38,7 +38,7 @@ def opened(house: House) -> tuple[RawClient, int, int]:
 def broken_by(client: RawClient) -> str:
     """The name of the rule that the client broke."""
     (name,) = [name for name, entry in BY_NAME.items() if entry.number == client.good_bye().code]
-    assert client.closed and client.house.core.sessions == {}
+    assert client.closed and client.house.sessions.by_number == {}
     return name
 
 
@@ -268,7 +268,7 @@ def test_a_node_on_its_way_out_neither_confirms_nor_refuses() -> None:
     house = make_house(FakeLog())
     client, producer, consumer = opened(house)
     client.put(producer, b"1")
-    house.core.closing = "the node is stopping"
+    house.core.closing.begin("the node is stopping")
     client.put(producer, b"2")
     assert (client.confirmed, client.refused(), house.queue().counts.added) == ([(producer, 1)], [], 1)
     # Opening anything and calls are answered; what is delivered can still be settled.
@@ -309,7 +309,7 @@ def test_a_session_whose_client_reports_nothing_gets_only_so_much() -> None:
     assert 60_000 <= held * 10_000 <= 90_000
     assert house.queue().counts.ready == 40 - held
     # A report wakes it up.
-    session = house.core.sessions[1]
+    session = house.sessions.by_number[1]
     client.deaf = False
     client.incoming.last = session.stream.outgoing.last
     client.send(FrameType.RECEIVED)
@@ -341,7 +341,7 @@ def test_a_client_that_sends_much_and_hears_nothing_is_told_what_has_arrived() -
     house = make_house()
     client = house.client(window_bytes=64 * 1024)
     producer = client.produce()
-    house.core.closing = "nothing is confirmed"
+    house.core.closing.begin("nothing is confirmed")
     client.put(producer, bytes(20_000))
     assert client.all(FrameType.RECEIVED)[-1].received == client.outgoing.last
 

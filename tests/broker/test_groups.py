@@ -350,7 +350,7 @@ def test_a_session_that_ends_hands_its_groups_over_and_what_it_returns_stays_in_
     second = other.consume()
     client.settle(first, (2, 2), flags=FLAG_RETURN)
     assert client.bodies(first) == [b"0", b"1", b"2", b"1"]
-    house.core.sessions[1].end()
+    house.sessions.by_number[1].end()
     house.core.pending.run()
     assert other.bodies(second) == [b"0", b"1", b"2", b"3", b"4"]
     house.check()

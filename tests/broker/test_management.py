@@ -145,7 +145,7 @@ def test_a_call_whose_arguments_are_no_pairs_breaks_the_protocol() -> None:
     client = house.client()
     client.send(FrameType.CALL, Call(operation="queue", arguments=("name",)), first=1)
     assert client.good_bye().code == code("bad_header")
-    assert house.core.sessions == {}
+    assert house.sessions.by_number == {}
 
 
 def test_what_an_operation_has_no_argument_for_is_named() -> None:

@@ -32,7 +32,7 @@ def house_of(**options: Any) -> House:
 def as_user(house: House, user: str) -> RawClient:
     client = house.client()
     assert client.attached is not None
-    session = house.core.sessions[client.attached.session]
+    session = house.sessions.by_number[client.attached.session]
     session.principal.owner = ("client", user)
     session.principal.rights = house.core.access.of(session.principal.owner)
     return client

@@ -315,7 +315,7 @@ def test_a_run_with_wrong_numbers_or_names_breaks_the_protocol(first: int, chang
     peer.forward(peer.open(), first, b"1", b"2", **changed)  # type: ignore[arg-type]
     assert refusal(peer) == "bad_header"
     assert [queue.counts.added for queue in house.core.router.queues.values()] == [0, 0]
-    assert house.core.sessions == {}
+    assert house.sessions.by_number == {}
 
 
 def test_queues_may_be_named_in_parts_and_the_run_is_stored_once_all_are() -> None:
@@ -461,7 +461,7 @@ def test_a_node_that_stops_neither_confirms_nor_refuses_what_comes() -> None:
     house = house_with_queue()
     peer = peer_of(house)
     channel = peer.open()
-    house.core.closing = "it stops"
+    house.core.closing.begin("it stops")
     peer.forward(channel, 1, b"1")
     assert (peer.confirmed, house.queue().counts.added) == ([], 0)
 

@@ -159,7 +159,7 @@ def test_a_run_astride_the_mark_or_below_it_without_the_flag_breaks_the_protocol
     client.numbers[channel] = -1 if not first else client.numbers[channel]
     client.put(channel, *[b"x"] * rows, first=first, flags=flags)
     assert client.good_bye().code == BY_NAME["bad_number"].number
-    assert house.core.sessions == {}
+    assert house.sessions.by_number == {}
 
 
 def test_a_producer_learns_how_far_it_has_come_in_a_new_session() -> None:

@@ -46,7 +46,7 @@ def house_of(log: FakeLog | None = None) -> House:
 def as_user(house: House, user: str) -> RawClient:
     client = house.client()
     assert client.attached is not None
-    session = house.core.sessions[client.attached.session]
+    session = house.sessions.by_number[client.attached.session]
     session.principal.owner = ("client", user)
     session.principal.rights = house.core.access.of(session.principal.owner)
     return client
@@ -273,7 +273,7 @@ def test_a_channel_through_which_nothing_came_leaves_nothing() -> None:
     assert house.core.checkpoint() == []
     thief.leave(1)
     assert len(house.core.ingress.producers) == 19
-    session = next(iter(house.core.sessions.values()))
+    session = next(iter(house.sessions.by_number.values()))
     session.end()
     assert len(house.core.ingress.producers) == 0
 

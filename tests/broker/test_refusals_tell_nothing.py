@@ -39,7 +39,7 @@ def stranger_of(house: House) -> RawClient:
     """The stranger's session."""
     client = house.client()
     assert client.attached is not None
-    session = house.core.sessions[client.attached.session]
+    session = house.sessions.by_number[client.attached.session]
     session.principal.owner = ("client", "stranger")
     session.principal.rights = house.core.access.of(session.principal.owner)
     return client
@@ -113,7 +113,7 @@ def test_a_loop_is_named_by_the_diverts_that_one_may_know_of_alone(there: str, t
         house.core.definitions.diverts.create(name, address=address, **about)
     stranger = stranger_of(house)
     session = stranger.attached.session if stranger.attached is not None else 0
-    asker = house.core.sessions[session].principal
+    asker = house.sessions.by_number[session].principal
     with pytest.raises(UsageError) as refused:
         create_divert(house.core, asker, "back", "mine.x", there)
     assert str(refused.value) == text

@@ -53,7 +53,7 @@ def test_a_handshake_makes_a_session_and_grants_credit() -> None:
     assert client.attached is not None
     assert (client.attached.session, client.attached.resumed, client.attached.ttl_ms) == (1, False, 5_000)
     assert client.granted > 0
-    assert repr(house.core.sessions[1]) == "<Session 1 'test' at client producers=0 consumers=0>"
+    assert repr(house.sessions.by_number[1]) == "<Session 1 'test' at client producers=0 consumers=0>"
     assert house.counts.accepted == 1
 
 
@@ -79,7 +79,7 @@ def test_a_handshake_that_begins_wrong_is_refused(frame: Hello | Authenticate | 
     client = house.client(attach=False)
     client.send(frame.frame_type, frame)
     assert client.good_bye().code == code(refusal)
-    assert client.closed and house.core.sessions == {}
+    assert client.closed and house.sessions.by_number == {}
     assert house.counts.violations == (refusal != "role_not_served")
 
 
@@ -110,7 +110,7 @@ def test_a_node_without_room_or_on_its_way_out_makes_no_session(monkeypatch: pyt
     house = make_house()
     first = house.client()
     if closing:
-        house.core.closing = "the node is stopping"
+        house.core.closing.begin("the node is stopping")
     else:
         monkeypatch.setattr(limits, "SESSIONS_MAX", 1)
     second = RawClient(house)
@@ -137,7 +137,7 @@ def test_a_resumed_session_goes_on_where_it_was_and_nothing_is_lost_doubled_or_r
     client.drop()
     client.put(producer, b"4")
     client.settle(consumer, (2, 2))
-    assert house.core.sessions[1].stream.link is None
+    assert house.sessions.by_number[1].stream.link is None
     assert client.resume().resumed
     assert client.bodies(consumer) == [b"1", b"2", b"3", b"4"]
     assert [message.delivery_count for message in client.got(consumer)] == [1, 1, 1, 1]
@@ -185,7 +185,7 @@ def test_credit_is_counted_on_across_a_resume() -> None:
     client.drop()
     client.put(producer, bytes(10_000))
     client.resume()
-    session = house.core.sessions[1]
+    session = house.sessions.by_number[1]
     assert (session.credit.sent_bytes, session.credit.granted_bytes) == (client.sent, client.granted)
     while client.sent < client.granted:
         client.put(producer, bytes(30_000))
@@ -200,7 +200,7 @@ def test_whoever_cannot_show_the_key_gets_another_session(changed: dict[str, obj
     attached = client.resume(**changed, received=0)  # type: ignore[arg-type]
     assert not attached.resumed and attached.session == 2
     assert attached.received == 0
-    assert 1 in house.core.sessions
+    assert 1 in house.sessions.by_number
 
 
 @pytest.mark.parametrize("received", [0, 10**6])
@@ -212,7 +212,7 @@ def test_a_client_that_lacks_what_it_had_or_has_more_than_was_said_loses_its_ses
     client.drop()
     client.resume(received=received)
     assert client.good_bye().code == code("bad_number")
-    assert house.core.sessions == {}
+    assert house.sessions.by_number == {}
 
 
 def test_a_session_is_taken_over_from_a_link_that_only_seems_alive() -> None:
@@ -231,7 +231,7 @@ def test_a_session_is_taken_over_from_a_link_that_only_seems_alive() -> None:
     assert client.bodies(consumer) == [b"1", b"2"]
     # The old link has no say any more.
     old_server.lost()
-    assert house.core.sessions[1].stream.link is client.server._link
+    assert house.sessions.by_number[1].stream.link is client.server._link
 
 
 def test_a_link_within_the_process_keeps_nothing_so_its_session_ends_with_it() -> None:
@@ -245,7 +245,7 @@ def test_a_link_within_the_process_keeps_nothing_so_its_session_ends_with_it() -
     attached = thief.shake(session=client.attached.session, key=client.attached.key, received=3)
     assert not attached.resumed
     client.drop()
-    assert list(house.core.sessions) == [attached.session]
+    assert list(house.sessions.by_number) == [attached.session]
     assert (house.queue().counts.ready, house.queue().roster.consumers) == (1, [])
 
 
@@ -278,7 +278,7 @@ def test_a_time_to_live_may_change_with_each_resume() -> None:
     assert client.server.ttl == 2.0
     client.drop()
     assert later(house, 2.0) is None
-    assert house.core.sessions == {}
+    assert house.sessions.by_number == {}
 
 
 # -- the end of a session
@@ -316,7 +316,7 @@ def test_a_session_that_is_attached_does_not_expire() -> None:
     client.drop()
     client.resume()
     assert later(house, 100) is None
-    assert 1 in house.core.sessions
+    assert 1 in house.sessions.by_number
 
 
 def test_a_good_bye_ends_the_session_and_one_with_a_reason_does_not() -> None:
@@ -326,7 +326,7 @@ def test_a_good_bye_ends_the_session_and_one_with_a_reason_does_not() -> None:
         client.put(producer, b"1")
         client.send(FrameType.CLOSE, Close(code=reason))
         assert client.closed
-        assert (len(house.core.sessions), house.queue().counts.ready) == ((0, 1) if reason == 0 else (1, 0))
+        assert (len(house.sessions.by_number), house.queue().counts.ready) == ((0, 1) if reason == 0 else (1, 0))
         assert house.core.memory.reserved_bytes == 0 or reason
 
 
@@ -335,7 +335,7 @@ def test_a_good_bye_has_no_number() -> None:
     client, _, _ = opened(house)
     client.link.send(Frame(FrameType.CLOSE, header=Close().encode(), number=9))
     client.link.flush()
-    assert (client.closed, house.counts.violations, house.core.sessions) == (True, 1, {})
+    assert (client.closed, house.counts.violations, house.sessions.by_number) == (True, 1, {})
 
 
 def test_a_session_may_end_while_its_messages_wait_for_the_disk() -> None:
@@ -365,7 +365,7 @@ def test_other_sessions_are_served_while_one_breaks_the_protocol() -> None:
     bad.settle(1, (5, 5))
     assert bad.good_bye().code == code("bad_tag") and bad.closed
     assert sorted(good.bodies(consumer)) == [b"1", b"2"]
-    assert (house.counts.violations, len(house.core.sessions)) == (1, 1)
+    assert (house.counts.violations, len(house.sessions.by_number)) == (1, 1)
     house.check()
 
 
@@ -455,6 +455,6 @@ def test_what_a_session_says_after_its_good_bye_goes_nowhere() -> None:
     house.log.sync()
     assert client.frames[-1].type is FrameType.CLOSE
     client.put(producer, b"2")
-    assert (house.counts.violations, len(house.core.sessions)) == (0, 1)
+    assert (house.counts.violations, len(house.sessions.by_number)) == (0, 1)
     attached = header_of(client.all(FrameType.ATTACHED)[0], Attached)
     assert not attached.resumed

@@ -67,8 +67,8 @@ def test_a_detached_session_is_kept_as_long_as_the_server_allows_whatever_its_cl
     client = house.client(ttl_ms=3_600_000)
     assert client.attached is not None and client.attached.ttl_ms == 300_000
     client.drop()
-    assert later(house, 299.9) == 300.0 and len(house.core.sessions) == 1
-    assert later(house, 0.1) is None and house.core.sessions == {}
+    assert later(house, 299.9) == 300.0 and len(house.sessions.by_number) == 1
+    assert later(house, 0.1) is None and house.sessions.by_number == {}
 
 
 def test_a_detach_looks_at_no_other_session() -> None:
@@ -85,7 +85,7 @@ def test_a_detach_looks_at_no_other_session() -> None:
             return super().__iter__()
 
     house = make_house()
-    house.core.sessions = Counting()
+    house.sessions.by_number = Counting()
     bounds, due = SessionBounds(), list[float | None]()
     house.sessions = SessionRegistry(
         house.core,
@@ -97,6 +97,6 @@ def test_a_detach_looks_at_no_other_session() -> None:
     clients = [house.client(ttl_ms=60_000) for _ in range(50)]
     for client in clients:
         client.drop()
-    assert len(house.core.sessions) == 50 and looked == []
+    assert len(house.sessions.by_number) == 50 and looked == []
     later(house, 60.0)
-    assert house.core.sessions == {} and house.sessions.expired == 50
+    assert house.sessions.by_number == {} and house.sessions.expired == 50

@@ -188,7 +188,7 @@ def test_what_may_have_been_delivered_is_marked_after_a_crash_and_nothing_else_a
     crashed = again(house).client()
     assert [message.delivery_count for message in crashed.got(crashed.consume())] == [2, 2, 2, 2]
     # In peace: exactly what was delivered.
-    house.core.closing = "the node is stopping"
+    house.core.closing.begin("the node is stopping")
     queue = house.queue()
     house.core.definitions.watermarks.settle(queue, queue.delivered_up_to)
     client.settle(consumer, (1, 1))

@@ -39,7 +39,7 @@ async def test_silence_is_noticed_when_the_time_to_live_is_over(spoke_at: float)
         assert silence == pytest.approx(9.0, abs=0.1)
         assert peer.reason == "silent"
         # Its session waits for it as long again.
-        (session,) = house.core.sessions.values()
+        (session,) = house.sessions.by_number.values()
         assert session.stream.link is None
         assert house.sessions.expire() == pytest.approx(trio.current_time() + 9.0, abs=0.1)
 

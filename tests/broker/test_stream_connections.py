@@ -180,7 +180,7 @@ async def test_a_client_is_served_over_bytes() -> None:
         assert house.queue().counts.acknowledged == 200
         peer.send(FrameType.CLOSE, Close())
         await trio.sleep(0.001)
-        assert peer.ended and listeners.connections == [] and house.core.sessions == {}
+        assert peer.ended and listeners.connections == [] and house.sessions.by_number == {}
 
 
 async def test_a_handshake_that_takes_too_long_is_given_up() -> None:
@@ -218,7 +218,7 @@ async def test_a_session_is_resumed_over_another_stream_and_taken_from_a_stuck_o
         assert again.resumed and again.received == 1
         await trio.sleep(0.001)
         assert peer.reason == "session_taken" and peer.ended
-        assert len(listeners.connections) == 1 and len(house.core.sessions) == 1
+        assert len(listeners.connections) == 1 and len(house.sessions.by_number) == 1
 
 
 async def test_bytes_that_are_no_frames_end_the_connection_and_its_session() -> None:
@@ -230,7 +230,7 @@ async def test_bytes_that_are_no_frames_end_the_connection_and_its_session() -> 
         bad.stream.send_nowait(b"GET / HTTP/1.1\r\n\r\n")
         await trio.sleep(0.001)
         assert bad.reason == "bad_magic" and bad.ended
-        assert len(house.core.sessions) == 1 and house.counts.violations == 1
+        assert len(house.sessions.by_number) == 1 and house.counts.violations == 1
         good.send(FrameType.PING)
         await trio.sleep(0.001)
         assert good.types()[-1] is FrameType.PONG
@@ -249,7 +249,7 @@ async def test_a_stream_that_ends_leaves_the_session_to_its_client_also_inside_a
         await trio.sleep(0.001)
         # So it looks when a client dies while it sends: no rule is broken.
         assert house.counts.violations == 0
-        assert [session.stream.link for session in house.core.sessions.values()] == [None]
+        assert [session.stream.link for session in house.sessions.by_number.values()] == [None]
         assert parts[1].connections == []
 
 
@@ -261,7 +261,7 @@ async def test_a_reset_leaves_the_session_to_its_client() -> None:
         network.reset("client", "broker")
         await trio.sleep(0.001)
         assert peer.ended and listeners.connections == []
-        assert [session.stream.link for session in house.core.sessions.values()] == [None]
+        assert [session.stream.link for session in house.sessions.by_number.values()] == [None]
 
 
 async def test_what_cannot_go_at_once_goes_as_the_client_reads() -> None:
@@ -337,7 +337,7 @@ async def test_a_cancelled_connection_closes_its_stream_and_leaves_its_session()
             nursery.cancel_scope.cancel()
         await trio.sleep(0.001)
         assert peer.ended
-        assert [session.stream.link for session in house.core.sessions.values()] == [None]
+        assert [session.stream.link for session in house.sessions.by_number.values()] == [None]
         listeners.close()
         outer.cancel_scope.cancel()
 

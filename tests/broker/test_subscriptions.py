@@ -161,6 +161,6 @@ def test_while_a_node_stops_nothing_of_this_is_written() -> None:
     subscribe(client)
     made(client)
     before = house.log.last
-    house.core.closing = "the node is stopping"
+    house.core.closing.begin("the node is stopping")
     client.close()
     assert house.log.last == before

@@ -377,7 +377,7 @@ def test_only_its_user_sees_and_decides_it_and_a_program_everything() -> None:
     def user(name: str) -> RawClient:
         client = house.client()
         assert client.attached is not None
-        house.core.sessions[client.attached.session].principal.owner = ("client", name)
+        house.sessions.by_number[client.attached.session].principal.owner = ("client", name)
         return client
 
     app, other, inside = user("app"), user("other"), house.client()

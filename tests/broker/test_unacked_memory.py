@@ -103,7 +103,7 @@ def test_what_a_consumer_holds_is_let_go_however_it_ends() -> None:
             if ending == "drop":
                 assert house.core.memory.unacked.used_bytes > 5 * SIZE, "it may come back for them"
             assert reader.attached is not None
-            house.sessions.end(house.core.sessions[reader.attached.session])
+            house.sessions.end(house.sessions.by_number[reader.attached.session])
         assert house.core.memory.unacked.used_bytes == 0
         house.check()
 
@@ -179,7 +179,7 @@ def test_a_client_that_says_nothing_of_what_it_has_got_is_given_its_share_and_no
     # Who may keep so much reports later, and has to hear so much before.
     share = max(share, LEAST_BYTES + min(window // 4, limits.REPORT_BYTES_MAX))
     assert share < MEMORY // 8
-    session = house.core.sessions[reader.attached.session]  # type: ignore[union-attr]
+    session = house.sessions.by_number[reader.attached.session]  # type: ignore[union-attr]
     # A step grants a megabyte at most.
     assert share < session.outgoing_bound.used_bytes <= share + MIB + 2 * SIZE
     before = len(got(reader, channel))
@@ -199,7 +199,7 @@ class _Link:
 def test_a_share_is_never_so_small_that_the_client_stays_silent(window: int) -> None:
     house = make_house(memory=1 * MIB)
     stream = SessionStream(window, nothing)
-    outgoing, bound = stream.outgoing, OutgoingBound(house.core, stream, window)
+    outgoing, bound = stream.outgoing, OutgoingBound(house.core.memory, house.core.sessions, stream, window)
     if window:
         reports = min(max(window, LEAST_BYTES) // 4, 1 * MIB)
         while not bound.reached:

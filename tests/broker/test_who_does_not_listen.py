@@ -42,7 +42,7 @@ async def test_of_a_client_that_does_not_read_nothing_more_is_taken_until_it_doe
             house.core.definitions.create_queue(f"q{number:03}", address=None, routing="anycast", durable=False)
         peer = await flooding(parts, 1_000, window_bytes=window, ttl_ms=60_000)
         (connection,) = listeners.connections
-        (session,) = house.core.sessions.values()
+        (session,) = house.sessions.by_number.values()
         most = session.stream.outgoing.last
         assert connection._link.waiting < 110_000 and most < 600
         await trio.sleep(10)

@@ -361,10 +361,10 @@ async def test_a_move_that_is_broken_off_by_the_stop_of_its_node_is_unknown() ->
         core = life.broker._node.core
         while "other" not in core.router.queues:
             await trio.lowlevel.checkpoint()
-        core.closing = "the node 'hq' is stopping"
+        core.closing.begin("the node 'hq' is stopping")
         await trio.sleep(1)
         assert [(type(error), error.outcome) for error in told] == [(NotActiveError, "unknown")]
-        core.closing = None
+        core.closing.why = None
         assert 0 < (await client.queue("other")).ready < 40 * 256
 
 

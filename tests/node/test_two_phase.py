@@ -113,7 +113,7 @@ async def test_a_commit_whose_reply_is_lost_is_repeated_and_there_once() -> None
             await tx.send("out", b"x")
             await tx.prepare()
         core, journal = node.broker._node.core, node.broker._node._journal
-        core.transactions.two_phase.commit(XID, next(iter(core.sessions.values())).principal)
+        core.transactions.two_phase.commit(XID, next(iter(node.broker._node.sessions.by_number.values())).principal)
         core.pending.run()
         await journal.wait_durable(journal.last)
         await node.again(killed=True)

@@ -67,7 +67,7 @@ async def test_a_life_with_secrets_shows_none(tmp_path: Path, caplog: pytest.Log
         shown += [broker, broker.statistics(), vars(broker), broker._node and vars(broker._node)]
         assert broker._node is not None
         core = broker._node.core
-        shown += [core.access.of(("client", "app")), *core.sessions.values(), *core.router.queues.values()]
+        shown += [core.access.of(("client", "app")), *core.sessions, *core.router.queues.values()]
     shown += [event async for event in events]
     text = "".join(f"{one!r}{one}" for one in shown) + caplog.text
     assert "canary" not in text and "***" in text

@@ -87,9 +87,9 @@ def test_refused_bodies_that_nobody_gives_up_are_bounded_too(monkeypatch: pytest
     node = MemoryNode()
     peer = producers(node)
     peer.say(*[block(2 + number, channel=2 + number) for number in range(40)])
-    assert peer.refusals == ["too_many"] * (40 - limits.UPLOADS_MAX) and node.core.sessions
+    assert peer.refusals == ["too_many"] * (40 - limits.UPLOADS_MAX) and node.sessions.by_number
     peer.say(block(42, channel=42))
-    assert not node.core.sessions and node.core.memory.used_bytes == 0
+    assert not node.sessions.by_number and node.core.memory.used_bytes == 0
 
 
 def test_a_session_that_ends_leaves_no_blocks() -> None:
@@ -97,7 +97,7 @@ def test_a_session_that_ends_leaves_no_blocks() -> None:
     peer = producers(node)
     peer.say(block(2), block(3), block(4, channel=3))
     assert node.core.memory.used_bytes == 3 * len(BLOCK)
-    for session in list(node.core.sessions.values()):
+    for session in list(node.sessions.by_number.values()):
         session.end()
     assert node.core.memory.used_bytes == 0
 

@@ -152,7 +152,7 @@ def session_taken() -> NodePeer:
 
 def not_active() -> NodePeer:
     node = MemoryNode()
-    node.core.closing = "it is stopping"
+    node.core.closing.begin("it is stopping")
     return attached(node)
 
 
@@ -260,7 +260,7 @@ def address_full() -> NodePeer:
 def forbidden() -> NodePeer:
     node = MemoryNode()
     peer = attached(node)
-    (session,) = node.core.sessions.values()
+    (session,) = node.sessions.by_number.values()
     session.principal.rights = Rights(node.core.access, "app", frozenset(), {})
     peer.say(said(FrameType.CALL, Call(operation="purge_queue", arguments=("name", "a")), number=1, first=1))
     return peer

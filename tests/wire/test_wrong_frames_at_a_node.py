@@ -88,7 +88,7 @@ def test_a_node_serves_a_valid_conversation_to_its_end(plan: Plan) -> None:
     assert peer.refusal is None
     peer.end()
     node.wait(100.0)
-    assert node.core.sessions == {}
+    assert node.sessions.by_number == {}
 
 
 @pytest.mark.exhaustive
@@ -112,7 +112,7 @@ def test_wrong_frames_get_typed_refusals_from_a_node_that_serves_a_second_connec
         # Nobody's session, and nothing that was promised to one, outlives it.
         companion.peer.end()
         node.wait(100.0)
-        assert node.core.sessions == {}
+        assert node.sessions.by_number == {}
         assert node.core.memory.reserved_bytes == 0
 
     examples()

@@ -245,13 +245,13 @@ class Node:
             name=settings.name,
             node_id=core.node_id,
             instance=core.instance,
-            store=self.core.store,
+            store=self.core.identity.store,
             connectors=settings.connectors,
             env=self._env,
         )
 
     def _described(self) -> dict[str, Any]:
-        return self.statistics("active" if self.core.closing is None else "stopping").values()
+        return self.statistics("active" if self.core.closing.why is None else "stopping").values()
 
     async def _serve(
         self, service: abc.Service, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]
@@ -301,7 +301,7 @@ class Node:
     def _journal_failed(self, error: MeshqError) -> None:
         """End the node, because the journal has failed and nothing can be confirmed any more."""
         self._failure = error
-        self.core.closing = str(error)
+        self.core.closing.begin(str(error))
         self._failed.set()
 
     async def _raise_failure(self) -> None:
@@ -357,7 +357,7 @@ class Node:
         """Run the timers that are due; the wall clock may be set meanwhile."""
         timers = self.core.timers
         # While the node stops, nothing becomes due.
-        while self.core.closing is None:
+        while self.core.closing.why is None:
             wait_ms = timers.wait_ms
             # Rounded up: a wait below the resolution of the clock would never end where only waiting moves it.
             wait_s = ALARM_S_MAX if wait_ms is None else math.ceil(wait_ms) / 1000
@@ -379,7 +379,7 @@ class Node:
         for scope in self._services:
             scope.cancel()
         doing = f"steps back ({step_back})" if step_back else "is stopping"
-        self.core.closing = f"the node {self._settings.name!r} {doing}"
+        self.core.closing.begin(f"the node {self._settings.name!r} {doing}")
         with trio.move_on_after(self._settings.stop_timeout):
             await self._finish()
             await self._tell("not_active" if step_back else "stopping")
@@ -389,11 +389,12 @@ class Node:
 
         No confirm and no message leaves the node any more, although records that are placed are still written.
         """
-        self.core.closing = f"the node {self._settings.name!r} steps back ({reason})"
+        why = f"the node {self._settings.name!r} steps back ({reason})"
+        self.core.closing.begin(why)
         if self._journal is not None:
             self._journal.detach()
         self.listeners.close()
-        self.inproc.close("not_active", self.core.closing, goodbye=False)
+        self.inproc.close("not_active", why, goodbye=False)
 
     async def _finish(self) -> None:
         journal, core = self._journal, self.core
@@ -403,7 +404,7 @@ class Node:
                 await ended.wait()
             return
         await journal.wait_durable(journal.last)
-        for session in list(core.sessions.values()):
+        for session in list(self.sessions.by_number.values()):
             if session.stream.link is None:
                 self.sessions.end(session)
         for queue in core.router.queues.values():
@@ -412,7 +413,7 @@ class Node:
 
     async def _tell(self, refusal: str) -> None:
         streams = [connection.stream for connection in self.listeners.connections]
-        self._close_links(refusal, str(self.core.closing))
+        self._close_links(refusal, str(self.core.closing.why))
         for stream in streams:
             try:
                 await stream.flush()
@@ -461,7 +462,7 @@ class Node:
             addresses=len(core.router.addresses),
             queues=len(queues),
             consumers=sum(len(queue.roster.consumers) for queue in queues),
-            sessions=len(core.sessions),
+            sessions=len(self.sessions.by_number),
             connections=len(self.listeners.connections) + len(self.inproc.connections),
             ready=sum(queue.counts.ready for queue in queues),
             delivering=sum(queue.counts.unacked for queue in queues),
@@ -476,7 +477,7 @@ class Node:
             memory_used=core.memory.used_bytes,
             memory_limit=core.memory.limit_bytes,
             held_bytes=core.memory.unacked.used_bytes,
-            outgoing_bytes=sum(session.outgoing_bound.used_bytes for session in core.sessions.values()),
+            outgoing_bytes=sum(session.outgoing_bound.used_bytes for session in self.sessions.by_number.values()),
             blocked_sessions=core.memory.waiting,
             sessions_resumed=self.sessions.resumed,
             sessions_expired=self.sessions.expired,

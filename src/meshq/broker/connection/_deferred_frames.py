@@ -6,10 +6,9 @@ from collections.abc import Callable, Sized
 from typing import Final
 
 from meshq import limits
-from meshq.broker.core._core import Core
-from meshq.broker.session._disk_space import must_wait
+from meshq.broker.session._disk_space import DiskSpace
 from meshq.broker.session._session import ServerSession
-from meshq.broker.work._fair_scheduler import ScheduledWork
+from meshq.broker.work._fair_scheduler import FairScheduler, ScheduledWork
 from meshq.wire import Frame, FrameType
 
 #: What is sent against credit.
@@ -23,19 +22,29 @@ class DeferredFrames:
     """
 
     __slots__ = (
-        "_answered", "_asking", "_core", "_handle", "_held_bytes", "_held_granted_bytes", "_taken_in", "frames",
-        "large_bytes", "queued", "sieves",
+        "_answered", "_asking", "_disk_space", "_fair_scheduler", "_handle", "_held_bytes", "_held_granted_bytes",
+        "_taken_in", "frames", "large_bytes", "queued", "sieves",
     )  # fmt: skip
 
-    def __init__(self, core: Core, handle: Callable[[list[Frame]], None], taken_in: Callable[[], None]) -> None:
-        self._core = core
+    def __init__(
+        self,
+        disk_space: DiskSpace,
+        queued: Sized,
+        sieves: Sized,
+        fair_scheduler: FairScheduler,
+        *,
+        handle: Callable[[list[Frame]], None],
+        taken_in: Callable[[], None],
+    ) -> None:
+        self._disk_space = disk_space
+        self._fair_scheduler = fair_scheduler
         self._handle = handle
         self._taken_in = taken_in
         #: Larger frames may have to wait for disk space; and all frames while some wait for it.
-        self.large_bytes: float = core.release_queue.large_bytes
-        self.queued: Sized = core.release_queue.queued
+        self.large_bytes: float = disk_space.large_bytes
+        self.queued: Sized = queued
         #: Whatever sorts messages: while there is something, runs may have to be put to filters before.
-        self.sieves: Sized = core.router.sieves
+        self.sieves: Sized = sieves
         #: The deferred frames, in order.
         self.frames: list[Frame] = []
         # Their bytes: of those that were granted, and of the others.
@@ -63,13 +72,13 @@ class DeferredFrames:
         elif self.sieves and frame.type is FrameType.FORWARD and session.peering is not None:
             costly = session.peering.costly(frame)
         if costly is not None:
-            self._asking = self._core.pending.fair_scheduler.begin(session.principal.owner, self, costly, self._judged)
+            self._asking = self._fair_scheduler.begin(session.principal.owner, self, costly, self._judged)
             return True
         if frame is self._answered or (frame.size_bytes <= self.large_bytes and not self.queued):
             return False
         if frame.type is FrameType.FORWARD and session.peering is not None:
             session.peering.see(frame)
-        return must_wait(self._core, frame, self._resume)
+        return self._disk_space.must_wait(frame, self._resume)
 
     def defer(self, frames: list[Frame], session: ServerSession | None) -> None:
         """Defer frames behind the frames that wait.
@@ -88,7 +97,7 @@ class DeferredFrames:
     def drop(self) -> list[Frame]:
         """Return the deferred frames, which are not handled: the connection loses its session."""
         if self._asking is not None:
-            self._core.pending.fair_scheduler.cancel(self._asking)
+            self._fair_scheduler.cancel(self._asking)
             self._asking = None
         return self._release()
 

@@ -57,6 +57,7 @@ class Listeners:
         bounds: ConnectionBounds | None = None,
     ) -> None:
         self._core = core
+        self._warn = core.settings.host.warn
         self._sessions = sessions
         self._network = network
         self._counts = counts
@@ -110,7 +111,7 @@ class Listeners:
             except ClosedError:
                 return
             except OSError as error:
-                self._core.settings.host.warn("accept_refused", f"no connection can be accepted: {error}")
+                self._warn("accept_refused", f"no connection can be accepted: {error}")
                 await trio.sleep(_REFUSED_PAUSE_S)
                 continue
             address = address_of(stream.peer)
@@ -133,7 +134,7 @@ class Listeners:
     def _displace(self, number: int) -> None:
         """End a connection that has no session, in favour of a new one."""
         self._counts.turned_away += 1
-        self._core.settings.host.warn("turned_away", "connections without a session are ended, to make room for others")
+        self._warn("turned_away", "connections without a session are ended, to make room for others")
         scope = self._scopes.get(number)
         if scope is not None:
             scope.cancel()
@@ -215,7 +216,7 @@ class Listeners:
     def _turn_away(self, stream: abc.Stream, why: str, *, tls: bool) -> None:
         """Say that there are too many already; under TLS just close: it is not worth the handshake to say it in."""
         self._counts.turned_away += 1
-        self._core.settings.host.warn("turned_away", f"connections are turned away: {why}")
+        self._warn("turned_away", f"connections are turned away: {why}")
         entry = BY_NAME["crowded"]
         close = Close(code=entry.number, text=f"{entry.sentence}: {why}")
         try:

@@ -11,6 +11,7 @@ from meshq.broker.access._credentials import Credentials
 from meshq.broker.connection._deferred_frames import DeferredFrames
 from meshq.broker.connection._server_handshake import ServerHandshake
 from meshq.broker.core._core import Core
+from meshq.broker.session._disk_space import DiskSpace
 from meshq.broker.session._session import ServerSession
 from meshq.broker.session._session_registry import SessionRegistry
 from meshq.errors import MeshqError, RemoteProtocolError
@@ -79,7 +80,11 @@ class ServerConnection:
         trusted: bool = True,
         credentials: Credentials | None = None,
     ) -> None:
-        self._core = core
+        self._pending = core.pending
+        self._memory = core.memory
+        self._event_bus = core.settings.event_bus
+        self._failpoint = core.settings.failpoint
+        self._warn = core.settings.host.warn
         self._sessions = sessions
         self._link = link
         self._watcher = watcher
@@ -87,7 +92,14 @@ class ServerConnection:
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         #: What the other side is, and how far its handshake has come.
         self.handshake: ServerHandshake = ServerHandshake(core.settings, link, trusted=trusted, credentials=credentials)
-        self.deferred: DeferredFrames = DeferredFrames(core, self.frames, partial(watcher.taken_in, self))
+        self.deferred: DeferredFrames = DeferredFrames(
+            DiskSpace(core.release_queue, core.router),
+            core.release_queue.queued,
+            core.router.sieves,
+            core.pending.fair_scheduler,
+            handle=self.frames,
+            taken_in=partial(watcher.taken_in, self),
+        )
         self.session: ServerSession | None = None
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl: float = 0.0
@@ -121,14 +133,10 @@ class ServerConnection:
             self.violated(error)
         except MeshqError as error:
             self.refuse(error)
-        if (
-            self.session is not None
-            and not self._link.lossless
-            and self._core.settings.failpoint("broker.drop_connection")
-        ):
+        if self.session is not None and not self._link.lossless and self._failpoint("broker.drop_connection"):
             # Before anything of what these frames led to is said.
             self.lost()
-        self._core.pending.run()
+        self._pending.run()
         if self.session is None and not self.closed:
             self._link.flush()
 
@@ -140,7 +148,7 @@ class ServerConnection:
         """Nothing waits unsent any more."""
         if self.session is not None and self.session.stream.link is self._link:
             self.session.consumers.drained()
-            self._core.pending.run()
+            self._pending.run()
 
     def _one(self, frame: Frame) -> None:
         self._machine.received(frame.type)
@@ -193,7 +201,7 @@ class ServerConnection:
         self.ttl = answer.ttl_ms / 1000
         session.attach(self._link, wanted.received if answer.resumed else 0, self)
         if not answer.resumed:
-            self._core.memory.open(session.credit)
+            self._memory.open(session.credit)
         self._watcher.attached(self)
 
     def _good_bye(self, close: Close) -> None:
@@ -221,8 +229,8 @@ class ServerConnection:
             if self.handshake.life.state == "greeted":
                 self.handshake.life.on("deny")
             self._counts.denied += 1
-            self._core.settings.host.warn("login_refused", f"a {role} at {self._link.peer} could not show who it is")
-            self._core.settings.event_bus.emit(LoginRefused, role=role, peer=self._link.peer)
+            self._warn("login_refused", f"a {role} at {self._link.peer} could not show who it is")
+            self._event_bus.emit(LoginRefused, role=role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
             self._sessions.end(session)
@@ -272,7 +280,7 @@ class ServerConnection:
         self._release_session()
         self._link.close()
         self._watcher.closed(self)
-        self._core.pending.run()
+        self._pending.run()
 
     def _release_session(self) -> None:
         session, self.session = self.session, None

@@ -6,9 +6,8 @@ runs the pending work: queues that changed are dispatched, and each session with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import attrs
 
@@ -21,6 +20,7 @@ from meshq.broker.catalog._router import Router
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.core._host_node import HostNode
 from meshq.broker.core._internal_producer import InternalProducer
+from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.core._notification_publisher import NotificationPublisher
 from meshq.broker.core._pending_work import PendingWork
 from meshq.broker.core._running_operations import RunningOperations
@@ -33,7 +33,7 @@ from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import Log, ReleaseQueue, Views
 from meshq.broker.paging._pager import Pager, PageRequests
 from meshq.broker.queue._priority_list import PriorityList
-from meshq.broker.queue._queue_machine import Queue, QueueConsumer
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.settlement._acknowledger import Acknowledger
@@ -41,6 +41,7 @@ from meshq.broker.settlement._message_mover import MessageMover
 from meshq.broker.settlement._message_times import MessageTimes
 from meshq.broker.settlement._redelivery import Redelivery
 from meshq.broker.transactions import TransactionManager
+from meshq.broker.work._closing import Closing
 from meshq.settings import AddressSettings, Security
 
 
@@ -114,12 +115,12 @@ class Core:
             timers=self.timers,
             warn=host.warn,
         )
+        #: The sessions, linked or not; an ordered set.
+        self.sessions: dict[ServedSession, None] = {}
+        #: Why nothing new is accepted.
+        self.closing: Closing = Closing()
         self._make_settlement(bodies)
         self._make_work()
-        #: Sessions by number, linked or not.  The core knows each as a ``ServedSession``.
-        self.sessions: dict[int, Any] = {}
-        #: Why nothing new is accepted: None while the node is active.
-        self.closing: str | None = None
 
     def _make_settlement(self, bodies: Bodies | None) -> None:
         """Make the parts by which messages leave their queues, or come back."""
@@ -186,12 +187,12 @@ class Core:
             self.mover.pending_moves,
             self.pager,
             host=host,
-            closing=self._why_closing,
+            closing=self.closing,
             run_pending=self.pending.run,
         )
         #: Sends messages of the node's own.
         self.internal_producer: InternalProducer = InternalProducer(
-            self.ingress, self.router, fair_scheduler, settings.instance, self._why_closing
+            self.ingress, self.router, fair_scheduler, settings.instance, self.closing
         )
         publisher = NotificationPublisher(
             self.router,
@@ -199,25 +200,25 @@ class Core:
             self.acknowledger,
             schedule_flush=self.pending.schedule_flush,
             warn=host.warn,
-            closing=self._why_closing,
+            closing=self.closing,
         )
         settings.event_bus.open(publisher, settings.now_ms)
 
     @property
     def durable(self) -> bool:
         """Whether anything survives the process."""
-        return self.release_queue.log is not None
+        return self.release_queue.durable
 
     @property
-    def store(self) -> bytes:
-        """The id of the journal; without a journal the id of this life of the node."""
-        return self.release_queue.log.journal_id if self.release_queue.log is not None else self.settings.instance
-
-    def _why_closing(self) -> str | None:
-        return self.closing
-
-    def _served(self) -> Iterable[ServedSession]:
-        return self.sessions.values()
+    def identity(self) -> NodeIdentity:
+        """The name and the ids of the node, which do not change."""
+        settings, log = self.settings, self.release_queue.log
+        return NodeIdentity(
+            name=settings.name,
+            node_id=settings.node_id,
+            instance=settings.instance,
+            store=log.journal_id if log is not None else settings.instance,
+        )
 
     def schedule_all_dispatches(self) -> None:
         """Dispatch every queue in the next pass."""
@@ -230,7 +231,7 @@ class Core:
 
     def clock_moved(self) -> bool:
         """Run the timers that are due.  Return True if any of these are left."""
-        if self.closing is not None:
+        if self.closing.why is not None:
             # The next life of the node runs these timers.
             return False
         left = self.timers.run()
@@ -268,11 +269,11 @@ class Core:
         self.pending.next_round()
         if self.running_operations:
             self.running_operations.next_round()
-        self.pending.fair_scheduler.step(ending=self.closing is not None)
+        self.pending.fair_scheduler.step(ending=self.closing.why is not None)
         self.pending.run()
 
     def _dispatch(self, queue: Queue) -> None:
-        if self.closing is not None or queue.number not in self.router.by_number:
+        if self.closing.why is not None or queue.number not in self.router.by_number:
             # A node that stops has written how far messages were delivered, and delivers nothing more.
             return
         if queue in self.pending.unfinished:
@@ -309,7 +310,7 @@ class Core:
 
     def open_credits(self) -> None:
         """Give producers credit anew after address settings have changed."""
-        for session in self._served():
+        for session in self.sessions:
             session.producers.credits.open_all()
 
     def check_windows(self, settings: SettingsTable) -> None:
@@ -318,14 +319,8 @@ class Core:
         Raises:
             UsageError: a producer has more messages under way than duplicate ids would be remembered.
         """
-        for session in self._served():
+        for session in self.sessions:
             session.producers.check_windows(settings)
-
-    def begin_browse(self, consumer: QueueConsumer | None) -> None:
-        """Begin a browse, unless its consumer is gone."""
-        if consumer is not None and consumer.browser is not None:
-            consumer.browser.begin()
-            self.pending.schedule_dispatch(consumer.queue)
 
     def _dispatch_to_browsers(self, queue: Queue) -> None:
         for browser in list(queue.roster.browsers):

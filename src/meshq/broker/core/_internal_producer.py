@@ -11,6 +11,7 @@ from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.work._closing import Closing
 from meshq.broker.work._fair_scheduler import NODE, CostlyScan, FairScheduler
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, NotFoundError, UsageError
 from meshq.wire import Envelope, encode_run
@@ -27,7 +28,7 @@ class InternalProducer:
         router: Router,
         fair_scheduler: FairScheduler,
         instance: bytes,
-        closing: Callable[[], str | None],
+        closing: Closing,
     ) -> None:
         self._ingress = ingress
         self._router = router
@@ -102,7 +103,7 @@ class InternalProducer:
         self._fair_scheduler.begin(NODE, self, asked or CostlyScan(iter(()), 0), then, first=first)
 
     def _resume(self, run: StoredRun, target: Target, place: Callable[[], None], lost: Callable[[int], None]) -> None:
-        closing = self._closing() is not None
+        closing = self._closing.why is not None
         asked = None if closing else self._costly(run, target)
         if asked is not None:
             # There are others by now.

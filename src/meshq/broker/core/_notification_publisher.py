@@ -10,6 +10,7 @@ from meshq.address import NOTIFICATIONS, Target
 from meshq.broker.catalog._router import Router
 from meshq.broker.core._internal_producer import InternalProducer
 from meshq.broker.settlement._acknowledger import Acknowledger
+from meshq.broker.work._closing import Closing
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError
 from meshq.notifications import Notification
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map
@@ -28,7 +29,7 @@ class NotificationPublisher:
         *,
         schedule_flush: Callable[[NotificationPublisher], None],
         warn: Callable[[str, str], None],
-        closing: Callable[[], str | None],
+        closing: Closing,
     ) -> None:
         self._router = router
         self._producer = producer
@@ -63,7 +64,7 @@ class NotificationPublisher:
     def _announce(self, notifications: list[Notification]) -> None:
         count = len(notifications)
         address = self._router.addresses.get(NOTIFICATIONS)
-        if address is None or self._closing() is not None:
+        if address is None or self._closing.why is not None:
             return
         kind = KIND_PLAIN | KIND_PROPERTIES
         envelopes = [Envelope(kind, b"", b"", encode_map(one.properties())) for one in notifications]

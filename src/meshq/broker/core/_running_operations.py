@@ -9,6 +9,7 @@ from meshq.broker.core._host_node import HostNode
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.paging._pager import Pager
 from meshq.broker.settlement._pending_moves import PendingMoves
+from meshq.broker.work._closing import Closing
 from meshq.broker.work._fair_scheduler import FairScheduler
 from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, LongOperation, PendingMovesWait
 
@@ -30,7 +31,7 @@ class RunningOperations:
         pager: Pager,
         *,
         host: HostNode,
-        closing: Callable[[], str | None],
+        closing: Closing,
         run_pending: Callable[[], None],
     ) -> None:
         self._release_queue = release_queue
@@ -76,7 +77,7 @@ class RunningOperations:
         return self._host.resumes
 
     def _step(self, operation: LongOperation) -> None:
-        ended = operation.step(self._closing())
+        ended = operation.step(self._closing.why)
         while isinstance(ended, (DiskSpaceWait, FairTurnWait, PendingMovesWait)):
             if isinstance(ended, PendingMovesWait):
                 if not self._pending_moves.when_done(ended.queue, partial(self._resume, operation)):
@@ -91,7 +92,7 @@ class RunningOperations:
                     pass
             elif not self._release_queue.request_space(ended.size_bytes, partial(self._resume, operation)):
                 return
-            ended = operation.step(self._closing())
+            ended = operation.step(self._closing.why)
         if isinstance(ended, FaultInWait):
             self._pager.fault_in(ended.queue, ended.view, partial(self.schedule, operation))
         elif not ended:

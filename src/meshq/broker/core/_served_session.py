@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.errors import MeshqError
 
 
 class CreditOpener(Protocol):
@@ -25,6 +26,13 @@ class OpenProducers(Protocol):
         """Check that settings fit the producers.  Raises: UsageError."""
 
 
+class ServedConsumers(Protocol):
+    """The consumers of a session."""
+
+    def lose_queue(self, name: str, error: MeshqError) -> None:
+        """End the consumers of a deleted queue."""
+
+
 class ServedSession(Protocol):
     """A session, as far as the core knows sessions."""
 
@@ -32,5 +40,6 @@ class ServedSession(Protocol):
     def producers(self) -> OpenProducers:
         """The producers of the session."""
 
-    def flush(self) -> None:
-        """Send all that waits."""
+    @property
+    def consumers(self) -> ServedConsumers:
+        """The consumers of the session."""

@@ -87,10 +87,12 @@ class ReleaseQueue:
     Without a log every entry is released at once.
     """
 
-    __slots__ = ("_doomed", "_entries", "_group", "_release_views", "large_bytes", "log", "queued")
+    __slots__ = ("_doomed", "_entries", "_group", "_release_views", "durable", "large_bytes", "log", "queued")
 
     def __init__(self, log: Log | None, release_views: Callable[[Views], None]) -> None:
         self.log: Log | None = log
+        #: Whether anything survives the process.
+        self.durable: bool = log is not None
         #: What may take more bytes in the journal is asked for first.
         self.large_bytes: float = log.large_bytes if log is not None else math.inf
         #: While it has anything, all of it is.

@@ -120,7 +120,7 @@ class ManagementRequests:
 
     def _reply(self, request: _Request, values: Values, outcome: str, code: str) -> None:
         core, target = self._core, request.reply_to
-        if target is None or core.closing is not None:
+        if target is None or core.closing.why is not None:
             return
         headers = {"t": "application/json"}
         if request.correlation_id is not None:

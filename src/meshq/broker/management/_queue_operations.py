@@ -64,7 +64,7 @@ def delete_queue(core: Core, name: str) -> Values | Steps:
 
     def end_consumers() -> None:
         core.transactions.two_phase.check_free(queue)
-        for session in list(core.sessions.values()):
+        for session in list(core.sessions):
             session.consumers.lose_queue(name, error)
 
     return remove_when_moved(core, queue, end_consumers)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from meshq.broker.access._access import Rights
-from meshq.broker.core._core import Core
 from meshq.broker.queue._queue_machine import Queue
 
 
 class Requester(Protocol):
     """A session with its user and its temporary queues."""
 
-    core: Core
     number: int
     label: str
     #: Role and user.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from meshq import limits
@@ -16,13 +17,16 @@ from meshq.selector import parse_filter
 from meshq.wire import decline
 
 if TYPE_CHECKING:
+    from meshq.broker.catalog._definitions import Definitions
     from meshq.broker.core._core import Core
     from meshq.broker.management._requester import Requester
     from meshq.broker.queue._queue_machine import Queue
     from meshq.wire import Consume
 
 
-def queue_to_consume(session: Requester, wanted: Consume) -> Queue:
+def queue_to_consume(
+    definitions: Definitions, token: Callable[[int], bytes], session: Requester, wanted: Consume
+) -> Queue:
     """The queue that a consumer of this session reads, made if need be.
 
     Raises:
@@ -30,15 +34,14 @@ def queue_to_consume(session: Requester, wanted: Consume) -> Queue:
         SettingsError: the address of a subscription is a pattern.
         RefusedError: it is somebody else's, or has the one consumer that it may have.
     """
-    definitions = session.core.definitions
     if wanted.subscription:
         check_literal("address", wanted.queue)
     if session.rights is not None:
-        permit_consuming(session, wanted)
+        permit_consuming(definitions, session, wanted)
     if wanted.subscription:
         name = wanted.name
         if wanted.subscription == "own":
-            name = f"${session.core.settings.token(IDENTITY_BYTES).hex()}"
+            name = f"${token(IDENTITY_BYTES).hex()}"
         filter = parse_filter(wanted.filter) if wanted.filter else None
         queue = definitions.subscription(
             wanted.queue, name, kind=wanted.subscription, durable=wanted.durable, filter=filter
@@ -49,7 +52,7 @@ def queue_to_consume(session: Requester, wanted: Consume) -> Queue:
     return queue
 
 
-def permit_consuming(session: Requester, wanted: Consume) -> None:
+def permit_consuming(definitions: Definitions, session: Requester, wanted: Consume) -> None:
     """See that a session may consume from a queue, or look at it, also if that comes into being by it.
 
     A subscription's queue is a part of consuming, unless it stays when nobody consumes.
@@ -57,22 +60,22 @@ def permit_consuming(session: Requester, wanted: Consume) -> None:
     Raises:
         SecurityError: it may not.
     """
-    core = session.core
+    router = definitions.router
     permission = "browse" if wanted.browse else "consume"
     if wanted.subscription:
         permit(session, permission, wanted.queue)
-        known = core.router.queues
+        known = router.queues
         lasting = wanted.durable and f"{wanted.queue}{SEPARATOR}{wanted.name}" not in known
-        if lasting or wanted.queue not in core.router.addresses:
+        if lasting or wanted.queue not in router.addresses:
             permit(session, "create", wanted.queue)
         return
-    queue = core.router.queues.get(wanted.queue)
+    queue = router.queues.get(wanted.queue)
     if queue is not None and queue.spec.owner is session:
         return
-    address = queue_address(core.router, wanted.queue)
+    address = queue_address(router, wanted.queue)
     permit(session, permission, address, queue=wanted.queue if queue is not None else "")
     target = parse_target(wanted.queue, "queue")
-    if queue is None and core.definitions.would_make_to_read(target):
+    if queue is None and definitions.would_make_to_read(target):
         permit_new(session, target)
 
 

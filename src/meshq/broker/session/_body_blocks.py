@@ -12,12 +12,14 @@ from functools import partial
 
 from meshq import limits
 from meshq.broker.access._access import permit_upload
+from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.bodies._body import Body
-from meshq.broker.core._core import Core
+from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.session._principal import Principal
 from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.session._session_channels import SessionChannels
 from meshq.broker.session._session_consumers import SessionConsumers
+from meshq.broker.work._closing import Closing
 from meshq.errors import AddressFullError, MeshqError, NotActiveError, SecurityError, SettingsError
 from meshq.wire import (
     BY_NAME,
@@ -55,14 +57,20 @@ class BodyBlocks:
 
     def __init__(
         self,
-        core: Core,
+        bodies: Bodies | MemoryBodies,
+        memory: MemoryBound,
         principal: Principal,
         *,
+        durable: bool,
+        closing: Closing,
         calls: SessionCalls,
         channels: SessionChannels,
         consumers: SessionConsumers,
     ) -> None:
-        self._core = core
+        self._bodies = bodies
+        self._memory = memory
+        self._durable = durable
+        self._closing = closing
         self._principal = principal
         self._calls = calls
         self._channels = channels
@@ -85,7 +93,7 @@ class BodyBlocks:
             if len(self._uploads) >= limits.CHANNELS_MAX:
                 # Each of those that are refused waits for its client to give it up.
                 raise violation("too_many", f"{limits.CHANNELS_MAX} bodies that are neither whole nor given up")
-            upload = self._uploads[frame.channel] = _BodyUpload(self._core.bodies.begin())
+            upload = self._uploads[frame.channel] = _BodyUpload(self._bodies.begin())
             if len(self._uploads) > limits.UPLOADS_MAX:
                 upload.error = decline("too_many", f"a session sends at most {limits.UPLOADS_MAX} large bodies at once")
         size = len(frame.body)
@@ -101,22 +109,22 @@ class BodyBlocks:
             return
         upload.waiting += 1
         upload.body.size_bytes += size
-        self._core.memory.used_bytes += size
+        self._memory.used_bytes += size
         written = partial(self._written, upload, frame.first, size)
         block = bytes(frame.body)
-        durable = bool(frame.flags & FLAG_DURABLE) and self._core.durable
-        take = self._core.bodies.finish if last else self._core.bodies.write
+        durable = bool(frame.flags & FLAG_DURABLE) and self._durable
+        take = self._bodies.finish if last else self._bodies.write
         take(upload.body, block, written, durable=durable)
 
     def _check(self, upload: _BodyUpload, size: int) -> None:
         """See whether a block may be taken."""
-        core, memory = self._core, self._core.memory
+        memory, why = self._memory, self._closing.why
         if upload.error is not None:
             return
         if session_error := self._forbidden(upload):
             upload.error = session_error
-        elif core.closing is not None:
-            upload.error = NotActiveError(core.closing)
+        elif why is not None:
+            upload.error = NotActiveError(why)
         elif upload.body.size_bytes + size > limits.LARGE_BYTES_MAX:
             upload.error = SettingsError(
                 "body", None, f"at most {limits.LARGE_BYTES_MAX} bytes", shown="<a larger one>"
@@ -139,8 +147,8 @@ class BodyBlocks:
 
     def _written(self, upload: _BodyUpload, call: int, size: int, error: MeshqError | None) -> None:
         upload.waiting -= 1
-        if error is not None or not self._core.bodies.in_memory:
-            self._core.memory.released(size)
+        if error is not None or not self._bodies.in_memory:
+            self._memory.released(size)
         if error is not None:
             upload.error = upload.error or error
             self._calls.decline(call, error)
@@ -176,11 +184,15 @@ class BodyBlocks:
         bodiless = frame.count == 1 and bytes(frame.table[-8:-4]) == bytes(frame.table[-4:])
         return upload.body if upload is not None and upload.whole and bodiless else None
 
+    def abandon(self, body: Body) -> None:
+        """Delete a body that was claimed, and whose message was not placed."""
+        self._bodies.abandon(body)
+
     def leave(self, channel: int) -> bool:
         """The client gives up a body; False if there is none on this channel."""
         upload = self._uploads.pop(channel, None)
         if upload is not None:
-            self._core.bodies.abandon(upload.body)
+            self._bodies.abandon(upload.body)
         return upload is not None
 
     def end(self) -> None:
@@ -204,7 +216,7 @@ class BodyBlocks:
         if self._reads >= limits.READS_MAX:
             raise violation("no_credit", f"{limits.READS_MAX} blocks are being read already")
         self._reads += 1
-        self._core.bodies.read(body, header.block, partial(self._got, frame.first))
+        self._bodies.read(body, header.block, partial(self._got, frame.first))
 
     def _got(self, call: int, found: bytes | MeshqError) -> None:
         self._reads -= 1

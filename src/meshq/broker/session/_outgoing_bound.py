@@ -6,10 +6,11 @@ more deliveries until it has read, or reported as read, half of that.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Final
 
 from meshq import limits
-from meshq.broker.core._core import Core
+from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.session._session_stream import SessionStream
 
 #: The part of a node's memory that may be on its way to clients.
@@ -19,12 +20,13 @@ LEAST_BYTES: Final = 64 * limits.KIB
 
 
 class OutgoingBound:
-    """The share of one session."""
+    """The share of one session.  ``sessions``: all sessions of the node."""
 
-    __slots__ = ("_core", "_least", "_stream", "_window_bytes")
+    __slots__ = ("_least", "_memory", "_sessions", "_stream", "_window_bytes")
 
-    def __init__(self, core: Core, stream: SessionStream, window_bytes: int) -> None:
-        self._core = core
+    def __init__(self, memory: MemoryBound, sessions: Sized, stream: SessionStream, window_bytes: int) -> None:
+        self._memory = memory
+        self._sessions = sessions
         self._stream = stream
         # What may be kept for a client that resumes, for it has no more room either; 0: nothing is.
         self._window_bytes = max(window_bytes, LEAST_BYTES) if window_bytes else 0
@@ -40,8 +42,7 @@ class OutgoingBound:
     @property
     def bytes_max(self) -> int:
         """The share."""
-        core = self._core
-        share = max(core.memory.limit_bytes // OUTGOING_SHARE // max(1, len(core.sessions)), self._least)
+        share = max(self._memory.limit_bytes // OUTGOING_SHARE // max(1, len(self._sessions)), self._least)
         return min(share, self._window_bytes) if self._window_bytes else share
 
     @property

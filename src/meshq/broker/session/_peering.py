@@ -13,20 +13,26 @@ from typing import Any, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, is_name
+from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import is_hidden
 from meshq.broker.catalog._distribution_plan import filters_of
-from meshq.broker.core._core import Core
+from meshq.broker.core._host_node import HostNode
+from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._disk_space import check_space
+from meshq.broker.session._disk_space import DiskSpace
 from meshq.broker.session._principal import Principal
 from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.session._session_channels import SessionChannels
 from meshq.broker.session._session_credit import SessionCredit
 from meshq.broker.session._session_producers import SessionProducers
 from meshq.broker.session._session_stream import SessionStream
-from meshq.broker.work._fair_scheduler import CostlyScan
+from meshq.broker.work._closing import Closing
+from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
@@ -57,16 +63,32 @@ class Peering:
 
     def __init__(
         self,
-        core: Core,
         principal: Principal,
         stream: SessionStream,
         *,
+        identity: NodeIdentity,
+        host: HostNode,
+        ingress: Ingress,
+        definitions: Definitions,
+        release_queue: ReleaseQueue,
+        disk_space: DiskSpace,
+        memory: MemoryBound,
+        fair_scheduler: FairScheduler,
+        closing: Closing,
         calls: SessionCalls,
         channels: SessionChannels,
         credit: SessionCredit,
         producers: SessionProducers,
     ) -> None:
-        self._core = core
+        self._identity = identity
+        self._host = host
+        self._ingress = ingress
+        self._definitions = definitions
+        self._release_queue = release_queue
+        self._disk_space = disk_space
+        self._memory = memory
+        self._fair_scheduler = fair_scheduler
+        self._closing = closing
         self._principal = principal
         self._stream = stream
         self._calls = calls
@@ -98,20 +120,20 @@ class Peering:
     def end(self) -> None:
         """The session is over."""
         self.forget()
-        self._core.router.demand.drop(self)
+        self._definitions.router.demand.drop(self)
         self.channels.clear()
 
     # -- in
 
     def _link(self, frame: Frame) -> None:
         header = header_of(frame, LinkOpening)
-        settings = self._core.settings
-        if header.node_id == settings.node_id:
-            own = header.instance == settings.instance
+        here = self._identity
+        if header.node_id == here.node_id:
+            own = header.instance == here.instance
             name = "same_node" if own else "duplicate_node"
             where = header.connector or self._principal.peer
-            error = decline(name, f"{settings.name!r} was reached by {header.node_name!r} at {where!r}")
-            self._core.settings.host.meet_stranger(header, error)
+            error = decline(name, f"{here.name!r} was reached by {header.node_name!r} at {where!r}")
+            self._host.meet_stranger(header, error)
             raise error
         if not any(header.link):
             raise violation("bad_header", "the link has no name")
@@ -120,37 +142,37 @@ class Peering:
 
         def link() -> dict[str, Any]:
             # Whoever links counts on the answer: it decides what becomes of all that is not stored.
-            self._core.router.demand.supersede(header.link)
+            self._definitions.router.demand.supersede(header.link)
             self.channels[frame.channel] = header.link
-            self._core.router.demand.met(header.node_id, header.connector)
-            store = hashlib.sha256(self._core.store).digest()[:IDENTITY_BYTES]
-            return {"number": self._core.ingress.links.get(header.link, 0), "store": store}
+            self._definitions.router.demand.met(header.node_id, header.connector)
+            store = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
+            return {"number": self._ingress.links.get(header.link, 0), "store": store}
 
         self._calls.answering(frame, link)
         if frame.channel not in self.channels:
             return
         unsure = False
-        for queue in self._core.router.by_number.values():
+        for queue in self._definitions.router.by_number.values():
             if is_hidden(queue):
                 continue
-            if self._core.definitions.numbers.is_sure(queue.number):
+            if self._definitions.numbers.is_sure(queue.number):
                 self._describe(frame.channel, queue)
             else:
                 self._later(queue.number)
                 unsure = True
         if unsure:
             # A node that takes this store for a new one drops what waits for queues that are not described by then.
-            self._core.release_queue.when_all_is_durable(partial(self._end_snapshot, frame.channel))
+            self._release_queue.when_all_is_durable(partial(self._end_snapshot, frame.channel))
         else:
             self._end_snapshot(frame.channel)
-        self._core.router.demand.add(self)
+        self._definitions.router.demand.add(self)
         self._stream.schedule_flush()
 
     def _end_snapshot(self, channel: int) -> None:
         """End the snapshot: all queues were described, and later changes follow."""
         if channel in self.channels:
             self.flush()
-            self._stream.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._core.router.by_number)))
+            self._stream.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._definitions.router.by_number)))
             self._stream.schedule_flush()
 
     def _forward(self, frame: Frame) -> None:
@@ -168,7 +190,7 @@ class Peering:
         finally:
             # Also if another session has its link by now.
             self.forget()
-            self._core.memory.received(self._credit, frame.size_bytes)
+            self._memory.received(self._credit, frame.size_bytes)
 
     def _take(self, frame: Frame, link: bytes) -> None:
         header = header_of(frame, Forward)
@@ -188,26 +210,26 @@ class Peering:
             return
         confirm = self._producers.confirm_later(frame.channel, last)
         # Sent again after a link was lost: what is stored is left out.
-        stored = max(0, (self._core.ingress.links.get(link, 0) - frame.first) // step + 1)
+        stored = max(0, (self._ingress.links.get(link, 0) - frame.first) // step + 1)
         if stored >= content.rows:
-            self._core.release_queue.when_all_is_durable(confirm)
+            self._release_queue.when_all_is_durable(confirm)
             return
-        if self._core.closing is not None:
+        if self._closing.why is not None:
             # Neither confirmed nor refused: it comes again.
             return
         run = judged[1] if judged is not None and judged[0] is frame else self._run(frame, header, content)
         rows = range(stored, content.rows)
-        asked = self._core.ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
-        if frame.size_bytes > self._core.release_queue.large_bytes:
-            check_space(self._core, frame)
-        self._core.ingress.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
+        asked = self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+        if frame.size_bytes > self._disk_space.large_bytes:
+            self._disk_space.check(frame)
+        self._ingress.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
         run.verdicts = ()
 
     def _run(self, frame: Frame, header: Forward, content: RunBytes) -> StoredRun:
         return StoredRun(
             header.address,
             content,
-            durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
+            durable=bool(frame.flags & FLAG_DURABLE) and self._release_queue.durable,
             producer=header.producer,
             number=header.number,
             stamp=frame.stamp,
@@ -220,20 +242,21 @@ class Peering:
         Raises:
             RemoteProtocolError: it can't be read.
         """
-        core = self._core
         link = self.channels.get(frame.channel)
-        if not link or core.closing is not None or self._credit.used_up:
+        if not link or self._closing.why is not None or self._credit.used_up:
             return None
         header = header_of(frame, Forward)
         if header.more or not frame.first or not header.step or not is_name(header.address):
             return None
-        stored = max(0, (core.ingress.links.get(link, 0) - frame.first) // header.step + 1)
+        stored = max(0, (self._ingress.links.get(link, 0) - frame.first) // header.step + 1)
         named = self._named.get(frame.channel)
-        filters = filters_of_forwarded(core.router, header.address, (named[2] if named else ()) + header.queues)
+        filters = filters_of_forwarded(
+            self._definitions.router, header.address, (named[2] if named else ()) + header.queues
+        )
         if stored >= frame.count or not filters:
             return None
         return costly(
-            core.pending.fair_scheduler,
+            self._fair_scheduler,
             self._principal.owner,
             self._come(frame, header),
             filters,
@@ -255,7 +278,7 @@ class Peering:
             content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
             kinds = check_run(content)
             run = self._run(frame, header, content)
-            self._core.ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+            self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
             self._judged = frame, run
         return self._judged[1]
 
@@ -282,10 +305,10 @@ class Peering:
             return
         changed, self._changed = self._changed, {}
         for number in changed:
-            if not self._core.definitions.numbers.is_sure(number):
+            if not self._definitions.numbers.is_sure(number):
                 self._later(number)
                 continue
-            queue = self._core.router.by_number.get(number)
+            queue = self._definitions.router.by_number.get(number)
             for channel in self.channels:
                 if queue is not None:
                     self._describe(channel, queue)
@@ -295,10 +318,10 @@ class Peering:
 
     def _later(self, number: int) -> None:
         """Describe a queue once its number is durable: before that, the next life might give it to another queue."""
-        self._core.release_queue.when_all_is_durable(partial(self._described_later, number))
+        self._release_queue.when_all_is_durable(partial(self._described_later, number))
 
     def _described_later(self, number: int) -> None:
-        if self.channels and number in self._core.router.by_number:
+        if self.channels and number in self._definitions.router.by_number:
             self.changed(number)
 
     def _describe(self, channel: int, queue: Queue) -> None:
@@ -312,7 +335,7 @@ class Peering:
             queue=queue.number,
             name=queue.name,
             address=queue.address,
-            routing=self._core.router.addresses[queue.address].routing,
+            routing=self._definitions.router.addresses[queue.address].routing,
             consumers=len(queue.roster.consumers),
             filters=tuple(filters),
             filter=own,

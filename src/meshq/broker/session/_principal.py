@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from meshq.broker.access._access import Rights
-from meshq.broker.core._core import Core
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.session._session_stream import SessionStream
 from meshq.lifecycle import LifeCycle
@@ -12,11 +11,10 @@ from meshq.lifecycle import LifeCycle
 class Principal:
     """The client or peer of one session, as checks of permissions, management and errors know a session."""
 
-    __slots__ = ("_life", "_stream", "core", "label", "number", "owned", "owner", "rights")
+    __slots__ = ("_life", "_stream", "label", "number", "owned", "owner", "rights")
 
     def __init__(
         self,
-        core: Core,
         number: int,
         stream: SessionStream,
         life: LifeCycle,
@@ -25,7 +23,6 @@ class Principal:
         owner: tuple[str, str],
         rights: Rights | None,
     ) -> None:
-        self.core: Core = core
         #: The number of the session.
         self.number: int = number
         self.label: str = label

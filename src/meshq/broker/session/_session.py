@@ -13,7 +13,10 @@ from typing import Protocol
 from meshq.broker.access._access import Rights
 from meshq.broker.core._core import Core
 from meshq.broker.management._management import answer_call
+from meshq.broker.management._management_requests import ManagementRequests
+from meshq.broker.management._subscriptions import queue_to_consume
 from meshq.broker.session._body_blocks import BodyBlocks
+from meshq.broker.session._disk_space import DiskSpace
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._peering import Peering
 from meshq.broker.session._principal import Principal
@@ -58,36 +61,32 @@ class ServerSession:
         self.holder: SessionHolder | None = None
         self.stream: SessionStream = SessionStream(window_bytes, partial(core.pending.schedule_flush, self))
         #: The client or peer that the session belongs to.
-        self.principal: Principal = Principal(
-            core, number, self.stream, self.life, label=label, owner=owner, rights=rights
-        )
+        self.principal: Principal = Principal(number, self.stream, self.life, label=label, owner=owner, rights=rights)
         self.credit: SessionCredit = SessionCredit(self.stream)
-        self.outgoing_bound: OutgoingBound = OutgoingBound(core, self.stream, window_bytes)
+        self.outgoing_bound: OutgoingBound = OutgoingBound(core.memory, core.sessions, self.stream, window_bytes)
         self.channels: SessionChannels = SessionChannels()
-        self._calls = SessionCalls(core, self.stream)
-        self._transactions = SessionTransactions(core, self.principal, self._calls)
-        self.consumers: SessionConsumers = SessionConsumers(
-            core,
+        self._calls = SessionCalls(self.stream, core.release_queue, core.running_operations, core.closing)
+        self._transactions = SessionTransactions(
             self.principal,
-            self.stream,
-            calls=self._calls,
-            channels=self.channels,
-            transactions=self._transactions,
-            outgoing_bound=self.outgoing_bound,
-            schedule_delivery=partial(core.pending.schedule_delivery, self),
+            self._calls,
+            core.transactions,
+            router=core.router,
+            release_queue=core.release_queue,
+            redelivery=core.redelivery,
         )
+        self.consumers: SessionConsumers = self._make_consumers(core)
         self._body_blocks = BodyBlocks(
-            core, self.principal, calls=self._calls, channels=self.channels, consumers=self.consumers
-        )
-        self.producers: SessionProducers = SessionProducers(
-            core,
+            core.bodies,
+            core.memory,
             self.principal,
-            self.stream,
+            durable=core.durable,
+            closing=core.closing,
             calls=self._calls,
             channels=self.channels,
-            credit=self.credit,
-            body_blocks=self._body_blocks,
+            consumers=self.consumers,
         )
+        self._disk_space = DiskSpace(core.release_queue, core.router)
+        self.producers: SessionProducers = self._make_producers(core)
         #: What only another node's session has.
         self.peering: Peering | None = None
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
@@ -101,13 +100,59 @@ class ServerSession:
             FrameType.TRANSACT: self._transactions.transact,
         }
 
+    def _make_consumers(self, core: Core) -> SessionConsumers:
+        return SessionConsumers(
+            self.principal,
+            self.stream,
+            definitions=core.definitions,
+            acknowledger=core.acknowledger,
+            redelivery=core.redelivery,
+            release_queue=core.release_queue,
+            unacked_memory=core.memory.unacked,
+            pending=core.pending,
+            event_bus=core.settings.event_bus,
+            find_queue=partial(queue_to_consume, core.definitions, core.settings.token, self.principal),
+            calls=self._calls,
+            channels=self.channels,
+            transactions=self._transactions,
+            outgoing_bound=self.outgoing_bound,
+            schedule_delivery=partial(core.pending.schedule_delivery, self),
+        )
+
+    def _make_producers(self, core: Core) -> SessionProducers:
+        return SessionProducers(
+            self.principal,
+            self.stream,
+            ingress=core.ingress,
+            definitions=core.definitions,
+            release_queue=core.release_queue,
+            disk_space=self._disk_space,
+            memory=core.memory,
+            fair_scheduler=core.pending.fair_scheduler,
+            requests=ManagementRequests(core, self.principal),
+            closing=core.closing,
+            calls=self._calls,
+            channels=self.channels,
+            credit=self.credit,
+            body_blocks=self._body_blocks,
+        )
+
     def welcome_peer(self) -> None:
         """Take links: the session is another node's."""
         if self.peering is None:
+            core = self._core
             self.peering = Peering(
-                self._core,
                 self.principal,
                 self.stream,
+                identity=core.identity,
+                host=core.settings.host,
+                ingress=core.ingress,
+                definitions=core.definitions,
+                release_queue=core.release_queue,
+                disk_space=self._disk_space,
+                memory=core.memory,
+                fair_scheduler=core.pending.fair_scheduler,
+                closing=core.closing,
                 calls=self._calls,
                 channels=self.channels,
                 credit=self.credit,

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from meshq import limits
-from meshq.broker.core._core import Core
+from meshq.broker.core._running_operations import RunningOperations
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.management._management import flat
 from meshq.broker.session._answers import Answers
 from meshq.broker.session._session_stream import SessionStream
+from meshq.broker.work._closing import Closing
 from meshq.broker.work._long_operations import LongOperation, Steps
 from meshq.errors import (
     ClosedError,
@@ -29,10 +31,18 @@ T = TypeVar("T")
 class SessionCalls:
     """The calls of one session that wait for their answers."""
 
-    __slots__ = ("_answers", "_core", "_stream", "_waiting")
+    __slots__ = ("_answers", "_closing", "_release_queue", "_running_operations", "_stream", "_waiting")
 
-    def __init__(self, core: Core, stream: SessionStream) -> None:
-        self._core = core
+    def __init__(
+        self,
+        stream: SessionStream,
+        release_queue: ReleaseQueue,
+        running_operations: RunningOperations,
+        closing: Closing,
+    ) -> None:
+        self._release_queue = release_queue
+        self._running_operations = running_operations
+        self._closing = closing
         self._stream = stream
         # Ids of calls without an answer; an ordered set.
         self._waiting: dict[int, None] = {}
@@ -63,7 +73,7 @@ class SessionCalls:
             self.answer_when_durable(frame.first, values)
         else:
             call = frame.first
-            self._core.running_operations.schedule(
+            self._running_operations.schedule(
                 LongOperation(values, partial(self.answer_when_durable, call), partial(self._decline_operation, call))
             )
 
@@ -75,15 +85,14 @@ class SessionCalls:
 
     def _try(self, frame: Frame, work: Callable[[], T]) -> T | None:
         try:
-            if self._core.closing is not None:
-                raise NotActiveError(self._core.closing)
+            self._closing.check()
             return work()
         except RemoteProtocolError:
             raise
         except (DuplicateError, TransactionRolledBackError) as error:
             # Whoever hears of it takes the first ones for stored, or the transaction for rolled back by somebody: that
             # may still wait for its sync.
-            self._core.release_queue.when_all_is_durable(partial(self.decline, frame.first, error))
+            self._release_queue.when_all_is_durable(partial(self.decline, frame.first, error))
             return None
         except MeshqError as error:
             self.decline(frame.first, error)
@@ -94,7 +103,7 @@ class SessionCalls:
             # Nothing more becomes durable here.
             self.decline(call, error)
         else:
-            self._core.release_queue.when_all_is_durable(partial(self.decline, call, error))
+            self._release_queue.when_all_is_durable(partial(self.decline, call, error))
 
     def decline(self, call: int, error: MeshqError) -> None:
         """Answer a call with why it is not done."""
@@ -105,7 +114,7 @@ class SessionCalls:
 
     def answer_when_durable(self, call: int, values: dict[str, Any]) -> None:
         """Answer a call once everything that was placed before is durable."""
-        self._core.release_queue.when_all_is_durable(lambda: self.answer(call, values))
+        self._release_queue.when_all_is_durable(lambda: self.answer(call, values))
 
     def answer(self, call: int, values: dict[str, Any], *, code: int = 0, text: str = "") -> None:
         """Answer a call; without a call of this id nothing is sent."""

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from meshq import limits
-from meshq.broker.core._core import Core
-from meshq.broker.management._subscriptions import queue_to_consume
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.core._pending_work import PendingWork
+from meshq.broker.events._event_bus import EventBus
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
-from meshq.broker.queue._queue_machine import QueueConsumer
+from meshq.broker.queue._queue_machine import Queue, QueueConsumer
+from meshq.broker.queue._unacked_memory import UnackedMemory
 from meshq.broker.session._deliver_frames import delivery
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._principal import Principal
@@ -17,6 +20,8 @@ from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.session._session_channels import SessionChannels
 from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.session._session_transactions import SessionTransactions
+from meshq.broker.settlement._acknowledger import Acknowledger
+from meshq.broker.settlement._redelivery import Redelivery
 from meshq.errors import MeshqError
 from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
@@ -41,17 +46,31 @@ class SessionConsumers:
 
     def __init__(
         self,
-        core: Core,
         principal: Principal,
         stream: SessionStream,
         *,
+        definitions: Definitions,
+        acknowledger: Acknowledger,
+        redelivery: Redelivery,
+        release_queue: ReleaseQueue,
+        unacked_memory: UnackedMemory[Queue],
+        pending: PendingWork,
+        event_bus: EventBus,
+        find_queue: Callable[[Consume], Queue],
         calls: SessionCalls,
         channels: SessionChannels,
         transactions: SessionTransactions,
         outgoing_bound: OutgoingBound,
         schedule_delivery: Callable[[], None],
     ) -> None:
-        self._core = core
+        self._acknowledger = acknowledger
+        self._redelivery = redelivery
+        self._release_queue = release_queue
+        self._unacked_memory = unacked_memory
+        self._pending = pending
+        self._demand = definitions.router.demand
+        self._event_bus = event_bus
+        self._find_queue = find_queue
         #: The client or peer that the consumers belong to.
         self.principal: Principal = principal
         self._stream = stream
@@ -93,19 +112,19 @@ class SessionConsumers:
             entry = BY_NAME["stale_delivery"]
             self._calls.answer(frame.first, {}, code=entry.number, text=entry.sentence)
             return
-        core, ranges = self._core, decode_ranges(frame.table)
+        ranges = decode_ranges(frame.table)
         if consumer.browser is not None:
             consumer.browser.settled(ranges)
         elif not frame.flags:
-            core.acknowledger.settle(consumer, ranges)
+            self._acknowledger.settle(consumer, ranges)
         elif frame.flags & FLAG_TRANSACTED:
             self._transactions.settle(consumer, ranges, frame.stamp)
         elif frame.flags & FLAG_RETURN:
             delay_ms = frame.stamp - 1 if frame.stamp else None
-            core.redelivery.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
+            self._redelivery.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
         else:
-            core.redelivery.reject(consumer, ranges)
-        core.pending.schedule_dispatch(consumer.queue)
+            self._redelivery.reject(consumer, ranges)
+        self._pending.schedule_dispatch(consumer.queue)
         if frame.first:
             self._calls.answer_when_durable(frame.first, {})
 
@@ -125,20 +144,20 @@ class SessionConsumers:
             self._channels.check_free()
             # The filter of a subscription is its queue's.
             filter = parse_filter(header.filter) if header.filter and not header.subscription else None
-            queue = queue_to_consume(self.principal, header)
+            queue = self._find_queue(header)
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
             if filter is not None and not header.browse:
                 queue.check_filter(filter, priority)
             consumer = QueueConsumer(queue, self, frame.channel, header.window, header.window_bytes)
             consumer.willing = self._willing
-            consumer.unacked_memory = self._core.memory.unacked
+            consumer.unacked_memory = self._unacked_memory
             if header.browse:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
                 queue.add_consumer(consumer)
-                self._core.pending.schedule_dispatch(queue)
-                self._core.router.demand.changed(queue)
+                self._pending.schedule_dispatch(queue)
+                self._demand.changed(queue)
             self._channels.consumers[frame.channel] = consumer
             self._emit(ConsumerCreated, consumer, filter=filter.text if filter is not None else "")
             return {"queue": queue.name, "address": queue.address}
@@ -146,9 +165,15 @@ class SessionConsumers:
         self._calls.answering(frame, consume)
         if header.browse:
             # Behind the answer: it may end at once.
-            self._core.release_queue.when_all_is_durable(
-                lambda: self._core.begin_browse(self._channels.consumers.get(frame.channel))
+            self._release_queue.when_all_is_durable(
+                lambda: self._begin_browse(self._channels.consumers.get(frame.channel))
             )
+
+    def _begin_browse(self, consumer: QueueConsumer | None) -> None:
+        """Begin a browse, unless its consumer is gone."""
+        if consumer is not None and consumer.browser is not None:
+            consumer.browser.begin()
+            self._pending.schedule_dispatch(consumer.queue)
 
     def leave(self, channel: int, handed: int | None) -> bool:
         """End a consumer whose client has had messages up to the tag ``handed``; return False without a consumer."""
@@ -187,7 +212,7 @@ class SessionConsumers:
         for consumer in self._channels.consumers.values():
             consumer.set_willing(willing)
             if willing:
-                self._core.pending.schedule_dispatch(consumer.queue)
+                self._pending.schedule_dispatch(consumer.queue)
 
     def lose_queue(self, name: str, error: MeshqError) -> None:
         """End the consumers of a deleted queue."""
@@ -216,15 +241,15 @@ class SessionConsumers:
         if consumer.browser is not None:
             consumer.browser.end()
         else:
-            self._core.redelivery.abandon(consumer, handed)
+            self._redelivery.abandon(consumer, handed)
             consumer.queue.remove_consumer(consumer)
-            self._core.router.demand.changed(consumer.queue)
-        self._core.pending.schedule_dispatch(consumer.queue)
+            self._demand.changed(consumer.queue)
+        self._pending.schedule_dispatch(consumer.queue)
         self._emit(ConsumerClosed, consumer)
 
     def _emit(self, kind: type[Notification], consumer: QueueConsumer, **more: Any) -> None:
         queue = consumer.queue
-        self._core.settings.event_bus.emit(
+        self._event_bus.emit(
             kind,
             address=queue.address,
             queue=queue.name,

@@ -8,14 +8,17 @@ from typing import Any, Literal, NamedTuple
 from meshq.address import MANAGEMENT, parse_target
 from meshq.broker.access._access import may_have, permit, permit_run, permit_sending
 from meshq.broker.catalog._address_quota import is_refused
+from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._names import check_request_target, check_sendable
 from meshq.broker.catalog._settings_table import SettingsTable
-from meshq.broker.core._core import Core
 from meshq.broker.ingress._filters_at import costly, filters_at
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.management._management_requests import ManagementRequests
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._body_blocks import BodyBlocks
-from meshq.broker.session._disk_space import check_space
+from meshq.broker.session._disk_space import DiskSpace
 from meshq.broker.session._principal import Principal
 from meshq.broker.session._producer_credits import ProducerCredits
 from meshq.broker.session._producer_state import ProducerState, check_window
@@ -23,7 +26,8 @@ from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.session._session_channels import SessionChannels
 from meshq.broker.session._session_credit import SessionCredit
 from meshq.broker.session._session_stream import SessionStream
-from meshq.broker.work._fair_scheduler import CostlyScan
+from meshq.broker.work._closing import Closing
+from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
 from meshq.wire import (
     FLAG_DURABLE,
@@ -68,26 +72,39 @@ class SessionProducers:
 
     def __init__(
         self,
-        core: Core,
         principal: Principal,
         stream: SessionStream,
         *,
+        ingress: Ingress,
+        definitions: Definitions,
+        release_queue: ReleaseQueue,
+        disk_space: DiskSpace,
+        memory: MemoryBound,
+        fair_scheduler: FairScheduler,
+        requests: ManagementRequests,
+        closing: Closing,
         calls: SessionCalls,
         channels: SessionChannels,
         credit: SessionCredit,
         body_blocks: BodyBlocks,
     ) -> None:
-        self._core = core
+        self._ingress = ingress
+        self._definitions = definitions
+        self._release_queue = release_queue
+        self._disk_space = disk_space
+        self._memory = memory
+        self._fair_scheduler = fair_scheduler
+        self._closing = closing
         self._principal = principal
         self._stream = stream
         self._calls = calls
         self._channels = channels
         self._credit = credit
         self._body_blocks = body_blocks
-        self._requests = ManagementRequests(core, principal)
+        self._requests = requests
         #: The open producers, by channel.
         self.channels: dict[int, ProducerState] = channels.producers
-        self.credits: ProducerCredits = ProducerCredits(core.router, stream, channels.producers)
+        self.credits: ProducerCredits = ProducerCredits(definitions.router, stream, channels.producers)
         #: The highest number to confirm at the end of the turn, by channel.
         self.confirms: dict[int, int] = {}
         # The run that waits first on the link, while it is put to filters, and until it is placed.
@@ -102,7 +119,7 @@ class SessionProducers:
         def produce() -> dict[str, Any]:
             self._channels.check_free()
             target = parse_target(header.address)
-            producers, user = self._core.ingress.producers, self._principal.owner[1]
+            producers, user = self._ingress.producers, self._principal.owner[1]
             if target.address == MANAGEMENT:
                 check_request_target(target)
                 permit(self._principal, "manage", MANAGEMENT)
@@ -111,9 +128,9 @@ class SessionProducers:
                 check_sendable(target.address)
                 permit_sending(self._principal, target)
                 producers.check_open(header.producer, user)
-                self._core.definitions.address_for(target)
+                self._definitions.address_for(target)
             opened = ProducerState(header.producer, user, target, header.window)
-            settings = self._core.router.settings(target.address)
+            settings = self._definitions.router.settings(target.address)
             check_window(opened, settings)
             opened.sequences = producers.open(header.producer, user)
             self.channels[frame.channel] = opened
@@ -140,7 +157,7 @@ class SessionProducers:
         self.credits.close(channel)
         producer = self.channels.pop(channel, None)
         if producer is not None:
-            self._core.ingress.producers.close(producer.producer, producer.user)
+            self._ingress.producers.close(producer.producer, producer.user)
         return producer is not None
 
     def end(self) -> None:
@@ -148,7 +165,7 @@ class SessionProducers:
         self.forget()
         self.credits.close_all()
         for producer in self.channels.values():
-            self._core.ingress.producers.close(producer.producer, producer.user)
+            self._ingress.producers.close(producer.producer, producer.user)
         self.channels.clear()
 
     def send(self, frame: Frame) -> None:
@@ -167,7 +184,7 @@ class SessionProducers:
             self._take(frame, producer)
         finally:
             # Only now is it known what the frame takes.
-            self._core.memory.received(credit, frame.size_bytes)
+            self._memory.received(credit, frame.size_bytes)
             producer.count += frame.count
             if self.credits.by_channel:
                 self.credits.sent(frame.channel, producer.count)
@@ -189,7 +206,7 @@ class SessionProducers:
         if not self._is_new(frame, producer, last, confirm):
             return
         run = judged.run if judged is not None else self._run(frame, producer, content)
-        if self._core.closing is not None:
+        if self._closing.why is not None:
             # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
             return
         try:
@@ -204,11 +221,11 @@ class SessionProducers:
                 return
             if self._principal.rights is not None:
                 permit_run(self._principal, producer.target, content, kinds)
-            if frame.size_bytes > self._core.release_queue.large_bytes:
+            if frame.size_bytes > self._disk_space.large_bytes:
                 # What stands in front of it takes its room first.
-                self._core.ingress.attribute(run)
-                check_space(self._core, frame)
-            self._core.ingress.place(run, producer.target, kinds, confirm)
+                self._ingress.attribute(run)
+                self._disk_space.check(frame)
+            self._ingress.place(run, producer.target, kinds, confirm)
         except RemoteProtocolError:
             raise
         except MeshqError as error:
@@ -218,13 +235,13 @@ class SessionProducers:
                 run.verdicts = ()
             if run.body is not None and not run.body.refs:
                 # Refused, or known already, or nobody listens.
-                self._core.bodies.abandon(run.body)
+                self._body_blocks.abandon(run.body)
 
     def _run(self, frame: Frame, producer: ProducerState, content: RunBytes) -> StoredRun:
         run = StoredRun(
             producer.target.address,
             content,
-            durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
+            durable=bool(frame.flags & FLAG_DURABLE) and self._release_queue.durable,
             producer=producer.producer,
             number=frame.first,
             stamp=frame.stamp,
@@ -239,17 +256,17 @@ class SessionProducers:
         Raises:
             RemoteProtocolError: it can't be read.
         """
-        producer, core = self.channels.get(frame.channel), self._core
-        if producer is None or producer.requests or core.closing is not None:
+        producer = self.channels.get(frame.channel)
+        if producer is None or producer.requests or self._closing.why is not None:
             return None
-        filters = filters_at(core.router, producer.target)
+        filters = filters_at(self._definitions.router, producer.target)
         if not filters:
             return None
         if self._judged is None or self._judged.frame is not frame:
             self._judged = self._coming(frame, producer)
         if self._judged is None:
             return None
-        return costly(core.pending.fair_scheduler, self._principal.owner, self._judged.run, filters)
+        return costly(self._fair_scheduler, self._principal.owner, self._judged.run, filters)
 
     def forget(self) -> None:
         """Forget the run that is being put to filters: it will not be placed."""
@@ -257,11 +274,11 @@ class SessionProducers:
 
     def _coming(self, frame: Frame, producer: ProducerState) -> Judged | None:
         """The very run that will be placed; None: it will not be."""
-        core, principal, last = self._core, self._principal, frame.first + frame.count - 1
+        principal, last = self._principal, frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63 or self._standing(frame, producer, last) != "new":
             return None
-        address = core.router.addresses.get(producer.target.address)
-        refused = address is not None and is_refused(address.quota, scarce=core.memory.scarce)
+        address = self._definitions.router.addresses.get(producer.target.address)
+        refused = address is not None and is_refused(address.quota, scarce=self._memory.scarce)
         if self._credit.used_up or refused:
             return None
         content, kinds = _content_of(frame)
@@ -274,7 +291,7 @@ class SessionProducers:
             return None
         if principal.rights is not None and not may_have(principal, producer.target, content, kinds):
             return None
-        core.ingress.prepare(run, kinds)
+        self._ingress.prepare(run, kinds)
         return Judged(frame, run, kinds)
 
     def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
@@ -298,7 +315,7 @@ class SessionProducers:
             highest = producer.sequences.highest(producer.producer)
             raise violation("bad_number", f"messages {frame.first} to {last}, after {highest} had come")
         elif standing == "stored":
-            self._core.release_queue.when_all_is_durable(confirm)
+            self._release_queue.when_all_is_durable(confirm)
         return standing == "new"
 
     def _standing(
@@ -313,7 +330,7 @@ class SessionProducers:
             return "unknown" if resent and producer.sequences.forgets else "new"
         if not resent or last > highest:
             return "wrong"
-        lacks = self._core.ingress.producers.lacks(producer.producer, frame.first, last, producer.user)
+        lacks = self._ingress.producers.lacks(producer.producer, frame.first, last, producer.user)
         return "new" if lacks else "stored"
 
     def _refuse(self, frame: Frame, error: MeshqError) -> None:

@@ -10,7 +10,6 @@ from meshq.abc import Admission, HandshakeFacts, Redirect, Refuse
 from meshq.broker.core._core import Core
 from meshq.broker.session._deadlines import Deadlines
 from meshq.broker.session._session import ServerSession
-from meshq.errors import NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.notifications import SessionClosed, SessionCreated
 from meshq.wire import Attach, Attached, Link, decline
@@ -40,6 +39,11 @@ class SessionRegistry:
         admission: Admission,
     ) -> None:
         self._core = core
+        self._closing = core.closing
+        self._event_bus = core.settings.event_bus
+        self._token = core.settings.token
+        #: The sessions, linked or not, by number.
+        self.by_number: dict[int, ServerSession] = {}
         self._now = now
         self._ttl_max = ttl_max
         self._admission = admission
@@ -66,13 +70,12 @@ class SessionRegistry:
             NotActiveError: the node has the maximum of sessions, is waiting as a backup, or is stopping.
             UseAnotherServerError: another node serves this client.
         """
-        core = self._core
         ttl = min(max(wanted.ttl_ms / 1000, limits.SESSION_TTL_S_MIN), self._ttl_max)
-        session = core.sessions.get(wanted.session)
+        session = self.by_number.get(wanted.session)
         if session is not None and not _is_theirs(session, wanted, owner):
             session = None
-        if session is None and core.closing is not None:
-            raise NotActiveError(core.closing)
+        if session is None:
+            self._closing.check()
         self._admit(link, label, owner, resumes=session is not None)
         if session is not None:
             self._ttl[session.number] = ttl
@@ -87,18 +90,19 @@ class SessionRegistry:
         # 0: the client keeps nothing, and will never come back for its session.
         window = min(wanted.window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MAX)
         session = ServerSession(
-            core,
+            self._core,
             self._last,
-            core.settings.token(IDENTITY_BYTES),
+            self._token(IDENTITY_BYTES),
             label=label,
             owner=owner,
-            rights=core.access.of(owner),
+            rights=self._core.access.of(owner),
             window_bytes=window,
         )
-        core.sessions[session.number] = session
+        self.by_number[session.number] = session
+        self._core.sessions[session] = None
         self._ttl[session.number] = ttl
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
-        core.settings.event_bus.emit(SessionCreated, server_name=link.server_name, **about)
+        self._event_bus.emit(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
 
     def _admit(self, link: Link, label: str, owner: tuple[str, str], *, resumes: bool) -> None:
@@ -115,7 +119,7 @@ class SessionRegistry:
             address=link.peer,
             server_name=link.server_name,
             resumes=resumes,
-            sessions=len(self._core.sessions),
+            sessions=len(self.by_number),
             user_sessions=self._of_user.get(user, 0) if role == "client" else 0,
         )
         decision = self._admission.decide(facts)
@@ -147,20 +151,20 @@ class SessionRegistry:
 
     def end(self, session: ServerSession) -> None:
         """A session is over."""
-        if session.number in self._core.sessions:
-            del self._core.sessions[session.number], self._ttl[session.number]
+        if session.number in self.by_number:
+            del self.by_number[session.number], self._core.sessions[session], self._ttl[session.number]
             self._deadlines.forget(session.number)
             session.end()
             role, user = session.principal.owner
             self._one_less(role, user)
             about = {"session": session.number, "role": role, "user": user, "label": session.principal.label}
-            self._core.settings.event_bus.emit(SessionClosed, **about)
+            self._event_bus.emit(SessionClosed, **about)
 
     def expire(self) -> float | None:
         """End the sessions whose time is up; returns the next deadline."""
         for number in self._deadlines.due(self._now()):
             self.expired += 1
-            self.end(self._core.sessions[number])
+            self.end(self.by_number[number])
         self._core.pending.run()
         return self._deadlines.soonest()
 

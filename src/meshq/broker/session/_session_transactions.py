@@ -21,10 +21,13 @@ from meshq.ids import check_xid
 from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation
 
 if TYPE_CHECKING:
-    from meshq.broker.core._core import Core
+    from meshq.broker.catalog._router import Router
+    from meshq.broker.log._release_queue import ReleaseQueue
     from meshq.broker.queue._queue_machine import QueueConsumer
     from meshq.broker.session._principal import Principal
     from meshq.broker.session._session_calls import SessionCalls
+    from meshq.broker.settlement._redelivery import Redelivery
+    from meshq.broker.transactions import TransactionManager
 
 #: What a transaction takes in the journal beside its runs, at most: for each message that it sends or acknowledges; for
 #: each run; and for each queue that a run may come to.
@@ -38,10 +41,22 @@ _MORE_BYTES: Final = 256
 class SessionTransactions:
     """The open transactions of one session."""
 
-    def __init__(self, core: Core, principal: Principal, calls: SessionCalls) -> None:
-        self._core = core
+    def __init__(
+        self,
+        principal: Principal,
+        calls: SessionCalls,
+        transactions: TransactionManager,
+        *,
+        router: Router,
+        release_queue: ReleaseQueue,
+        redelivery: Redelivery,
+    ) -> None:
         self._principal = principal
         self._calls = calls
+        self._transactions = transactions
+        self._router = router
+        self._release_queue = release_queue
+        self._redelivery = redelivery
         self._open: dict[int, ServerTransaction] = {}
         # Why the node has rolled some back, by number; the oldest first.
         self._ended: dict[int, str] = {}
@@ -79,7 +94,7 @@ class SessionTransactions:
         """
         if operation == "commit_prepared":
             user = self._principal.owner[1]
-            return lambda: self._core.transactions.two_phase.prepared_by(arguments["xid"], user)
+            return lambda: self._transactions.two_phase.prepared_by(arguments["xid"], user)
         if operation not in ("commit", "prepare"):
             return None
         if operation == "prepare":
@@ -98,7 +113,7 @@ class SessionTransactions:
     ) -> Values | Steps | None:
         """Do an operation after costly filters were asked about the transaction's messages, in steps, and there is
         disk space."""
-        found, release_queue = find(), self._core.release_queue
+        found, release_queue = find(), self._release_queue
         if found is None:
             return work()
         costly = self._costly(found)
@@ -107,11 +122,11 @@ class SessionTransactions:
         return self._waiting(find, costly, work)
 
     def _costly(self, found: ServerTransaction) -> CostlyScan | None:
-        return self._core.transactions.costly(self._principal.owner, found)
+        return self._transactions.costly(self._principal.owner, found)
 
     def _most(self, transaction: ServerTransaction) -> int:
         """Bytes that its records don't exceed, without a look at any of them."""
-        queues = min(len(self._core.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
+        queues = min(len(self._router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
         messages, runs = transaction.sent + transaction.acked, len(transaction.work) + 1
         return transaction.size_bytes + _ROW_BYTES * messages + (_RUN_BYTES + _QUEUE_BYTES * queues) * runs
 
@@ -121,11 +136,11 @@ class SessionTransactions:
         costly: CostlyScan | None,
         work: Callable[[], Values | Steps | None],
     ) -> Steps:
-        found, release_queue = find(), self._core.release_queue
+        found, release_queue = find(), self._release_queue
         while found is not None:
             if self._principal.ended:
                 # Nobody waits for it; what is prepared is there still.
-                self._core.transactions.forget_verdicts(found)
+                self._transactions.forget_verdicts(found)
                 yield {}
                 return
             if costly is not None:
@@ -135,7 +150,7 @@ class SessionTransactions:
             elif release_queue.queued or self._most(found) > release_queue.large_bytes:
                 with suppress(MeshqError):
                     # Why it can't be weighed is told by its commit.
-                    size = self._core.transactions.weigh(found) + _MORE_BYTES * (len(found.work) + 16)
+                    size = self._transactions.weigh(found) + _MORE_BYTES * (len(found.work) + 16)
                     yield DiskSpaceWait(size)
             before, costly, found = costly, None, find()
             if found is not None:
@@ -150,7 +165,7 @@ class SessionTransactions:
         wanted = not self._principal.ended and find() is found
         if wanted:
             # Its client waits for this: however long one run takes, it is not idle.
-            self._core.transactions.used(found)
+            self._transactions.used(found)
         return wanted
 
     def transact(self, frame: Frame) -> None:
@@ -179,14 +194,14 @@ class SessionTransactions:
             run = StoredRun(
                 target.address,
                 content,
-                durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
+                durable=bool(frame.flags & FLAG_DURABLE) and self._release_queue.durable,
                 producer=header.producer,
                 number=header.number,
                 stamp=frame.stamp,
             )
             run.user = self._principal.owner[1]
             try:
-                self._core.transactions.add(transaction or self._begin(header.transaction), Work(run, target, kinds))
+                self._transactions.add(transaction or self._begin(header.transaction), Work(run, target, kinds))
             except MeshqError:
                 self._drop(header.transaction)
                 raise
@@ -209,15 +224,15 @@ class SessionTransactions:
                 transaction.check_limits(last - first + 1, 0)
             except MeshqError:
                 self._drop(number)
-                self._core.redelivery.return_spans(queue, spans)
+                self._redelivery.return_spans(queue, spans)
             else:
                 transaction.add_spans(queue, spans)
-                self._core.transactions.used(transaction)
+                self._transactions.used(transaction)
 
     def _begin(self, number: int) -> ServerTransaction:
         if len(self._open) >= limits.TRANSACTIONS_MAX:
             raise decline("too_many", f"a session has at most {limits.TRANSACTIONS_MAX} open transactions")
-        transaction = self._core.transactions.begin(partial(self._forget, number))
+        transaction = self._transactions.begin(partial(self._forget, number))
         self._open[number] = transaction
         return transaction
 
@@ -235,7 +250,7 @@ class SessionTransactions:
         """Roll back all of a transaction that is open."""
         transaction = self._open.pop(number, None)
         if transaction is not None:
-            self._core.transactions.roll_back(transaction)
+            self._transactions.roll_back(transaction)
 
     def commit(self, transaction: int, sent: int, acked: int) -> None:
         """All of it counts, if it is all that its client has done: so many messages sent, and acknowledged.
@@ -246,7 +261,7 @@ class SessionTransactions:
         """
         found = self._take(transaction, sent, acked)
         if found is not None:
-            self._core.transactions.commit(found)
+            self._transactions.commit(found)
 
     def _take(self, number: int, sent: int, acked: int) -> ServerTransaction | None:
         transaction = self._open.get(number)
@@ -268,22 +283,22 @@ class SessionTransactions:
             DuplicateError, NotFoundError, UsageError, SecurityError, AddressFullError: it was rolled back.
         """
         found = self._take(transaction, sent, acked)
-        transactions = self._core.transactions
+        transactions = self._transactions
         if found is None:
             found = transactions.begin(_nobody)
         transactions.two_phase.prepare(found, xid, self._principal.owner[1])
 
     def commit_prepared(self, xid: bytes) -> None:
         """Commit a prepared transaction; as ``TwoPhaseCommit.commit``."""
-        self._core.transactions.two_phase.commit(check_xid(xid), self._principal)
+        self._transactions.two_phase.commit(check_xid(xid), self._principal)
 
     def roll_back_prepared(self, xid: bytes) -> Steps:
         """Roll back a prepared transaction; as ``TwoPhaseCommit.roll_back``."""
-        return self._core.transactions.two_phase.roll_back(check_xid(xid), self._principal)
+        return self._transactions.two_phase.roll_back(check_xid(xid), self._principal)
 
     def recover(self, after: bytes) -> Values:
         """Return a page of this user's prepared transactions."""
-        xids, more = self._core.transactions.two_phase.xids(self._principal.owner[1], after)
+        xids, more = self._transactions.two_phase.xids(self._principal.owner[1], after)
         return {"xids": [{"xid": xid} for xid in xids], "more": more}
 
     def look_at(self, transaction: int) -> None:
@@ -295,7 +310,7 @@ class SessionTransactions:
         found = self._open.get(transaction)
         if found is None:
             raise self._lost(transaction, "the node no longer has it")
-        self._core.transactions.used(found)
+        self._transactions.used(found)
 
     def roll_back(self, transaction: int) -> None:
         """Roll back an open transaction."""
