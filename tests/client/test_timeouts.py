@@ -256,10 +256,13 @@ async def test_the_log_has_a_line_for_each_change_and_says_repeats_once_a_minute
     assert "canary" not in caplog.text
 
 
-async def test_a_send_without_credit_says_when_it_was_the_connection_that_was_lost(node: FakeNode) -> None:
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "never answered"])
+async def test_a_send_without_credit_says_when_it_was_the_connection_that_was_lost(
+    node: FakeNode, silent: bool
+) -> None:
     env, network = fake_env(node)
     node.credit = 1
-    async with connect(TCP, env=env, call_failover_timeout=3) as client:
+    async with connect(TCP, env=env, call_timeout=1, call_failover_timeout=3) as client:
         # The first one takes all the credit.
         await client.send("a", b"1")
         result = Result()
@@ -267,7 +270,10 @@ async def test_a_send_without_credit_says_when_it_was_the_connection_that_was_lo
             nursery.start_soon(result.of, client.send, "a", b"2")
             await trio.testing.wait_all_tasks_blocked()
             network.nodes.clear()
+            if silent:
+                network.black_holes["127.0.0.1", 1] = None
             node.cut()
         assert isinstance(result.error, CallTimeoutError) and result.error.outcome == "not_done"
         assert str(result.error) == "a send found no connection in time: the connection was lost"
+        network.black_holes.clear()
         network.nodes["127.0.0.1", 1] = node

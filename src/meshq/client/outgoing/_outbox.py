@@ -96,11 +96,11 @@ class OutgoingRun(Completion):
             self.given_up = True
             if not self.queued:
                 text = "a send found no connection in time"
-            elif isinstance(why, TimeoutError):
-                text = "a send found no room on the broker's disk in time"
-            else:
-                # The error that has ended the link.
+            elif isinstance(why, MeshqError):
+                # The error that has ended the link, or the last attempt to connect.
                 text = "a send found no connection in time: the connection was lost"
+            else:
+                text = "a send found no room on the broker's disk in time"
             error = CallTimeoutError(text, outcome="not_done")
         caused(error, why)
         if self.owner is not None:
