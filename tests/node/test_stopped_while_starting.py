@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import ClassVar
 
 import pytest
@@ -39,12 +41,13 @@ WHERE = pytest.mark.parametrize(
 )
 
 
-async def until(broker: Broker, state: str) -> None:
-    """Wait until the broker stays in a state."""
+async def until(broker: Broker, state: str, *, settled: bool = True) -> None:
+    """Wait until the broker is in a state; ``settled``: until it stays there."""
     states = broker.events()
     while broker.state != state:
         await anext(states)
-    await trio.testing.wait_all_tasks_blocked()
+    if settled:
+        await trio.testing.wait_all_tasks_blocked()
 
 
 @WHERE
@@ -94,6 +97,30 @@ async def test_a_block_that_was_entered_while_the_broker_waits_is_left_while_the
     assert (broker.state, role.holder) == ("stopped", None)
     seen = [event.state async for event in states if isinstance(event, BrokerStateChanged)]
     assert seen == ["starting", "waiting", "starting", "stopping", "stopped"]
+
+
+class NeverJoined(abc.HAPolicy):
+    """A policy that lets no broker join."""
+
+    wait_for_activation = True
+
+    @asynccontextmanager
+    async def activation(self, control: abc.NodeControl) -> AsyncIterator[abc.Activation]:  # type: ignore[override]
+        await trio.sleep_forever()
+        raise AssertionError("the policy let a broker join")
+        yield
+
+
+@pytest.mark.parametrize("after", range(12))
+async def test_a_stop_ends_also_a_broker_whose_policy_does_not_let_it_join(after: int) -> None:
+    broker = Broker("hq", data_dir=None, ha=NeverJoined(), stop_timeout=0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        await until(broker, "starting", settled=False)
+        for _ in range(after):
+            await trio.lowlevel.checkpoint()
+        await broker.stop()
+    assert broker.state == "stopped"
 
 
 async def test_a_program_with_threads_is_told_the_same() -> None:

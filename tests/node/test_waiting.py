@@ -280,6 +280,9 @@ async def test_a_broker_that_is_stopped_while_it_steps_back_is_stopped(at_once: 
             threads.gate = trio.Event()
             ground.role.take_back("asked to", at_once=at_once)
             await trio.testing.wait_all_tasks_blocked()
+            if at_once:
+                with pytest.raises(NotActiveError, match="the broker 'hq' is stepping back"):
+                    broker.statistics()
             nursery.start_soon(broker.stop)
             await trio.testing.wait_all_tasks_blocked()
             threads.gate.set()

@@ -268,7 +268,9 @@ class Broker:
 
     def _active(self) -> Node:
         if self._node is None:
-            raise NotActiveError(f"the broker {self.name!r} is {self._life.state}")
+            # A node that has stepped back closes its store, and waits after that.
+            state = "stepping back" if self._life.state == "active" else self._life.state
+            raise NotActiveError(f"the broker {self.name!r} is {state}")
         return self._node
 
     def _environment(self) -> abc.Env:
@@ -400,23 +402,23 @@ class Broker:
         env = attrs.evolve(env, network=listeners)
         credentials = await credentials_of(settings, env)
         control = waiting_control(settings, env)
+        # Until the policy has let the broker join, a stop cancels the policy.
+        self._turn = joining = Turn()
+        if self._stop.is_set():
+            joining.end()
         try:
-            async with policy.activation(control) as activation:
-                while True:
-                    waiting = WaitingNode(settings, env, control, credentials, self._event_bus)
-                    term = await self._wait(waiting, env, activation, None if policy.wait_for_activation else report)
-                    if self._stop.is_set():
-                        listeners.close()
-                        self._change_state("stop")
-                    elif term is not None:
-                        self._change_state("start")
-                        await self._hold(term, env, activation, report)
-                    if term is not None:
-                        # The role is given up also where the policy does not come to an end.
-                        with trio.move_on_after(settings.stop_timeout):
-                            await activation.release(failover=self._failover)
-                    if self._stop.is_set():
-                        return
+            with joining.scope:
+                async with policy.activation(control) as activation:
+                    joining.active = True
+                    while not self._stop.is_set():
+                        waiting = WaitingNode(settings, env, control, credentials, self._event_bus)
+                        told = None if policy.wait_for_activation else report
+                        term = await self._wait(waiting, env, activation, told)
+                        if self._stop.is_set():
+                            listeners.close()
+                            self._change_state("stop")
+                        if term is not None:
+                            await self._hold(term, env, activation, report)
         finally:
             listeners.close()
 
@@ -450,16 +452,21 @@ class Broker:
         return term
 
     async def _hold(self, term: abc.ActiveTerm, env: abc.Env, activation: abc.Activation, report: StartReport) -> None:
-        """Be active until the node has to step back, or the broker is stopped."""
-        settings, turn = self._settings, Turn()
-        self._turn = turn
-        if term.data_dir is not None:
-            settings = attrs.evolve(settings, data_dir=term.data_dir)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(turn.watch, activation)
-            with turn.scope:
-                await self._serve(settings, env, turn, report)
-            nursery.cancel_scope.cancel()
+        """Be active until the node has to step back, or the broker is stopped; then give the role up."""
+        settings = self._settings
+        if not self._stop.is_set():
+            self._turn = turn = Turn()
+            self._change_state("start")
+            if term.data_dir is not None:
+                settings = attrs.evolve(settings, data_dir=term.data_dir)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(turn.watch, activation)
+                with turn.scope:
+                    await self._serve(settings, env, turn, report)
+                nursery.cancel_scope.cancel()
+        # The role is given up also where the policy does not come to an end.
+        with trio.move_on_after(settings.stop_timeout):
+            await activation.release(failover=self._failover)
 
 
 def _only_cancelled(error: BaseException) -> bool:
