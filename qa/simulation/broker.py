@@ -141,6 +141,11 @@ class BrokerNode:
         return self._active and serves and not self.node.life.dead
 
     @property
+    def stepping_back(self) -> bool:
+        """Whether the broker has an order to wait, and still closes the store."""
+        return self.broker is not None and not self.node.life.dead and self.broker.state in ("starting", "active")
+
+    @property
     def core(self) -> Core | None:
         """The inside of the broker; None while it does not serve."""
         node = None if self.broker is None else self.broker._node

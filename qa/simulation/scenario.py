@@ -267,7 +267,7 @@ async def _with_turns(turns: Turns, faults: Faults) -> None:
         nursery.start_soon(turns.run)
         await faults.run(DURATION_S)
         nursery.cancel_scope.cancel()
-    turns.finish()
+    await turns.finish()
 
 
 def run_seed(seed: int, *, turns: bool = False) -> SimulationResult:
