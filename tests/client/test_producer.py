@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from meshq import limits
 from meshq.client import connect
-from meshq.errors import AddressFullError, ConnectionBrokenError, SettingsError
+from meshq.errors import AddressFullError, ClosedError, ConnectionBrokenError, SettingsError
 from meshq.wire import FLAG_DURABLE, Frame, FrameType
 from tests.client._server import FakeNode, fake_env
+from tests.client._waiting import Result, until
 
 TCP = "tcp://127.0.0.1:1"
 URLS = pytest.mark.parametrize("url", [TCP, "inproc://n"])
@@ -342,3 +344,25 @@ async def test_a_producer_shows_its_state(node: FakeNode) -> None:
             statistics = producer.statistics()
             assert (statistics.sent, statistics.unconfirmed, statistics.state) == (1, 1, "open")
         assert producer.statistics().state == "closed"
+
+
+async def test_closing_a_producer_ends_the_sends_of_other_tasks_at_once(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.confirms = False
+    async with (
+        connect(TCP, env=env) as client,
+        client.producer("a", window=1) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await producer.send(b"first")
+        second, closed = Result(), Result()
+        nursery.start_soon(second.of, producer.send, b"second")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(closed.of, producer.close)
+        await wait_all_tasks_blocked()
+        assert isinstance(second.error, ClosedError)
+        assert not closed.done
+        node.release()
+        await until(lambda: closed.done)
+        assert closed.error is None
+    assert node.bodies == [b"first"]

@@ -169,6 +169,8 @@ class Producer:
         # Another task may wait for the opening, of which the broker says nothing more in a new session.
         self._opened.fail(ClosedError(f"{self._block.name} is closed"))
         self._room = 0
+        # A task that waits for room gets none any more.
+        self._lot.unpark_all()
         try:
             await self._settled()
         finally:
