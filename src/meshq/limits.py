@@ -121,7 +121,7 @@ SESSIONS_MAX: Final = 16_384
 SESSIONS_PER_USER: Final = 4_096
 #: ... and the percentage of all connections that a process can have: others come in, too.
 SESSIONS_PER_USER_PERCENT: Final = 75
-#: Seconds for which a session may outlive its connection, unless the broker is told otherwise: a client asks for a
+#: Seconds for which a session may outlive its link, unless the broker is told otherwise: a client asks for a
 #: minute, and what a session holds waits for as long.
 SESSION_TTL_S: Final = 300.0
 #: A shorter time would cost more pings than a session is worth.

@@ -9,7 +9,7 @@ FrameT = TypeVar("FrameT")
 
 
 class FrameReceiver(Protocol[FrameT]):
-    """The owner of one side of a connection, which is told of its frames and its end."""
+    """The owner of one side of a link, which is told of its frames and its end."""
 
     def frames(self, frames: list[FrameT], /) -> None:
         """Take a batch of frames that has arrived; must not raise."""
@@ -23,7 +23,7 @@ class FrameReceiver(Protocol[FrameT]):
 
 
 class FrameLink(ABC, Generic[FrameT]):
-    """One side of a connection: frames out by a call, frames in to the receiver."""
+    """One side of a link: frames out by a call, frames in to the receiver."""
 
     #: The link can't lose a frame without losing both sides: nothing needs to be kept for a resume.
     lossless: bool

@@ -30,7 +30,7 @@ class PeerStatistics:
     """The state and counters of another node in a cluster connection."""
 
     connector: str
-    #: Empty before the first connection.
+    #: Empty before the first link.
     node_id: str
     node_name: str
     connected: bool

@@ -50,7 +50,7 @@ class Peer:
         self._warn = warn
         #: The link, set once after both are made.
         self.link: PeerLink | None = None
-        #: The other node; empty before the first connection.
+        #: The other node; empty before the first link.
         self.node_id = b""
         #: Whether the node's queues are known.
         self.known = False
@@ -242,7 +242,7 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """The other node's name; empty before the first connection."""
+        """The other node's name; empty before the first link."""
         if self.link is not None and self.link.node_name:
             self._name = self.link.node_name
         return self._name

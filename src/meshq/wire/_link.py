@@ -13,7 +13,7 @@ from meshq.errors import ConnectionBrokenError, invariant
 from meshq.wire._frames import FLAG_BODY_CHECKED, Frame, head
 from meshq.wire._receive_buffer import ReceiveBuffer
 
-#: One side of a connection, with the frames of the protocol.
+#: One side of a link, with the frames of the protocol.
 Link: TypeAlias = abc.FrameLink[Frame]
 
 

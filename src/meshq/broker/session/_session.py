@@ -1,4 +1,4 @@
-"""A session at the broker: the producers, consumers and calls of one client, across its connections.
+"""A session at the broker: the producers, consumers and calls of one client, across its links.
 
 Frames come in, calls on the core go out; nothing here waits.  A session without a link goes on numbering and keeping
 its frames, and sends them when its client resumes the session.

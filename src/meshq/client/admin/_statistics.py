@@ -105,13 +105,13 @@ class ClientStatistics:
     session: int
     #: Rises each time the session is made anew.
     epoch: int
-    #: Connections made; sessions resumed and made anew after a loss.
+    #: Links made; sessions resumed and made anew after a loss.
     connected: int
     resumed: int
     renewed: int
     producers: int
     consumers: int
-    #: Messages taken and not confirmed; runs that wait for credit or a connection.
+    #: Messages taken and not confirmed; runs that wait for credit or a link.
     unconfirmed: int
     waiting_runs: int
     #: Requests that wait for answers, and answers that came after their requests had given up.

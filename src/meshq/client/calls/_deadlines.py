@@ -60,7 +60,7 @@ class WaitDeadlines:
             timer.deadline = deadline
 
     def look_at_timeout(self, since: float) -> None:
-        """Tell the timer of a wait that began at ``since``; a connection may be there or not."""
+        """Tell the timer of a wait that began at ``since``; a link may be there or not."""
         self.look_at(since + min(self._call_timeout, self._failover_timeout))
 
     def link_changed(self, now: float) -> None:

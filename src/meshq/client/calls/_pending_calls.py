@@ -30,7 +30,7 @@ class PendingCalls:
         self.unsent: deque[AnyCall] = deque()
 
     def add(self, call: AnyCall) -> None:
-        """Send a call, now or when there is a connection."""
+        """Send a call, now or when there is a link."""
         if isinstance(call, Call):
             call.since = self._now()
         self.unsent.append(call)

@@ -35,11 +35,11 @@ from meshq.errors import (
 )
 from meshq.wire import BY_NUMBER, Attached, Close, Frame, FrameType, Link, StreamLink, Welcome, error_of, refusal_of
 
-#: Seconds that the node may take to end a connection that was closed in peace.
+#: Seconds that the node may take to end a link that was closed in peace.
 CLOSING_S: Final = 5.0
 #: Refusals after which this node is left alone for the others.
 _LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journal_broken", "crowded"})
-#: Refusals that end a connection and nothing else.
+#: Refusals that end a link and nothing else.
 _LOST: Final = frozenset({"session_taken", "silent"})
 
 
@@ -67,12 +67,12 @@ class LinkWatcher(Protocol):
 
 
 class LinkCounts:
-    """The counters of one client's connections."""
+    """The counters of one client's connection."""
 
     __slots__ = ("connected", "renewed", "resumed")
 
     def __init__(self) -> None:
-        #: Connections made.
+        #: Links made.
         self.connected = 0
         #: Sessions resumed, and sessions made anew.
         self.resumed = 0
@@ -80,7 +80,7 @@ class LinkCounts:
 
 
 class Connection:
-    """The connections of one client, one after the other."""
+    """The connection of one client, which makes one link after another."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Connection:
             factor=settings.retry_interval_multiplier,
             interval_s_max=settings.max_retry_interval,
         )
-        #: Decided when there has been a first connection, or none could be made.
+        #: Decided when there has been a first link, or none could be made.
         self.first = Completion()
         self._watcher = watcher
         #: The node at the other end, or the last one.
@@ -178,7 +178,7 @@ class Connection:
             self._pausing.cancel()
 
     async def _once(self, endpoint: Endpoint | None) -> _LinkEnd:
-        """One connection, from dialing to its end."""
+        """Make one link, and serve it to its end."""
         if endpoint is None:
             await trio.lowlevel.checkpoint()
             unknown = ConnectionBrokenError("no node is known to connect to", outcome="not_done")
@@ -368,11 +368,11 @@ class Connection:
 
     @property
     def closing(self) -> bool:
-        """Whether ``close`` was called, and the connection has not ended."""
+        """Whether ``close`` was called, and the link has not ended."""
         return self._life.state == "closing"
 
     async def close(self) -> None:
-        """Close the session cleanly: send all queued frames, then wait until the node ends the connection.
+        """Close the session cleanly: send all queued frames, then wait until the node ends the link.
 
         Checkpoint: always.  Cancellation: the link is closed at once.
         """

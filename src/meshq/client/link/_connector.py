@@ -1,4 +1,4 @@
-"""Targets of a client's connections: brokers in this process, and brokers over TCP or TLS."""
+"""Targets of a client's links: brokers in this process, and brokers over TCP or TLS."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ConnectionEvent:
 
 @attrs.frozen(kw_only=True)
 class Connected(ConnectionEvent):
-    """The client has made its first connection."""
+    """The client has made its first link."""
 
     code: ClassVar[str] = "connected"
 
@@ -43,7 +43,7 @@ class Connected(ConnectionEvent):
 
 @attrs.frozen(kw_only=True)
 class Disconnected(ConnectionEvent):
-    """The client has lost its connection, and tries to reconnect unless ``final``."""
+    """The client has lost its link, and tries to reconnect unless ``final``."""
 
     code: ClassVar[str] = "disconnect"
 

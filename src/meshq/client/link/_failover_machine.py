@@ -67,7 +67,7 @@ class FailoverMachine:
         self._round = 0
         # Waited before the next round; 0: no round has failed yet.
         self._delay_s = 0.0
-        # When the connection that we have, or had last, was made; None: there has been none.
+        # When the link that we have, or had last, was made; None: there has been none.
         self._attached_at: float | None = None
 
     def next(self, endpoints: Sequence[Endpoint]) -> ConnectAttempt | None:
@@ -93,12 +93,12 @@ class FailoverMachine:
         return ConnectAttempt(delay, target)
 
     def attached(self, target: Endpoint, now: float) -> None:
-        """Note a connection to ``target``."""
+        """Note a link to ``target``."""
         self._last, self._leave_last = target, False
         self._attached_at = now
 
     def lost(self, now: float, *, leave: bool) -> None:
-        """Note the loss of the connection.  ``leave``: the target asked its clients to leave."""
+        """Note the loss of the link.  ``leave``: the target asked its clients to leave."""
         invariant(self._attached_at is not None, "only what was attached can be lost")
         assert self._attached_at is not None
         self._position = 0

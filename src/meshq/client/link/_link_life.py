@@ -6,8 +6,8 @@ from typing import Final
 
 from meshq.lifecycle import LifeCycle, Transitions
 
-#: ``wait``: the next attempt is delayed.  ``open``: the node accepts the connection.  ``attach``: the session goes on
-#: over the connection.  ``lose``: the attempt has failed, or the connection is lost.  ``close``: the program closes the
+#: ``wait``: the next attempt is delayed.  ``open``: the node accepts the link.  ``attach``: the session goes on
+#: over the link.  ``lose``: the attempt has failed, or the link is lost.  ``close``: the program closes the
 #: client; an attempt that is under way goes on until ``end``, which follows at once.  ``end``: no attempt follows.
 LINK_TRANSITIONS: Final[Transitions] = {
     "new": {"wait": "waiting", "dial": "dialing", "close": "closing", "end": "ended"},

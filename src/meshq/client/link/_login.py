@@ -22,7 +22,7 @@ from meshq.wire import (
 
 
 class Login:
-    """The identity of a client or node, for all its connections.
+    """The identity of a client or node, for all its links.
 
     ``token``: random bytes that nobody can guess.  ``instance``: the life of the node that dials as a peer, which is to
     know its nonces again.  What is slow to derive from a password is kept for as long as

@@ -1,4 +1,4 @@
-"""A link from one node to another: a client's connection and session, with nothing in it but a peer's line."""
+"""A link from one node to another: a client's connection and session, with only the channel of a cluster link."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PeerLink:
     ) -> None:
         self._session = ClientSession(settings, trio.current_time, peer=events)
         assert self._session.cluster_link_channel is not None
-        self._line = self._session.cluster_link_channel
+        self._channel = self._session.cluster_link_channel
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
         self._events = events
@@ -45,7 +45,7 @@ class PeerLink:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether there is a link now."""
         return self._session.stream.link is not None
 
     @property
@@ -55,17 +55,17 @@ class PeerLink:
 
     @property
     def node_name(self) -> str:
-        """The other node's name; empty before the first connection."""
+        """The other node's name; empty before the first link."""
         return self._connection.node_name
 
     @property
     def unconfirmed(self) -> int:
         """Messages given and not known to be stored."""
-        return self._line.unconfirmed
+        return self._channel.unconfirmed
 
     def send(self, run: ForwardedRun) -> None:
         """Send a run, now or when the link is connected; its numbers are higher than all earlier ones."""
-        self._line.submit(run)
+        self._channel.submit(run)
         self._session.stream.wake()
 
     def happened(self, event: ConnectionEvent) -> None:
@@ -75,7 +75,7 @@ class PeerLink:
         """Note that the other node has "left" or is "away"."""
         # What was on its way is given anew, in another session; nothing is kept for this one.
         self._session.abandon()
-        self._line.forget()
+        self._channel.forget()
         self._events.parted(how, error)
 
     def connect_now(self) -> None:

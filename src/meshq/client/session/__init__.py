@@ -1,1 +1,1 @@
-"""The session, which outlives its connections: frames in, frames out, deadlines."""
+"""The session, which outlives its links: frames in, frames out, deadlines."""

@@ -162,7 +162,7 @@ class ClusterLinkChannel:
         self._events = events
         self.channel: int = 0
         self._life: Final = new_life()
-        #: Runs that wait for credit or for a connection, and runs that were sent and not confirmed; in order.
+        #: Runs that wait for credit or for a link, and runs that were sent and not confirmed; in order.
         self.unsent: deque[ForwardedRun] = deque()
         self.sent: deque[ForwardedRun] = deque()
 

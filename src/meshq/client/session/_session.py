@@ -1,4 +1,4 @@
-"""The client's side of a session, which outlives its connections.
+"""The client's side of a session, which outlives its links.
 
 Frames come in, frames go out; nothing here waits, and nothing here connects.  What the session is made of stands in
 its parts: the stream of its frames, its channels and calls, the runs that it sends and the consumers that it has open.
