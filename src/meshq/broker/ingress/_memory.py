@@ -34,7 +34,7 @@ FREE_SHARE: Final = 4
 MEMORY_PER_FRAME: Final = -(-(RUN_OVERHEAD_BYTES + RUN_ROW_BYTES) // (HEAD_BYTES + RUN_ROW_BYTES))
 
 
-class Sender(Protocol):
+class CreditedSender(Protocol):
     """A session, as far as the bound knows it."""
 
     #: Bytes granted and bytes received of SEND frames, in all.
@@ -77,7 +77,7 @@ class MemoryBound:
         # Bytes granted and not yet sent.
         self._reserved = 0
         # Sessions without credit, first come first served; a dict as an ordered set.
-        self._waiting: dict[Sender, None] = {}
+        self._waiting: dict[CreditedSender, None] = {}
         #: The disk is full: grants are withheld, and those who wait know why.
         self.blocked: bool = False
 
@@ -96,7 +96,7 @@ class MemoryBound:
         """Bytes granted and not yet sent."""
         return self._reserved
 
-    def open(self, sender: Sender) -> None:
+    def open(self, sender: CreditedSender) -> None:
         """Grant a new session its first credit, which is small."""
         offer = 0 if self._waiting else self._offer()
         if offer:
@@ -104,7 +104,7 @@ class MemoryBound:
         else:
             self._wait(sender)
 
-    def _wait(self, sender: Sender) -> None:
+    def _wait(self, sender: CreditedSender) -> None:
         self._waiting[sender] = None
         if self.blocked:
             sender.credit_changed()
@@ -127,7 +127,7 @@ class MemoryBound:
             self._told[policy] = None
             self._event_bus.emit(MemoryFull, policy=policy, used=self.used_bytes, limit=self.limit_bytes)
 
-    def received(self, sender: Sender, size_bytes: int) -> None:
+    def received(self, sender: CreditedSender, size_bytes: int) -> None:
         """A frame of a session was taken in, and is used memory if it is kept.
 
         The session is granted more once it has used half of what a step allows.
@@ -153,7 +153,7 @@ class MemoryBound:
         if self._waiting:
             self._serve()
 
-    def close(self, sender: Sender) -> None:
+    def close(self, sender: CreditedSender) -> None:
         """Free the unused credit of a session that ends."""
         self._reserved -= max(0, sender.granted_bytes - sender.sent_bytes)
         sender.granted_bytes = sender.sent_bytes
@@ -195,7 +195,7 @@ class MemoryBound:
             return 1
         return min(limits.SEND_CREDIT_BYTES, max(GRANT_BYTES_MIN, room // GRANT_SHARE))
 
-    def _grant(self, sender: Sender, size_bytes: int) -> None:
+    def _grant(self, sender: CreditedSender, size_bytes: int) -> None:
         # What was overdrawn by the last frame is made good first.
         base = max(sender.granted_bytes, sender.sent_bytes)
         sender.granted_bytes = base + size_bytes
