@@ -1,15 +1,16 @@
-"""The suite for target policies finds broken policies out; ``tests/client`` has the policies that conform."""
+"""The suites for target policies and for sources of nodes find broken ones out."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 
 import pytest
 
-from meshq.abc import TargetPolicy
+from meshq.abc import TargetPolicy, TopologySource
+from meshq.client.link._targets_plan import FixedTopology
 from meshq.endpoint import Endpoint
-from meshq.testing import NonconformanceError, check_target_policy
+from meshq.testing import TOPOLOGY_SOURCE_CHECKS, NonconformanceError, check_target_policy, check_topology_source
 
 
 class AsGiven(TargetPolicy):
@@ -78,3 +79,81 @@ def test_the_order_that_was_given_conforms() -> None:
 def test_a_policy_with_a_fault_does_not_conform(policy: type[TargetPolicy], promise: str) -> None:
     with pytest.raises(NonconformanceError, match=promise):
         check_target_policy(policy)
+
+
+ONE, TWO = Endpoint("tcp", "one", 61616), Endpoint("tls", "two", 61617)
+
+
+class Known(TopologySource):
+    """A source that conforms; classes below have one fault each."""
+
+    def __init__(self) -> None:
+        self.known = [ONE, TWO]
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return list(self.known)
+
+
+class NoneKnown(Known):
+    def __init__(self) -> None:
+        self.known = []
+
+
+class Twice(Known):
+    def endpoints(self) -> Sequence[Endpoint]:
+        return [ONE, TWO, ONE]
+
+
+class Used(Known):
+    def endpoints(self) -> Sequence[Endpoint]:
+        known, self.known = self.known, []
+        return known
+
+
+class Rotating(Known):
+    def endpoints(self) -> Sequence[Endpoint]:
+        self.known.append(self.known.pop(0))
+        return list(self.known)
+
+
+class Exposed(Known):
+    def endpoints(self) -> Sequence[Endpoint]:
+        return self.known
+
+
+class Iterating(Known):
+    def endpoints(self) -> Sequence[Endpoint]:
+        return iter(self.known)  # type: ignore[return-value]
+
+
+class Undialable(Known):
+    def endpoints(self) -> Sequence[Endpoint]:
+        return (Endpoint("http", "one", 80),)
+
+
+class Texts(Known):
+    def endpoints(self) -> Sequence[Endpoint]:
+        return ("tcp://one:61616",)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("source", [Known, NoneKnown, lambda: FixedTopology((ONE, TWO, ONE))])
+def test_a_source_without_a_fault_conforms(source: Callable[[], TopologySource]) -> None:
+    check_topology_source(source)
+    assert len(TOPOLOGY_SOURCE_CHECKS) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "promise"),
+    [
+        (Twice, "each node is there once"),
+        (Used, "nodes that stay are there in each round"),
+        (Rotating, "nodes that stay are there in each round"),
+        (Exposed, "a list that the caller changes changes nothing"),
+        (Iterating, "the nodes are a sequence"),
+        (Undialable, "a node is an endpoint with a valid URL"),
+        (Texts, "a node is an endpoint with a valid URL"),
+    ],
+)
+def test_a_source_with_a_fault_does_not_conform(source: type[TopologySource], promise: str) -> None:
+    with pytest.raises(NonconformanceError, match=promise):
+        check_topology_source(source)

@@ -15,6 +15,7 @@ class TopologySource(ABC):
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints of the nodes, each once; empty while no node is known.
 
+        A caller may change the list that is returned, if it can be changed; the source stays as it is.
         Asked before each round of attempts: what has changed counts from the next round on, and never ends a
         connection.
         """

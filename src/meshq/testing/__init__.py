@@ -4,9 +4,9 @@
 the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
 compete for the place of the active one, ``MemoryBroadcast`` carries datagrams between them, and ``MemorySink`` is a
-partner who has the records of a journal.  ``check_disk``, ``check_endpoint``, ``check_ha_policy``, ``check_network``,
-``check_replication_sink``, ``check_stream``, ``check_target_policy`` and ``check_threads`` say whether a part of your
-own keeps the contract of ``meshq.abc``.
+partner who has the records of a journal.  ``check_admission``, ``check_disk``, ``check_endpoint``,
+``check_ha_policy``, ``check_network``, ``check_replication_sink``, ``check_stream``, ``check_target_policy``,
+``check_threads`` and ``check_topology_source`` say whether a part of your own keeps the contract of ``meshq.abc``.
 """
 
 from meshq.testing._broadcast import MemoryBroadcast
@@ -31,6 +31,7 @@ from meshq.testing._simulation import (
 from meshq.testing._swarm import Swarm
 from meshq.testing._threads import InlineThreads
 from meshq.testing._tripwires import TripwireError
+from meshq.testing.conformance._admission import ADMISSION_CHECKS, check_admission
 from meshq.testing.conformance._assertions import NonconformanceError
 from meshq.testing.conformance._broadcast import ENDPOINT_CHECKS, EndpointPlace, check_endpoint
 from meshq.testing.conformance._disk import DISK_CHECKS, check_disk
@@ -44,10 +45,16 @@ from meshq.testing.conformance._network import (
 )
 from meshq.testing.conformance._replication import REPLICATION_SINK_CHECKS, MakeSink, check_replication_sink
 from meshq.testing.conformance._stream import STREAM_CHECKS, check_stream
-from meshq.testing.conformance._targets import TARGET_POLICY_CHECKS, check_target_policy
+from meshq.testing.conformance._targets import (
+    TARGET_POLICY_CHECKS,
+    TOPOLOGY_SOURCE_CHECKS,
+    check_target_policy,
+    check_topology_source,
+)
 from meshq.testing.conformance._threads import THREADS_CHECKS, check_threads
 
 __all__ = [
+    "ADMISSION_CHECKS",
     "DISK_CHECKS",
     "ENDPOINT_CHECKS",
     "HA_POLICY_CHECKS",
@@ -56,6 +63,7 @@ __all__ = [
     "STREAM_CHECKS",
     "TARGET_POLICY_CHECKS",
     "THREADS_CHECKS",
+    "TOPOLOGY_SOURCE_CHECKS",
     "DeadlockError",
     "DiskCall",
     "DiskFaults",
@@ -87,6 +95,7 @@ __all__ = [
     "SpinError",
     "Swarm",
     "TripwireError",
+    "check_admission",
     "check_disk",
     "check_endpoint",
     "check_ha_policy",
@@ -95,5 +104,6 @@ __all__ = [
     "check_stream",
     "check_target_policy",
     "check_threads",
+    "check_topology_source",
     "simulate",
 ]

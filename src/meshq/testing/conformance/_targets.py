@@ -1,14 +1,15 @@
-"""The conformance suite for ``abc.TargetPolicy``."""
+"""The conformance suites for ``abc.TargetPolicy`` and ``abc.TopologySource``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Final, cast
 
 import attrs
 
-from meshq.abc import TargetPolicy
+from meshq.abc import TargetPolicy, TopologySource
 from meshq.endpoint import Endpoint
+from meshq.errors import SettingsError
 from meshq.testing.conformance._assertions import expect, expect_equal
 
 _NODES: Final = [
@@ -77,4 +78,63 @@ def _the_same_question_has_the_same_answer(policy: TargetPolicy) -> None:
 TARGET_POLICY_CHECKS: Final[tuple[Callable[[TargetPolicy], None], ...]] = (
     _a_round_has_every_node_once,
     _the_same_question_has_the_same_answer,
+)
+
+
+def check_topology_source(make_source: Callable[[], TopologySource]) -> None:
+    """Check that a source of nodes keeps the contract of ``meshq.abc.TopologySource``.
+
+    ``make_source`` is called once for each check of ``TOPOLOGY_SOURCE_CHECKS``; the nodes that its source knows do not
+    change during the check.
+
+    Raises:
+        NonconformanceError: the source breaks a promise.
+    """
+    for check in TOPOLOGY_SOURCE_CHECKS:
+        check(make_source())
+
+
+def _known(source: TopologySource) -> list[Endpoint]:
+    answer: object = source.endpoints()
+    expect(isinstance(answer, Sequence), "the nodes are a sequence, without a wait")
+    return list(cast(Sequence[Endpoint], answer))
+
+
+def _every_node_can_be_dialed(source: TopologySource) -> None:
+    for endpoint in _known(source):
+        expect(isinstance(endpoint, Endpoint) and _is_valid(endpoint), "a node is an endpoint with a valid URL")
+
+
+def _is_valid(endpoint: Endpoint) -> bool:
+    try:
+        return Endpoint.parse(str(endpoint)) == endpoint
+    except SettingsError:
+        return False
+
+
+def _every_node_is_there_once(source: TopologySource) -> None:
+    known = _known(source)
+    expect_equal(known, list(dict.fromkeys(known)), "each node is there once")
+
+
+def _the_nodes_are_there_as_often_as_they_are_asked_for(source: TopologySource) -> None:
+    first = _known(source)
+    for _ in range(_REPEATS):
+        expect_equal(_known(source), first, "nodes that stay are there in each round, in the same order")
+
+
+def _a_list_belongs_to_the_caller_or_can_not_be_changed(source: TopologySource) -> None:
+    answer = source.endpoints()
+    first = list(answer)
+    if isinstance(answer, MutableSequence):
+        answer.clear()
+    expect_equal(_known(source), first, "a list that the caller changes changes nothing in the source")
+
+
+#: Every check of the suite, each of which examines a source of its own.
+TOPOLOGY_SOURCE_CHECKS: Final[tuple[Callable[[TopologySource], None], ...]] = (
+    _every_node_can_be_dialed,
+    _every_node_is_there_once,
+    _the_nodes_are_there_as_often_as_they_are_asked_for,
+    _a_list_belongs_to_the_caller_or_can_not_be_changed,
 )
