@@ -6,8 +6,9 @@ import multiprocessing
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from typing import Final
 
 import attrs
@@ -17,6 +18,17 @@ from qa.checkers.end import HistoryError
 from qa.mesh.scenario import run_mesh_seed
 from qa.simulation.scenario import Outcome, run_seed
 
+#: The name of the simulation of a single broker.
+BROKER: Final = "broker"
+#: The simulations by their names, which are the flags of ``qa.simulate``: of a single broker; of a broker that has to
+#: step back from time to time; of such a broker whose records have to be durable at a partner, too; of three brokers
+#: that are linked.
+STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
+    BROKER: run_seed,
+    "turns": partial(run_seed, turns=True),
+    "replicated": partial(run_seed, replicated=True),
+    "mesh": run_mesh_seed,
+}
 #: Seeds that wait for each process: enough that none is ever idle, and that an early end wastes little.
 AHEAD: Final = 3
 #: How much of a failure is kept.
@@ -43,10 +55,8 @@ class SeedReport:
     counters: dict[str, int] = attrs.field(repr=False)
     #: Tasks did not end when they were told to.
     abandoned: bool
-    #: It was a run of the mesh, not of a single broker.
-    mesh: bool = False
-    #: The single broker had to step back from time to time.
-    steps_back: bool = False
+    #: The name of the simulation, one of ``STAGES``.
+    stage: str = BROKER
 
     @property
     def passed(self) -> bool:
@@ -61,18 +71,15 @@ class SeedReport:
     @property
     def line(self) -> str:
         """The finding and the command that repeats the seed, in one line."""
-        return (
-            f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- "
-            f"{command_for(self.seed, mesh=self.mesh, turns=self.steps_back)}"
-        )
+        return f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed, self.stage)}"
 
 
-def command_for(seed: int, *, mesh: bool = False, turns: bool = False) -> str:
+def command_for(seed: int, stage: str = BROKER) -> str:
     """Return the command that runs one seed again."""
-    return f"python -m qa.simulate --seed {seed}{' --mesh' if mesh else ''}{' --turns' if turns else ''}"
+    return f"python -m qa.simulate --seed {seed}{'' if stage == BROKER else f' --{stage}'}"
 
 
-def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False, turns: bool = False) -> SeedReport:
+def report_of(result: SimulationResult, cpu_s: float, stage: str = BROKER) -> SeedReport:
     """The report of a run of the scenario."""
     failure, caught_by, text = result.failure, tuple[str, ...](), ""
     if isinstance(failure, HistoryError):
@@ -94,8 +101,7 @@ def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False, tur
         faults=sum(number for kind, number in result.counters.items() if kind.startswith("fault.")),
         counters=result.counters,
         abandoned=result.abandoned,
-        mesh=mesh,
-        steps_back=turns,
+        stage=stage,
     )
 
 
@@ -108,14 +114,14 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def one_seed(seed: int, *, mesh: bool = False, turns: bool = False) -> SeedReport:
-    """Run one seed here, of a single broker, perhaps one that takes turns, or of the mesh."""
+def one_seed(seed: int, stage: str = BROKER) -> SeedReport:
+    """Run one seed of a simulation here."""
     began = time.process_time()
-    result = run_mesh_seed(seed) if mesh else run_seed(seed, turns=turns)
-    return report_of(result, time.process_time() - began, mesh=mesh, turns=turns)
+    result = STAGES[stage](seed)
+    return report_of(result, time.process_time() - began, stage)
 
 
-def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False, turns: bool = False) -> Iterator[SeedReport]:
+def many_seeds(seeds: Iterable[int], jobs: int, stage: str = BROKER) -> Iterator[SeedReport]:
     """Run seeds in ``jobs`` processes; reports come in the order of the seeds.  Stop taking them to stop.
 
     Each process begins afresh, so that no seed inherits anything from this one.
@@ -126,7 +132,7 @@ def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False, turns: bo
         try:
             while True:
                 while len(waiting) < jobs * AHEAD and (seed := next(left, None)) is not None:
-                    waiting.append(pool.submit(one_seed, seed, mesh=mesh, turns=turns))
+                    waiting.append(pool.submit(one_seed, seed, stage))
                 if not waiting:
                     return
                 yield waiting.popleft().result()

@@ -1,6 +1,7 @@
 """The command that runs seeds of the simulation.
 
-``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time.
+``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time;
+``--replicated`` one that does so and has a partner.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results.
@@ -18,10 +19,8 @@ from typing import Any, Final
 
 import meshq
 from qa.checkers.end import HistoryError
-from qa.mesh.scenario import run_mesh_seed
 from qa.results import RESULTS, about_here
-from qa.seeds import SeedReport, Tally, many_seeds, one_seed, report_of
-from qa.simulation.scenario import run_seed
+from qa.seeds import BROKER, STAGES, SeedReport, Tally, many_seeds, one_seed, report_of
 
 #: Seeds that CI runs, always the same.
 SEEDS: Final = 200
@@ -29,13 +28,20 @@ SEEDS: Final = 200
 FAILED_SEEDS: Final = "tests/data/failed_seeds.txt"
 FAILED_MESH_SEEDS: Final = "tests/data/failed_mesh_seeds.txt"
 KIND: Final = "simulation"
+#: The simulations besides that of a single broker, and what is said about each.
+ABOUT_STAGES: Final = {
+    "mesh": "three brokers that are linked, not one",
+    "turns": "one broker that has to step back from time to time",
+    "replicated": "one broker that takes turns, too, and whose records have to be durable at a partner",
+}
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m qa.simulate", description=__doc__)
-    parser.add_argument("--mesh", action="store_true", help="three brokers that are linked, not one")
-    parser.add_argument("--turns", action="store_true", help="one broker that has to step back from time to time")
+    stages = parser.add_mutually_exclusive_group()
+    for stage, about in ABOUT_STAGES.items():
+        stages.add_argument(f"--{stage}", dest="stage", action="store_const", const=stage, default=BROKER, help=about)
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="how many seeds (%(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="S", help="the first of them (%(default)s)")
     parser.add_argument("--seed", type=int, metavar="S", help="run this seed only, and tell its story")
@@ -52,16 +58,15 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, or 1 if a seed failed."""
     options = parser().parse_args(arguments)
-    mesh: bool = options.mesh
-    turns: bool = options.turns and not mesh
+    stage: str = options.stage
     if options.seed is not None and not options.json:
-        return _one(options.seed, mesh=mesh, turns=turns)
+        return _one(options.seed, stage)
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     tally = Tally()
     few = options.jobs < 2 or len(seeds) < 2
-    here = (one_seed(seed, mesh=mesh, turns=turns) for seed in seeds)
-    failed_seeds = Path(options.record or (FAILED_MESH_SEEDS if mesh else FAILED_SEEDS))
-    for report in here if few else many_seeds(seeds, options.jobs, mesh=mesh, turns=turns):
+    here = (one_seed(seed, stage) for seed in seeds)
+    failed_seeds = Path(options.record or (FAILED_MESH_SEEDS if stage == "mesh" else FAILED_SEEDS))
+    for report in here if few else many_seeds(seeds, options.jobs, stage):
         tally.add(report)
         if not options.json:
             _say_progress(report, tally)
@@ -96,10 +101,10 @@ def _say_progress(report: SeedReport, tally: Tally) -> None:
         _say(f"... {tally.seeds} seeds, {len(tally.failed)} failed")
 
 
-def _one(seed: int, *, mesh: bool, turns: bool) -> int:
+def _one(seed: int, stage: str) -> int:
     """One seed, with everything that helps to understand it."""
-    result = run_mesh_seed(seed) if mesh else run_seed(seed, turns=turns)
-    report = report_of(result, 0.0, mesh=mesh, turns=turns)
+    result = STAGES[stage](seed)
+    report = report_of(result, 0.0, stage)
     if result.value is not None:
         for at_s, what in result.value.history.notes:
             _say(f"{at_s:10.4f} {what}")

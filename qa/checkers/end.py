@@ -33,6 +33,7 @@ from qa.checkers.mesh import (
     m1_nothing_for_who_is_gone,
 )
 from qa.checkers.order import q7_first_in_first_out
+from qa.checkers.partner import r1_nothing_before_the_partner
 
 #: What a message that was added may have become.
 FATES: Final = (
@@ -132,6 +133,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "B2": b2_carried_all_the_way,
     "B3": b3_no_more_than_was_under_way,
     "M1": m1_nothing_for_who_is_gone,
+    "R1": r1_nothing_before_the_partner,
 }
 
 

@@ -186,6 +186,8 @@ class History:
         self.deals: list[tuple[str, str, str, int]] = []
         #: Number of a delivery -> the hops it has made, those it had to make, and its sender's duplicate id.
         self.hops: dict[int, tuple[int, int, str | None]] = {}
+        #: Message that a partner was given -> when the partner had it, infinite if never; None: there is no partner.
+        self.partner_s: dict[int, float] | None = None
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -234,6 +236,18 @@ class History:
     def _end(self, operation: Send | Settlement, outcome: Outcome) -> None:
         invariant(operation.ended_s is None, f"operation {operation.op} ends twice")
         operation.ended_s, operation.outcome = self._clock(), outcome
+
+    # -- replication -----------------------------------------------------------------------------------------
+
+    def given_to_partner(self, uid: int) -> None:
+        """Record that the partner was given a message, and has to have it before anyone else."""
+        if self.partner_s is not None:
+            self.partner_s.setdefault(uid, math.inf)
+
+    def partner_has(self, uid: int) -> None:
+        """Record that the partner has a message from now on."""
+        if self.partner_s is not None:
+            self.partner_s[uid] = min(self.partner_s[uid], self._clock())
 
     # -- receiving -------------------------------------------------------------------------------------------
 

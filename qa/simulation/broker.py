@@ -17,6 +17,7 @@ from meshq.settings import AddressSettings, FullPolicy, JournalSettings
 from meshq.testing import DiskOperation, MemoryRole, SimNode, Swarm
 from qa.checkers.end import check_history
 from qa.checkers.history import History
+from qa.simulation.partner import Partner
 from qa.simulation.users import Users
 from qa.simulation.workload import ADDRESSES, CONSUMED, URL, Actor
 from qa.simulation.workload_odd import ODD_SETTINGS, PLACES
@@ -104,11 +105,15 @@ class DiskWatch:
 class BrokerNode:
     """One broker over all its lives, with actors that live in its process."""
 
-    def __init__(self, node: SimNode, history: History, swarm: Swarm, *, turns: bool = False) -> None:
+    def __init__(
+        self, node: SimNode, history: History, swarm: Swarm, *, turns: bool = False, partner: Partner | None = None
+    ) -> None:
         self.node = node
         #: The role that the present life competes for, alone; None: the broker is active as soon as it runs.
         self.role: MemoryRole | None = None
         self._turns = turns
+        #: Where the records have to be durable, too; None: nowhere else.
+        self.partner: Partner | None = partner
         self.history = history
         self.swarm = swarm
         self.rng = swarm.rng("broker process")
@@ -188,7 +193,8 @@ class BrokerNode:
 
     def make(self) -> Broker:
         """The broker of this life."""
-        self.role = MemoryRole() if self._turns else None
+        make_sink = None if self.partner is None else self.partner.sink
+        self.role = MemoryRole(make_sink=make_sink) if self._turns else None
         return Broker(
             "broker",
             data_dir=DIRECTORY,

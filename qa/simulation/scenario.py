@@ -26,6 +26,7 @@ from qa.simulation.accounts import barrier, recount, settle_accounts, settle_dow
 from qa.simulation.broker import BrokerNode
 from qa.simulation.calm import Calm
 from qa.simulation.faults import Faults, Machine
+from qa.simulation.partner import Partner
 from qa.simulation.rare_events import damage_to_indexes, power_after_a_repeat
 from qa.simulation.recovery import record_recoveries
 from qa.simulation.turns import Turns
@@ -200,15 +201,20 @@ class Cast:
         return {**users, **kept, **sifted}
 
 
-async def scenario(simulation: Simulation, *, turns: bool = False) -> Outcome:
-    """One seed's minute, and its accounts.  ``turns``: the broker has to step back from time to time.
+async def scenario(simulation: Simulation, *, turns: bool = False, replicated: bool = False) -> Outcome:
+    """One seed's minute, and its accounts.
+
+    ``turns``: the broker has to step back from time to time.  ``replicated``: the broker takes turns, too, and its
+    records have to be durable at a partner.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
     """
+    turns = turns or replicated
     history = History(trio.current_time)
     scene = Scene(history)
-    broker = BrokerNode(simulation.node("broker"), history, simulation.swarm, turns=turns)
+    partner = Partner(history, simulation.swarm) if replicated else None
+    broker = BrokerNode(simulation.node("broker"), history, simulation.swarm, turns=turns, partner=partner)
     history.expected.alone((*SOLE, *(place_of(ODD, place) for place in PLACES.values())))
     crashes = RECOVERY_CRASHES if simulation.swarm.rng("trials").random() < RECOVERY_SHARE else 0
     broker.start()
@@ -218,6 +224,8 @@ async def scenario(simulation: Simulation, *, turns: bool = False) -> Outcome:
             await client.create_queue(queue, address="news", routing="multicast", filter=topic_filter(simulation.swarm))
     await Calm(scene, broker, simulation.swarm.rng("calm")).run()
     broker.node.kill()
+    if partner is not None:
+        partner.make_trouble()
     cast = Cast(simulation, scene, broker)
     broker.start()
     if cast.sifting:
@@ -245,6 +253,8 @@ async def scenario(simulation: Simulation, *, turns: bool = False) -> Outcome:
     # Of the failpoints the one that breaks connections is a fault.
     simulation.swarm.force("chaos.broker.drop_connection", False)
     scene.closing = True
+    if partner is not None:
+        partner.make_peace()
     history.healed()
     await barrier(cast.sender)
     await settle_down(scene, [broker], cast.machines, (*CONSUMED, *history.expected.odd))
@@ -270,8 +280,11 @@ async def _with_turns(turns: Turns, faults: Faults) -> None:
     await turns.finish()
 
 
-def run_seed(seed: int, *, turns: bool = False) -> SimulationResult:
-    """One seed: the result has the failure, if there was one.  ``turns``: the broker takes turns as the active one."""
+def run_seed(seed: int, *, turns: bool = False, replicated: bool = False) -> SimulationResult:
+    """One seed: the result has the failure, if there was one.
+
+    ``turns``: the broker takes turns as the active one.  ``replicated``: with a partner, besides.
+    """
     log = logging.getLogger("meshq")
     before = log.level
     # What goes wrong on purpose is no news.
@@ -279,7 +292,7 @@ def run_seed(seed: int, *, turns: bool = False) -> SimulationResult:
     try:
         return simulate(
             seed,
-            partial(scenario, turns=turns) if turns else scenario,
+            partial(scenario, turns=turns, replicated=replicated),
             duration_s=DURATION_S,
             limit_s=LIMIT_S,
             network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),

@@ -10,6 +10,7 @@ import trio
 
 from meshq.node._node import Node
 from meshq.node._settings import check_settings
+from meshq.node._store import journal_of
 from meshq.settings import JournalSettings
 from meshq.testing import SimDisk
 from meshq.wire import BY_NAME, FrameType
@@ -21,6 +22,7 @@ SEGMENT_BYTES = 64 * 1024
 
 async def start(disk: SimDisk, nursery: trio.Nursery) -> Node:
     """A node on the disk, running."""
+    env = journal_env(disk)
     settings = check_settings(
         "node",
         data_dir=ROOT_DIRECTORY,
@@ -32,7 +34,7 @@ async def start(disk: SimDisk, nursery: trio.Nursery) -> Node:
         memory_limit=None,
         stop_timeout=5,
     )
-    node = await Node.open(settings, journal_env(disk))
+    node = await Node.open(settings, env, journal_of(settings, env))
     await node.start(nursery)
     return node
 

@@ -322,7 +322,8 @@ class OddPolicy(abc.HAPolicy):
     ("term", "order", "text"),
     [
         (None, "never", r"wait\(\) returned None; allowed is an ActiveTerm"),
-        (abc.ActiveTerm(data_dir=7), "never", r"wait\(\) returned ActiveTerm\(data_dir=7\)"),  # type: ignore[arg-type]
+        (abc.ActiveTerm(data_dir=7), "never", r"wait\(\) returned ActiveTerm\(data_dir=7"),  # type: ignore[arg-type]
+        (abc.ActiveTerm(sink=7), "never", "has 7 as its sink; allowed is a ReplicationSink"),  # type: ignore[arg-type]
         (abc.ActiveTerm(), None, r"lost\(\) returned None; allowed is a StepBack"),
     ],
 )

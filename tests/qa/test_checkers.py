@@ -204,6 +204,22 @@ def leak_a_task(history: Recorded) -> None:
     history.final.left("tasks", 1)
 
 
+def confirmed_before_the_partner(history: Recorded) -> None:
+    history.partner_s = {}
+    op = history.sent("p", "q", 1)
+    history.given_to_partner(1)
+    history.send_ok(op)
+    history.partner_has(1)
+    history.ack(history.deliver(1, 1))
+
+
+def delivered_and_the_partner_never_had_it(history: Recorded) -> None:
+    history.partner_s = {}
+    history.sent("p", "q", 1)
+    history.given_to_partner(1)
+    history.ack(history.deliver(1, 1))
+
+
 def recover_to_something_else_the_second_time(history: Recorded) -> None:
     history.final.recovered("disk at 7", "after a crash at step 3", [])
 
@@ -238,6 +254,8 @@ CORRUPTIONS: list[tuple[Callable[[Recorded], None], str]] = [
     (leave_messages_to_a_willing_consumer, "Q14"),
     (leak_a_task, "Q14"),
     (recover_to_something_else_the_second_time, "Q15"),
+    (confirmed_before_the_partner, "R1"),
+    (delivered_and_the_partner_never_had_it, "R1"),
 ]
 
 
@@ -304,6 +322,18 @@ def a_message_expires(history: Recorded) -> None:
     history.gone("q", 7, "expired")
 
 
+def the_partner_is_in_time(history: Recorded) -> None:
+    history.partner_s = {}
+    op = history.sent("p", "q", 101)
+    history.given_to_partner(101)
+    history.partner_has(101)
+    history.send_ok(op)
+    history.ack(history.deliver(101, 101))
+    # A message that is no record of the journal is not the partner's.
+    history.send(102)
+    history.ack(history.deliver(102, 102))
+
+
 def two_consumers_take_turns(history: Recorded) -> None:
     history.send(7)
     history.send(8)
@@ -329,6 +359,7 @@ def sends_of_different_producers_cross(history: Recorded) -> None:
         a_send_that_is_not_durable_is_lost,
         a_message_expires,
         two_consumers_take_turns,
+        the_partner_is_in_time,
         sends_of_different_producers_cross,
     ],
 )

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_a_seed_of_the_mesh_is_always_the_same_run_and_not_that_of_a_single_broker() -> None:
-    here = one_seed(3, mesh=True)
-    assert here.trace == one_seed(3, mesh=True).trace
+    here = one_seed(3, "mesh")
+    assert here.trace == one_seed(3, "mesh").trace
     assert here.trace != one_seed(3).trace
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from meshq.store.commit._replication import Replication
 from qa.seeds import one_seed, report_of
 from qa.simulate import main, record, recorded
 from qa.simulation.faults import FAULTS_MIN, KINDS
@@ -49,13 +50,21 @@ def test_a_failing_seed_prints_the_one_line_that_runs_it_again(
 def test_a_broker_that_has_to_step_back_keeps_every_promise_in_a_run_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    report = one_seed(3, turns=True)
+    report = one_seed(3, "turns")
     assert report.passed, report.line
     assert report.counters["fault.step_back"] >= report.counters["seen.waiting"] >= 3
     assert report.trace != one_seed(3).trace
     assert report.line.endswith(" -- python -m qa.simulate --seed 3 --turns")
     assert main(["--turns", "--seed", "3"]) == 0
     assert "the broker steps back at once" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_journal_that_counts_only_its_own_disk_is_caught_by_the_partners_checker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Replication, "durable", property(lambda replication: replication.synced))
+    assert "R1" in one_seed(1, "replicated").caught_by
 
 
 @pytest.mark.slow

@@ -64,10 +64,10 @@ LAST_SIGHTS = ("damaged_indexes", "power_after_a_repeat")
 IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}
 
 
-def reports_of_all(recorded_in: str, *, mesh: bool) -> list[SeedReport]:
+def reports_of_all(recorded_in: str, *, stage: str) -> list[SeedReport]:
     """Run the seeds, none of which may fail."""
     seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / recorded_in)])
-    reports = list(many_seeds(seeds, jobs=cores_of_a_test(), mesh=mesh))
+    reports = list(many_seeds(seeds, jobs=cores_of_a_test(), stage=stage))
     assert len(reports) >= SEEDS == 200
     failed = [report.line for report in reports if not report.passed]
     assert not failed, "\n".join(failed)
@@ -106,7 +106,7 @@ def check_all_was_met(
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> None:
-    reports = reports_of_all(FAILED_SEEDS, mesh=False)
+    reports = reports_of_all(FAILED_SEEDS, stage="broker")
     met = check_all_was_met(reports, KINDS, sights=(*SIGHTS, *CAST_SIGHTS, *LAST_SIGHTS))
     assert [kind for kind in IMPOSSIBLE if met.get(kind)] == []
 
@@ -114,7 +114,7 @@ def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> N
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_promise_is_kept_on_a_mesh_in_two_hundred_seeds_that_meet_every_fault() -> None:
-    reports = reports_of_all(FAILED_MESH_SEEDS, mesh=True)
+    reports = reports_of_all(FAILED_MESH_SEEDS, stage="mesh")
     check_all_was_met(reports, MESH_KINDS, sights=(*SIGHTS, *MESH_SIGHTS, "expired_in_doubt"))
     assert len(LINK_FAULTS) >= 6
 

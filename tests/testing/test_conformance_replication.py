@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import attrs
 import pytest
 import trio
 
@@ -67,10 +68,64 @@ class OneBehind(MemorySink):
             self._notify()
 
 
-@pytest.mark.parametrize("broken", [Boasting, Deaf, Repeating, Once, OneBehind])
+class Keeping(MemorySink):
+    """Keeps the buffers of the owner, whose bytes change."""
+
+    def place(self, batch: ReplicatedBatch) -> None:
+        super().place(batch)
+        self.batches[-1] = batch
+
+
+class KeepingViews(MemorySink):
+    """Keeps views of the buffers."""
+
+    def place(self, batch: ReplicatedBatch) -> None:
+        super().place(batch)
+        self.batches[-1] = attrs.evolve(batch, parts=[memoryview(part) for part in batch.parts])
+
+
+@pytest.mark.parametrize("broken", [Boasting, Deaf, Repeating, Once, OneBehind, Keeping, KeepingViews])
 async def test_a_sink_that_breaks_a_promise_is_found(broken: Callable[[], ReplicationSink]) -> None:
     with pytest.raises(NonconformanceError):
         await check_replication_sink(broken)
+
+
+class Dropping(MemorySink):
+    """Drops a batch, and says that its records are durable."""
+
+    def place(self, batch: ReplicatedBatch) -> None:
+        super().place(batch)
+        if len(self.batches) == 2:
+            del self.batches[0]
+
+
+class Mixing(MemorySink):
+    """Stores the parts of a batch in another order."""
+
+    def place(self, batch: ReplicatedBatch) -> None:
+        super().place(attrs.evolve(batch, parts=batch.parts[::-1]))
+
+
+class Forgetting(MemorySink):
+    """Stores the bytes without their rows."""
+
+    def place(self, batch: ReplicatedBatch) -> None:
+        super().place(attrs.evolve(batch, rows=[0] * len(batch.rows)))
+
+
+def read(sink: ReplicationSink) -> list[ReplicatedBatch]:
+    assert isinstance(sink, MemorySink)
+    return sink.batches
+
+
+@pytest.mark.parametrize("broken", [Dropping, Mixing, Forgetting])
+async def test_a_sink_that_has_something_else_than_was_placed_is_found_by_reading(
+    broken: Callable[[], ReplicationSink],
+) -> None:
+    await check_replication_sink(MemorySink, read)
+    await check_replication_sink(broken)
+    with pytest.raises(NonconformanceError, match="each batch can be read as it was placed"):
+        await check_replication_sink(broken, read)
 
 
 async def test_an_error_at_the_end_may_not_say_that_all_is_done() -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 import attrs
 
+from meshq.abc._replication import ReplicationSink
 from meshq.abc._services import NodeControl
 
 
@@ -14,10 +15,13 @@ from meshq.abc._services import NodeControl
 class ActiveTerm:
     """A node's time as the active one, from ``Activation.wait`` to ``Activation.release``.
 
-    ``data_dir``: the directory of the store in this term; None: the broker's own ``data_dir``.
+    ``data_dir``: the directory of the store in this term; None: the broker's own ``data_dir``.  ``sink``: where the
+    records of the store have to be durable, too, before they are confirmed and delivered; it begins with the journal of
+    this term, and with no other.
     """
 
     data_dir: str | None = None
+    sink: ReplicationSink | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -30,6 +30,7 @@ from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
 from meshq.node._settings import BrokerSettings, check_settings
+from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_term
 from meshq.node._waiting_node import WaitingNode, waiting_control
 from meshq.notifications import BrokerStateChanged, Notification
@@ -367,7 +368,7 @@ class Broker:
         """Open the store, be active until the turn is over, and close the store."""
         node: Node | None = None
         try:
-            node = await Node.open(settings, env, self._event_bus)
+            node = await Node.open(settings, env, journal_of(settings, env, turn.sink), self._event_bus)
             self._node_id = node.node_id
             turn.node = node
             async with trio.open_nursery() as nursery:
@@ -455,7 +456,7 @@ class Broker:
         """Be active until the node has to step back, or the broker is stopped; then give the role up."""
         settings = self._settings
         if not self._stop.is_set():
-            self._turn = turn = Turn()
+            self._turn = turn = Turn(term.sink)
             self._change_state("start")
             if term.data_dir is not None:
                 settings = attrs.evolve(settings, data_dir=term.data_dir)

@@ -11,7 +11,6 @@ import trio
 
 from meshq import abc
 from meshq.broker import (
-    PREFIX_FORM,
     ConnectionCounts,
     Core,
     CoreSettings,
@@ -25,7 +24,6 @@ from meshq.broker import (
     answer_call,
     at_once,
     connection_bounds,
-    record_prefix,
 )
 from meshq.client import MessageRoute
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
@@ -42,7 +40,7 @@ from meshq.node._settings import BrokerSettings
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
-from meshq.store import CheckpointRecord, Journal, JournalOwner, RecordPrefix
+from meshq.store import CheckpointRecord, Journal, JournalOwner
 from meshq.wire import BY_NAME
 
 _log = logger("node")
@@ -135,8 +133,12 @@ class Node:
         self._failed = trio.Event()
 
     @classmethod
-    async def open(cls, settings: BrokerSettings, env: abc.Env, event_bus: EventBus | None = None) -> Node:
-        """Open the store, if any, and recover its contents.  ``event_bus``: whom to tell of what happens.
+    async def open(
+        cls, settings: BrokerSettings, env: abc.Env, journal: Journal | None, event_bus: EventBus | None = None
+    ) -> Node:
+        """Open the store, if any, and recover its contents.
+
+        ``journal``: the store, which is not open yet.  ``event_bus``: takes the events of the node.
 
         Checkpoint: always.
         Cancellation: the store is closed again.
@@ -149,18 +151,9 @@ class Node:
         """
         credentials = await credentials_of(settings, env)
         event_bus = event_bus or EventBus()
-        if settings.data_dir is None:
+        if journal is None:
             node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
             return cls(settings, env, None, node_id, credentials, event_bus=event_bus)
-        journal = Journal(
-            settings.data_dir,
-            segment_bytes=settings.journal.segment_bytes,
-            node_id=settings.node_id,
-            env=env,
-            encryption_keys=settings.journal.encryption_keys,
-            directories=settings.directories,
-            record_prefix=RecordPrefix(PREFIX_FORM, record_prefix),
-        )
         await journal.open()
         try:
             bounds = connection_bounds(env.descriptors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from meshq.abc import Activation, ActiveTerm, StepBack
+from meshq.abc import Activation, ActiveTerm, ReplicationSink, StepBack
 from meshq.errors import UsageError
 from meshq.node._node import Node
 
@@ -31,7 +31,9 @@ class StartReport:
 class Turn:
     """A turn, which ends when the broker is stopped or the node has to step back."""
 
-    def __init__(self) -> None:
+    def __init__(self, sink: ReplicationSink | None = None) -> None:
+        #: Where the records of the store have to be durable, too.
+        self.sink: ReplicationSink | None = sink
         #: Set when the turn is over.
         self.over: trio.Event = trio.Event()
         #: Around everything that the node does in the turn; cancelled if the node has to step back at once, or if the
@@ -82,6 +84,8 @@ def checked_term(term: object) -> ActiveTerm:
     """
     if type(term) is not ActiveTerm or not (term.data_dir is None or type(term.data_dir) is str):
         raise UsageError(f"the activation's wait() returned {term!r}; allowed is an ActiveTerm with a path, or without")
+    if not (term.sink is None or isinstance(term.sink, ReplicationSink)):
+        raise UsageError(f"the activation's term has {term.sink!r} as its sink; allowed is a ReplicationSink, or None")
     return term
 
 

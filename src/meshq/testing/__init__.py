@@ -43,7 +43,12 @@ from meshq.testing.conformance._network import (
     NetworkSides,
     check_network,
 )
-from meshq.testing.conformance._replication import REPLICATION_SINK_CHECKS, MakeSink, check_replication_sink
+from meshq.testing.conformance._replication import (
+    REPLICATION_SINK_CHECKS,
+    MakeSink,
+    ReadBatches,
+    check_replication_sink,
+)
 from meshq.testing.conformance._stream import STREAM_CHECKS, check_stream
 from meshq.testing.conformance._targets import (
     TARGET_POLICY_CHECKS,
@@ -84,6 +89,7 @@ __all__ = [
     "NetworkSides",
     "NonconformanceError",
     "OvertimeError",
+    "ReadBatches",
     "SimDisk",
     "SimEntropy",
     "SimNode",

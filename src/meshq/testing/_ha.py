@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import attrs
 import trio
 
-from meshq.abc import Activation, ActiveTerm, HAPolicy, NodeControl, StepBack
+from meshq.abc import Activation, ActiveTerm, HAPolicy, NodeControl, ReplicationSink, StepBack
 
 
 class MemoryRole:
     """The role of the active node, which one broker has at a time; the others wait in line.
 
-    ``vacant=False``: no broker gets the role before ``open``.
+    ``vacant=False``: no broker gets the role before ``open``.  ``make_sink``: makes the sink of each term's journal.
     """
 
-    def __init__(self, *, vacant: bool = True) -> None:
+    def __init__(self, *, vacant: bool = True, make_sink: Callable[[], ReplicationSink] | None = None) -> None:
         #: The name of the broker that has the role; None: no broker has it.
         self.holder: str | None = None
         #: Whether the last broker that gave the role up was stopped with the order to hand over.
         self.failover: bool = False
         self._vacant = vacant
+        self._make_sink = make_sink
         self._line: dict[MemoryActivation, None] = {}
         self._changed = trio.Event()
         # Set for the one who has the role, when the role is lost.
@@ -58,6 +59,10 @@ class MemoryRole:
         finally:
             del self._line[activation]
             self._notify()
+
+    def term(self) -> ActiveTerm:
+        """Make the term of the broker that has the role."""
+        return ActiveTerm(sink=None if self._make_sink is None else self._make_sink())
 
     async def lost(self, told: StepBack | None = None) -> StepBack:
         """Wait for an order to step back other than the one that was ``told`` before.
@@ -116,7 +121,7 @@ class MemoryActivation(Activation):
         """Wait in line."""
         await self._role.acquire(self)
         self._held, self._told = True, None
-        return ActiveTerm()
+        return self._role.term()
 
     async def lost(self) -> StepBack:
         """Wait for an order to step back, or for another order after that."""

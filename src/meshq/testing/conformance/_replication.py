@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import gc
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
@@ -14,6 +16,7 @@ from meshq.ids import NodeId, Position
 from meshq.testing.conformance._assertions import expect, expect_equal
 
 MakeSink = Callable[[], ReplicationSink]
+ReadBatches = Callable[[ReplicationSink], Sequence[ReplicatedBatch]]
 
 #: Seconds within which a sink without faults has what it was given, and after which it has nothing more to tell.
 PATIENCE_S: Final = 60.0
@@ -23,11 +26,14 @@ BEFORE: Final = 7
 ROW: Final = 1 << 40 | 1 << 32
 
 
-async def check_replication_sink(make_sink: MakeSink) -> None:
+async def check_replication_sink(make_sink: MakeSink, read: ReadBatches | None = None) -> None:
     """Check that a sink keeps the contract of ``meshq.abc.ReplicationSink``.
 
     ``make_sink`` is called once for each check of ``REPLICATION_SINK_CHECKS``; it returns a sink of a journal of its
     own, all of whose partners can be reached.
+
+    ``read`` returns the batches that a sink made durable, as they would be read elsewhere, in order.  Only with
+    ``read`` does the suite notice a sink that drops a batch and says that the batch is durable, or changes a batch.
 
     Checkpoint: always.
     Cancellation: ends the check that runs.
@@ -36,6 +42,12 @@ async def check_replication_sink(make_sink: MakeSink) -> None:
     """
     for check in REPLICATION_SINK_CHECKS:
         await check(make_sink())
+    if read is not None:
+        await _what_is_durable_can_be_read(make_sink(), read)
+
+
+class _Body(bytearray):
+    """A buffer of which the suite can say whether a reference to it is kept."""
 
 
 class _Journal:
@@ -44,16 +56,24 @@ class _Journal:
     def __init__(self, sink: ReplicationSink) -> None:
         self.sink = sink
         self.last = Position(BEFORE)
+        #: The batches, with bytes of their own.
+        self.placed: list[ReplicatedBatch] = []
+        #: The buffers that the sink was given.
+        self.bodies: list[weakref.ref[_Body]] = []
         sink.begin(ReplicationStart(node_id=NodeId(bytes(range(16))), journal_id=bytes(range(16, 32)), last=self.last))
 
     def place(self, records: int) -> Position:
         first = Position(self.last + 1)
         self.last = Position(self.last + records)
-        body = bytearray(b"a body that changes")
-        rows = [ROW | len(body)] * records
-        self.sink.place(ReplicatedBatch(first=first, last=self.last, flags=0, rows=rows, parts=[body] * records))
+        bodies = [_Body(b"the body of record %d" % number) for number in range(first, self.last + 1)]
+        rows = [ROW | len(body) for body in bodies]
+        copied = [bytes(body) for body in bodies]
+        self.placed.append(ReplicatedBatch(first=first, last=self.last, flags=0, rows=rows, parts=copied))
+        self.sink.place(ReplicatedBatch(first=first, last=self.last, flags=0, rows=list(rows), parts=list(bodies)))
         # The owner may use the bytes again.
-        body[:] = bytes(len(body))
+        for body in bodies:
+            body[:] = bytes(len(body))
+        self.bodies += map(weakref.ref, bodies)
         return self.last
 
     async def durable(self, last: Position, promise: str) -> list[Position]:
@@ -122,6 +142,33 @@ async def _a_cancelled_question_loses_nothing(sink: ReplicationSink) -> None:
     await journal.durable(journal.place(1), "a question that was cancelled may be repeated")
 
 
+async def _no_buffer_is_kept(sink: ReplicationSink) -> None:
+    journal = _Journal(sink)
+    for records in (1, 3, 200):
+        journal.place(records)
+    await trio.testing.wait_all_tasks_blocked()
+    gc.collect()
+    kept = sum(body() is not None for body in journal.bodies)
+    expect_equal(kept, 0, "a sink keeps no buffer after place: the owner may change the bytes")
+
+
+async def _what_is_durable_can_be_read(sink: ReplicationSink, read: ReadBatches) -> None:
+    journal = _Journal(sink)
+    for records in (1, 3, 0, 200):
+        journal.place(records)
+    await journal.durable(journal.last, "the records of all batches become durable")
+    expect_equal(_contents(read(sink)), _contents(journal.placed), "each batch can be read as it was placed")
+
+
+def _contents(batches: Sequence[ReplicatedBatch]) -> list[tuple[int, int, int, list[int], bytes]]:
+    """Return what is in the batches that have records, whatever buffers hold it."""
+    return [
+        (batch.first, batch.last, batch.flags, list(batch.rows), b"".join(bytes(part) for part in batch.parts))
+        for batch in batches
+        if batch.rows
+    ]
+
+
 async def _the_end_settles_everything(sink: ReplicationSink) -> None:
     journal = _Journal(sink)
     journal.place(10)
@@ -141,5 +188,6 @@ REPLICATION_SINK_CHECKS: Final[tuple[Callable[[ReplicationSink], Awaitable[None]
     _nothing_is_told_about_records_that_were_not_placed,
     _the_same_question_has_an_answer_again,
     _a_cancelled_question_loses_nothing,
+    _no_buffer_is_kept,
     _the_end_settles_everything,
 )

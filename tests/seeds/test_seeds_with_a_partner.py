@@ -1,0 +1,30 @@
+"""Seeds of the simulation with a partner, always the same: the broker takes turns, the partner lags and fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa.seeds import many_seeds
+from tests.tiers import cores_of_a_test
+
+#: For all seeds on one slow core.
+TIMEOUT_S = 1_800
+SEEDS = 24
+MET = (
+    "fault.partner_fails",
+    "fault.partner_lags",
+    "fault.step_back",
+    "node.kill",
+    "node.power_off",
+    "seen.partner_was_behind",
+    "seen.waiting",
+)
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_S)
+def test_every_promise_is_kept_with_a_partner_that_lags_and_fails() -> None:
+    reports = list(many_seeds(range(SEEDS), cores_of_a_test(), "replicated"))
+    assert [report.line for report in reports if not report.passed] == []
+    assert [kind for kind in MET if not sum(report.counters[kind] for report in reports)] == []
+    assert all(report.confirmed >= 300 and report.simulated_s >= 60 for report in reports)
