@@ -98,7 +98,7 @@ class Partner:
             self._swarm.count("fault.partner_fails")
             self._history.note("the partner fails")
             self.under_way.appendleft(attrs.evolve(lot, due_s=math.inf))
-            raise BrokenError("the partner is gone")
+            raise BrokenError("the partner is gone") from ConnectionResetError("the link to the partner was closed")
         self._has(lot)
         return lot.last
 
