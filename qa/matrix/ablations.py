@@ -96,7 +96,7 @@ ABLATIONS: Final = (
         features=("redelivery delay", "delay of who hands back", "maximum deliveries"),
         lasting=True,
         function="meshq.broker:Recovery._finish",
-        old="            core.redelivery.restore(queue, view, self._counts[view])\n",
+        old="            self._redelivery.restore(queue, view, self._counts[view])\n",
         new="            pass\n",
     ),
     Ablation(

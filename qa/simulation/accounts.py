@@ -8,7 +8,7 @@ from typing import Any, Final
 import trio
 
 from meshq.abc import Env
-from meshq.broker import Core, CoreSettings, Recovery
+from meshq.broker import Core, CoreSettings
 from meshq.broker.bodies._body import Body
 from meshq.broker.queue._message_counts import REMOVED
 from meshq.broker.queue._run import GONE
@@ -218,7 +218,7 @@ async def recount(env: Env) -> dict[str, Any]:
     places = layout_of(env.disk, DIRECTORY, Keyring()).directories
     journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env, directories=places)
     await journal.open()
-    recovery = Recovery(core)
+    recovery = core.recovery()
     recovery.take(journal.recovered(deleted=True))
     files = journal.large_files()
     files.prepare()

@@ -13,7 +13,6 @@ from meshq.broker import (
     Core,
     CoreSettings,
     Credentials,
-    Recovery,
     ServerConnection,
     SessionBounds,
     SessionRegistry,
@@ -97,7 +96,7 @@ def make_core(
     )
     if records:
         whole = {record.position: record.payload for record in records}
-        recovery = Recovery(core, lambda positions: {position: whole[position] for position in positions})
+        recovery = core.recovery(lambda positions: {position: whole[position] for position in positions})
         recovery.take(map(excerpted, records) if excerpts else records)
     if log is not None:
         log.on_durable = core.durable_moved

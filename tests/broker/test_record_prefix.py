@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker import Recovery, records
+from meshq.broker import records
 from meshq.errors import DamagedError, InvariantError
 from meshq.settings import AddressSettings
 from meshq.store import JournalRecord
@@ -115,7 +115,7 @@ def test_who_can_not_read_may_not_leave_out() -> None:
     blocking = {"#": AddressSettings(full_policy="block")}
     log = _sent(settings=blocking)
     with pytest.raises(InvariantError):
-        Recovery(make_core(log.after_crash(), settings=blocking)).take(map(excerpted, log.recovered()))
+        make_core(log.after_crash(), settings=blocking).recovery().take(map(excerpted, log.recovered()))
 
 
 def test_content_that_nobody_needs_is_not_read() -> None:

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from meshq.broker import Recovery, records
+from meshq.broker import records
 from meshq.errors import DamagedError
 from meshq.store import JournalRecord
 from meshq.wire import encode_map, encode_run
@@ -185,7 +185,7 @@ def test_garbage_is_a_record_or_damage_and_nothing_else(kind: str, payload: byte
 )
 def test_a_record_that_cannot_stand_in_a_journal_is_damage(kind: int, payload: bytes, expected: str) -> None:
     with pytest.raises(DamagedError, match=expected):
-        Recovery(make_core()).take([JournalRecord(1, kind, payload)])
+        make_core().recovery().take([JournalRecord(1, kind, payload)])
 
 
 def test_rows_settled_beyond_their_run_are_damage() -> None:
@@ -199,9 +199,9 @@ def test_rows_settled_beyond_their_run_are_damage() -> None:
         JournalRecord(3, records.RUN, encoded_run(run)),
         JournalRecord(4, records.SETTLED, settled, refs=(3,), tombstone=True),
     ]
-    Recovery(make_core()).take(journal[:3])
+    make_core().recovery().take(journal[:3])
     with pytest.raises(DamagedError, match="row 2"):
-        Recovery(make_core()).take(journal)
+        make_core().recovery().take(journal)
 
 
 def test_what_other_nodes_have_stands_in_definitions_as_the_page_says() -> None:

@@ -9,7 +9,6 @@ from meshq.broker.connection._listener import Listeners
 from meshq.broker.connection._server_connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
-from meshq.broker.core._recovery import Recovery
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.management._management import answer_call
 from meshq.broker.paging._reading import run_content
@@ -35,7 +34,6 @@ __all__ = [
     "Listeners",
     "Queue",
     "QueueConsumer",
-    "Recovery",
     "RemoteBinding",
     "ServerConnection",
     "SessionBounds",

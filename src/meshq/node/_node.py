@@ -18,7 +18,6 @@ from meshq.broker import (
     EventBus,
     FileBodies,
     Listeners,
-    Recovery,
     SessionBounds,
     SessionRegistry,
     answer_call,
@@ -159,7 +158,7 @@ class Node:
             bounds = connection_bounds(env.descriptors)
             bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads, uploads_max=bounds.uploads)
             node = cls(settings, env, journal, NodeId(journal.node_id), credentials, event_bus=event_bus, bodies=bodies)
-            recovery = Recovery(node.core, journal.read_recovered)
+            recovery = node.core.recovery(journal.read_recovered)
             recovery.take(journal.recovered(deleted=True, prefixes=True))
             await bodies.open(recovery.bodies)
         except BaseException:

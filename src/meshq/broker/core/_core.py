@@ -23,6 +23,8 @@ from meshq.broker.core._internal_producer import InternalProducer
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.core._notification_publisher import NotificationPublisher
 from meshq.broker.core._pending_work import PendingWork
+from meshq.broker.core._recovered_content import ReadPayloads
+from meshq.broker.core._recovery import Recovery
 from meshq.broker.core._running_operations import RunningOperations
 from meshq.broker.core._served_session import ServedSession
 from meshq.broker.events._event_bus import EventBus
@@ -218,6 +220,19 @@ class Core:
             node_id=settings.node_id,
             instance=settings.instance,
             store=log.journal_id if log is not None else settings.instance,
+        )
+
+    def recovery(self, read: ReadPayloads | None = None) -> Recovery:
+        """Return a recovery that fills this core, which is empty.  ``read`` gets whole what records lack."""
+        return Recovery(
+            self.definitions,
+            self.ingress,
+            self.pager,
+            release_queue=self.release_queue,
+            redelivery=self.redelivery,
+            times=self.times,
+            transactions=self.transactions,
+            read=read,
         )
 
     def schedule_all_dispatches(self) -> None:

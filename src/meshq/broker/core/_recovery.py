@@ -5,23 +5,28 @@ Records are read in the journal's order; nothing is written, and no message is v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from meshq import limits
 from meshq.broker import records
 from meshq.broker.bodies._body import Body
-from meshq.broker.core._core import Core
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.core._recovered_content import ReadPayloads, RecoveredContent, RecoveredRun
+from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.log._duplicates import IdChunk
+from meshq.broker.log._release_queue import ReleaseQueue
+from meshq.broker.paging._pager import Pager
 from meshq.broker.queue._delivery_options import DeliveryOptions, divide, of_forwarded
 from meshq.broker.queue._message_counts import drop_rows, keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import GONE, QueueRun, StoredRun, share_of
+from meshq.broker.queue._run import QueueRun, StoredRun, share_of
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.records._row_options import RowOptions, asked_of_moved, read_options
-from meshq.broker.transactions import TransactionRecovery
-from meshq.errors import DamagedError, invariant
+from meshq.broker.settlement._message_times import MessageTimes
+from meshq.broker.settlement._redelivery import Redelivery
+from meshq.broker.transactions import TransactionManager, TransactionRecovery
+from meshq.errors import DamagedError
 from meshq.message import MessageOrigin
 from meshq.wire import duplicate_ids
 
@@ -37,20 +42,33 @@ class LogRecord(Protocol):
     missing: int
 
 
-#: Gets the payloads of living records, by position.
-ReadPayloads = Callable[[Sequence[int]], Mapping[int, bytes]]
-
-
 class Recovery:
-    """Fills an empty core from the records of its journal.  ``read`` gets whole what was left out of them."""
+    """Fills the parts of an empty core from the records of the journal.
 
-    def __init__(self, core: Core, read: ReadPayloads | None = None) -> None:
-        self._core = core
-        self._read = read
+    ``read`` gets whole what was left out of the records.
+    """
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        ingress: Ingress,
+        pager: Pager,
+        *,
+        release_queue: ReleaseQueue,
+        redelivery: Redelivery,
+        times: MessageTimes,
+        transactions: TransactionManager,
+        read: ReadPayloads | None,
+    ) -> None:
+        self._definitions = definitions
+        self._router = definitions.router
+        self._ingress = ingress
+        self._release_queue = release_queue
+        self._redelivery = redelivery
+        self._times = times
+        self._content = RecoveredContent(pager, definitions.router, read)
         # By position of the run: the run, and its views in each queue by the queue's number.
-        self._runs: dict[int, tuple[StoredRun, dict[int, list[QueueRun]]]] = {}
-        # Runs whose content the journal has left on the disk.
-        self._left: list[StoredRun] = []
+        self._runs: dict[int, RecoveredRun] = {}
         # By address: definitions of queues that stand before that of their address.
         self._homeless: dict[str, list[tuple[dict[str, Any], int]]] = {}
         self._chunks: list[tuple[str, IdChunk]] = []
@@ -65,12 +83,9 @@ class Recovery:
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
         # What is prepared.
-        self._two_phase = TransactionRecovery(core.transactions.two_phase, core.release_queue, core.router)
+        self._two_phase = TransactionRecovery(transactions.two_phase, release_queue, definitions.router)
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
-        # Bytes of memory that runs may take, and do.
-        self._free_bytes = core.pager.free_bytes_at_start
-        self._taken = 0
         #: Messages that were taken up.
         self.messages: int = 0
 
@@ -130,17 +145,17 @@ class Recovery:
 
     def _definition(self, payload: bytes, position: int) -> None:
         values = records.decode_definition(payload)
-        if values["kind"] == "queue" and values["address"] not in self._core.router.addresses:
+        if values["kind"] == "queue" and values["address"] not in self._router.addresses:
             # The address was defined anew since.
             self._homeless.setdefault(values["address"], []).append((values, position))
             return
         if values["kind"] in ("peer", "binding", "renumbered"):
-            self._core.definitions.peers.restore(values, position)
+            self._definitions.peers.restore(values, position)
             return
-        self._core.definitions.restore(values, position)
+        self._definitions.restore(values, position)
         if values["kind"] == "address":
             for queue, place in self._homeless.pop(values["name"], ()):
-                self._core.definitions.restore(queue, place)
+                self._definitions.restore(queue, place)
 
     def _run(self, payload: bytes, position: int, missing: int = 0) -> None:
         record = records.decode_run(payload, missing)
@@ -164,61 +179,10 @@ class Recovery:
         self._runs[position] = (run, views)
         self._sent.run(record, position)
         if missing:
-            run.paged = missing
-            self._left.append(run)
+            self._content.leave(run, missing)
         else:
             self._take_ids(record, run)
-        self._keep(run, views)
-
-    def _keep(self, run: StoredRun, views: dict[int, list[QueueRun]]) -> None:
-        """Keep a run in memory, or leave it on the disk if memory is full."""
-        if run.paged:
-            self._core.pager.note_evicted(run, self._own(run, views))
-        elif self._taken + run.size_bytes > self._free_bytes and any(map(self._core.pager.pages, views)):
-            for parts in views.values():
-                for view in parts:
-                    if not view.run.paged:
-                        view.run.forget()
-            self._core.pager.note_evicted(run, self._own(run, views))
-            if not run.paged:
-                # Only shares of it were needed.
-                run.strip()
-        self._taken += run.size_bytes
-
-    def _own(self, run: StoredRun, views: dict[int, list[QueueRun]]) -> dict[QueueRun, Queue]:
-        """The views of a whole run, and their queues."""
-        by_number = self._core.router.by_number
-        return {
-            view: by_number[number]
-            for number, parts in views.items()
-            if number in by_number
-            for view in parts
-            if view.run is run
-        }
-
-    def _read_left(self) -> None:
-        """Get the content of runs that no queue pages: it belongs in memory."""
-        wanted: dict[int, StoredRun] = {}
-        size = 0
-        for run in self._left:
-            views = self._runs[run.position][1]
-            queues = {number: parts for number, parts in views.items() if number in self._core.router.by_number}
-            alive = any(len(view.states) > view.states.count(GONE) for parts in queues.values() for view in parts)
-            if alive and not any(map(self._core.pager.pages, queues)):
-                wanted[run.position] = run
-                size += run.paged
-                if size >= limits.PAGE_READ_BYTES:
-                    self._restore(wanted)
-                    wanted, size = {}, 0
-        self._restore(wanted)
-
-    def _restore(self, wanted: Mapping[int, StoredRun]) -> None:
-        if not wanted:
-            return
-        invariant(self._read is not None, "who leaves content out can read it")
-        payloads = self._read(list(wanted)) if self._read is not None else {}
-        for position, run in wanted.items():
-            run.restore(records.decode_run(payloads[position]).content)
+        self._content.keep(run, views)
 
     def _stored(self, record: RoutedRecord, position: int) -> StoredRun:
         """The run of a record that divides it, without its shares."""
@@ -245,7 +209,7 @@ class Recovery:
         self._note_routed(record, position)
         if not record.link:
             self._take_ids(_with_skipped(record), run)
-        self._keep(run, self._runs[position][1])
+        self._content.keep(run, self._runs[position][1])
 
     def _placed(self, payload: bytes, position: int) -> None:
         record = records.decode_placed(payload)
@@ -261,7 +225,7 @@ class Recovery:
         for target in record.routed.targets:
             share = share_of(run, target.rows)
             view = QueueRun(share, target.first, target.remote)
-            queue = self._core.router.by_number.get(target.queue)
+            queue = self._router.by_number.get(target.queue)
             if queue is not None:
                 _ask(queue, view, asked)
             else:
@@ -270,7 +234,7 @@ class Recovery:
             self._runs[position][1].setdefault(target.queue, []).append(view)
         if not record.routed.link and not record.moved:
             self._take_ids(_with_skipped(record.routed), run)
-        self._keep(run, self._runs[position][1])
+        self._content.keep(run, self._runs[position][1])
 
     def _note_placed(self, record: PlacedRecord, position: int) -> None:
         self._settle(record.settled, position)
@@ -303,7 +267,7 @@ class Recovery:
             self._sent.run(record.run, position)
 
     def _raise_link(self, link: bytes, number: int) -> None:
-        marks = self._core.ingress.links
+        marks = self._ingress.links
         marks[link] = max(marks.get(link, 0), number)
 
     def _links(self, payload: bytes, position: int) -> None:
@@ -356,32 +320,31 @@ class Recovery:
             self._useless.append(position)
 
     def _finish(self) -> None:
-        core = self._core
         for address, queues in self._homeless.items():
             raise DamagedError("journal", queues[0][1], "the address of each queue", address)
-        self._read_left()
-        core.definitions.peers.restored()
-        self._sent.restore(core.ingress.producers)
-        for queue in core.router.by_number.values():
+        self._content.read_left(self._runs)
+        self._definitions.peers.restored()
+        self._sent.restore(self._ingress.producers)
+        for queue in self._router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
-            core.definitions.watermarks.open(queue, given, delivered, position)
+            self._definitions.watermarks.open(queue, given, delivered, position)
         self._two_phase.restore_unacked(self._views_of)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
             found: list[tuple[Queue, QueueRun]] = []
             for number, parts in views.items():
-                bound = core.router.by_number.get(number)
+                bound = self._router.by_number.get(number)
                 if bound is not None:
                     found += [(bound, view) for view in parts]
             for queue, view in found:
                 if view.remote:
-                    core.definitions.peers.renumber(queue.number, view)
+                    self._definitions.peers.renumber(queue.number, view)
                 if view in self._asked:
                     _ask(queue, view, self._asked[view])
                 self._append(queue, view)
             if run.views:
-                core.ingress.charge(run, found)
+                self._ingress.charge(run, found)
                 if run.body is not None:
                     run.body.refs += 1
             else:
@@ -395,16 +358,16 @@ class Recovery:
             else:
                 queue.append(view)
             if view in self._counts:
-                core.redelivery.restore(queue, view, self._counts[view])
-            core.times.watch(queue, view)
+                self._redelivery.restore(queue, view, self._counts[view])
+            self._times.watch(queue, view)
         self._two_phase.finish()
-        core.release_queue.doom(self._useless)
-        core.release_queue.doom(self._restore_ids(dict.fromkeys(ended)))
+        self._release_queue.doom(self._useless)
+        self._release_queue.doom(self._restore_ids(dict.fromkeys(ended)))
 
     def _views_of(self, position: int, queue: int) -> list[QueueRun]:
         """The parts of a run in a queue that is there, as far as they have numbers."""
         found = self._runs.get(position)
-        if found is None or queue not in self._core.router.by_number:
+        if found is None or queue not in self._router.by_number:
             return []
         return [view for view in found[1].get(queue, ()) if view.first]
 
@@ -425,7 +388,7 @@ class Recovery:
             known.update(chunk.ids)
         gone: list[int] = []
         for name, chunk in reversed(newest_first):
-            address = self._core.router.addresses.get(name)
+            address = self._router.addresses.get(name)
             if address is not None and chunk.ids:
                 gone += address.duplicates.add(chunk)
             elif chunk.record:
@@ -444,7 +407,7 @@ class Recovery:
         whole.share_views += view.run is not whole
         self.messages += view.live
         if not view.first:
-            self._core.times.hold_back(queue, view)
+            self._times.hold_back(queue, view)
             return
         delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.list_for(view.run).priority, 0)
         view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
