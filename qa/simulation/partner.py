@@ -69,7 +69,7 @@ class Partner:
         return PartnerSink(self)
 
     def begin(self, last: int) -> None:
-        """Take what the store has up to ``last``, and drop what the store has not."""
+        """Take the records of the store up to ``last``, and drop the records that the store lost."""
         for lot in self.under_way:
             if lot.last <= last:
                 self._swarm.count("seen.partner_was_behind")

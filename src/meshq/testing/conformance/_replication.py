@@ -161,7 +161,7 @@ async def _what_is_durable_can_be_read(sink: ReplicationSink, read: ReadBatches)
 
 
 def _contents(batches: Sequence[ReplicatedBatch]) -> list[tuple[int, int, int, list[int], bytes]]:
-    """Return what is in the batches that have records, whatever buffers hold it."""
+    """Return the contents of the batches that have records, with the bytes joined."""
     return [
         (batch.first, batch.last, batch.flags, list(batch.rows), b"".join(bytes(part) for part in batch.parts))
         for batch in batches
