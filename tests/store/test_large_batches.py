@@ -296,6 +296,22 @@ async def test_a_segment_released_while_the_disk_is_found_full_makes_it_full_no_
         store.disk.capacity_bytes = math.inf
 
 
+async def test_a_disk_with_space_again_for_a_record_larger_than_a_segment_is_full_no_more(store: Store) -> None:
+    async with store.journal() as journal:
+        await settled(journal)
+        journal._parts.state.allocator.request_spare()
+        await trio.sleep(1)
+        store.disk.capacity_bytes = store.disk.used_bytes()
+        # Nothing else is missing: the spare segment, the reserve and the ballast are there.
+        position = journal.append_nowait(1, [bytes(2 * SEGMENT_BYTES)])
+        await trio.sleep(10)
+        assert journal.full and journal.durable < position
+        store.disk.capacity_bytes = math.inf
+        await journal.wait_durable(position)
+        await trio.sleep(10)
+        assert not journal.full
+
+
 def test_a_large_batch_leaves_its_segment_only_if_no_batch_counts_on_that() -> None:
     def batch(size: int, preallocated: int = 0) -> PendingBatch:
         found = PendingBatch(1, 0, rows=[size])

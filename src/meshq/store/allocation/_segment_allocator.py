@@ -94,8 +94,8 @@ class SegmentAllocator:
         "_requests",
         "_reserve",
         "_segment_bytes",
+        "_segment_found",
         "_segment_ready",
-        "_segment_released",
         "_spare",
         "_spare_requested",
         "_surplus",
@@ -128,8 +128,8 @@ class SegmentAllocator:
         self._offered: PreallocatedSegment | None = None
         # A manifest, or a compaction that frees space, needs the space that is left: nothing is made.
         self._held = False
-        # A segment was released, and ``full`` was not checked since.
-        self._segment_released = False
+        # A segment that was missing is there, and ``full`` was not checked since.
+        self._segment_found = False
         # Segments that are not needed, to be removed.
         self._surplus: list[PreallocatedSegment] = []
         self._wakeup = Wakeup()
@@ -185,9 +185,8 @@ class SegmentAllocator:
                     await self._wakeup.wait()
                     continue
                 if self._is_ready():
-                    if self._segment_released:
-                        # The released segment is the one that was missing.
-                        self._segment_released = False
+                    if self._segment_found:
+                        self._segment_found = False
                         self._set_full(False)
                     self.space_known.set()
                     await self._wakeup.wait()
@@ -319,12 +318,16 @@ class SegmentAllocator:
                 return preallocated
             if capacity > self._segment_bytes or not self._prepares:
                 try:
-                    return await self._preallocate(max(capacity, self._segment_bytes))
+                    preallocated = await self._preallocate(max(capacity, self._segment_bytes))
                 except DiskFullError:
                     if not self._prepares:
                         raise
                     self._set_full(True)
                     self._wakeup.wake()
+                else:
+                    if self.full:
+                        self._check_full_again()
+                    return preallocated
                 with trio.move_on_after(RETRY_S_MAX):
                     await self._segment_ready.wait()
             else:
@@ -397,9 +400,15 @@ class SegmentAllocator:
         preallocated, batch.preallocated = batch.preallocated, None
         if preallocated is not None:
             self._keep_as_spare(preallocated)
-            # Also if ``full`` is False: the disk may be found full while the segment was claimed.
-            self._segment_released = True
-            self._wakeup.wake()
+            self._check_full_again()
+
+    def _check_full_again(self) -> None:
+        """Have ``full`` checked, as a segment that was missing is there.
+
+        Also if ``full`` is False: the disk may be found full while a segment is claimed.
+        """
+        self._segment_found = True
+        self._wakeup.wake()
 
     def _keep_as_spare(self, preallocated: PreallocatedSegment) -> None:
         """Keep a segment as the spare, unless another segment became the spare meanwhile."""
