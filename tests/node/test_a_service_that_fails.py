@@ -98,3 +98,69 @@ def test_it_is_the_same_for_threads_and_for_asyncio(when: str) -> None:
     with pytest.raises(OwnError) as caught:
         asyncio.run(main())
     assert caught.value is service.error
+
+
+class Unreported(abc.Service):
+    """Returns from ``serve`` and has never reported that it runs."""
+
+    name = "tick"
+
+    def __init__(self, *, when_cancelled: bool = False) -> None:
+        self.serving = trio.Event()
+        self._when_cancelled = when_cancelled
+
+    def announce(self, control: abc.NodeControl) -> None:
+        """The node has its identity."""
+
+    async def serve(self, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]) -> None:
+        """Return at once, or swallow the cancellation."""
+        self.serving.set()
+        if self._when_cancelled:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                return
+
+
+UNREPORTED = "the service 'tick' returned from serve.. and never reported started"
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+async def test_a_service_that_returns_and_never_reported_started_is_named(hosted: bool) -> None:
+    broker = Broker("hq", data_dir=None, services=[Unreported()])
+    with pytest.raises(UsageError, match=UNREPORTED):
+        async with broker.run_in_thread() if hosted else broker:
+            raise AssertionError("a broker whose service has not started was entered")
+    assert broker.state == "failed"
+
+
+def test_a_service_that_never_reported_started_is_named_for_threads_and_for_asyncio() -> None:
+    with pytest.raises(UsageError, match=UNREPORTED), blocking.Broker("hq", data_dir=None, services=[Unreported()]):
+        raise AssertionError("a broker whose service has not started was entered")
+
+    async def main() -> None:
+        async with aio.Broker("hq", data_dir=None, services=[Unreported()]):
+            raise AssertionError("a broker whose service has not started was entered")
+
+    with pytest.raises(UsageError, match=UNREPORTED):
+        asyncio.run(main())
+
+
+async def test_a_service_that_returns_because_the_start_is_cancelled_is_no_mistake() -> None:
+    service = Unreported(when_cancelled=True)
+    broker = Broker("hq", data_dir=None, services=[service])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        await service.serving.wait()
+        nursery.cancel_scope.cancel()
+    assert broker.state == "stopped"
+
+
+async def test_a_service_that_returns_because_the_broker_is_stopped_is_no_mistake() -> None:
+    service = Unreported(when_cancelled=True)
+    broker = Broker("hq", data_dir=None, services=[service], stop_timeout=0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        await service.serving.wait()
+        await broker.stop()
+    assert broker.state == "stopped"

@@ -130,6 +130,7 @@ class Service(ABC):
 
         Whatever it raises ends the node, and leaves the broker's block as it was raised: the body is cancelled, the
         block raises that one error, in no group.  What must not end the node the service handles itself.
+        A service that returns without the report ends the node, too, with a ``UsageError`` that names the service.
 
         It is cancelled first when the node stops.  What it shields from that is waited for, however long it takes:
         ``stop_timeout`` does not bound it.  So a shielded part has a bound of its own.

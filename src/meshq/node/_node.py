@@ -35,6 +35,7 @@ from meshq.node._local_broker import LocalDemand, LocalPeerQueues, LocalRemoteBi
 from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
+from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
@@ -124,8 +125,7 @@ class Node:
         self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
         self._lag = LoopLag()
         # A scope for each service that is served: a scope is entered once.
-        self._services: list[trio.CancelScope] = []
-        self._served: list[trio.Event] = []
+        self._served: list[ServedService] = []
         # Something is due earlier than what the alarm waits for.
         self._sooner = trio.Event()
         self._failure: MeshqError | None = None
@@ -222,7 +222,9 @@ class Node:
             service.take_up(broker)
         await self.listeners.listen(self._settings.acceptors, nursery)
         for service in self._settings.services:
-            await nursery.start(self._serve, service, broker)
+            served = ServedService(service, broker)
+            self._served.append(served)
+            await nursery.start(served.run)
 
     def _warn_of_conflicts(self) -> None:
         for first, second in combinations(self._settings.services, 2):
@@ -244,19 +246,6 @@ class Node:
 
     def _described(self) -> dict[str, Any]:
         return self.statistics("active" if self.core.closing.why is None else "stopping").values()
-
-    async def _serve(
-        self, service: abc.Service, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]
-    ) -> None:
-        scope = trio.CancelScope()
-        ended = trio.Event()
-        self._services.append(scope)
-        self._served.append(ended)
-        try:
-            with scope:
-                await service.serve(broker, task_status=task_status)
-        finally:
-            ended.set()
 
     def _checkpoint(self) -> list[CheckpointRecord]:
         return [CheckpointRecord(kind, payload) for kind, payload in self.core.checkpoint()]
@@ -368,8 +357,8 @@ class Node:
         Cancellation: what was confirmed is safe.
         """
         self.listeners.close()
-        for scope in self._services:
-            scope.cancel()
+        for served in self._served:
+            served.cancel()
         doing = f"steps back ({step_back})" if step_back else "is stopping"
         self.core.closing.begin(f"the node {self._settings.name!r} {doing}")
         with trio.move_on_after(self._settings.stop_timeout):
@@ -392,8 +381,8 @@ class Node:
         journal, core = self._journal, self.core
         if journal is None:
             # Nothing is written meanwhile: services would hear that their own node stops, and warn of it.
-            for ended in self._served:
-                await ended.wait()
+            for served in self._served:
+                await served.wait_ended()
             return
         await journal.wait_durable(journal.last)
         for session in list(self.sessions.by_number.values()):
