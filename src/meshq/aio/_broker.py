@@ -77,6 +77,7 @@ class Broker(BrokerFace):
             UsageError: it was started before; or a trio task is calling.
             JournalBrokenError, DamagedError: the store can't be opened.
             ConnectionBrokenError: an acceptor can't be bound.
+            ClosedError: ``stop`` was called before the broker has started.
         """
         await self._block.enter()
         return self
@@ -123,6 +124,7 @@ class Broker(BrokerFace):
             JournalBrokenError: the disk failed.
             DamagedError: the store can't be read.
             ConnectionBrokenError: an acceptor can't be bound.
+            ClosedError: ``stop`` was called before the broker has started.
         """
         async with self:
             await self._over.wait()
