@@ -8,32 +8,16 @@ from typing import Any
 
 import pytest
 
-from meshq import limits
+from meshq import Broker, limits
 from meshq.errors import SettingsError
-from meshq.node._settings import (
-    MEMORY_BYTES_MIN,
-    BrokerSettings,
-    check_settings,
-)
+from meshq.node._settings import MEMORY_BYTES_MIN, BrokerSettings
 from meshq.settings import Acceptor, AddressSettings, JournalSettings
 from meshq.wire import Welcome
 
-GOOD: dict[str, Any] = {
-    "name": "shop",
-    "data_dir": None,
-    "journal": None,
-    "acceptors": (),
-    "queues": (),
-    "address_settings": None,
-    "node_id": None,
-    "memory_limit": None,
-    "stop_timeout": 10,
-}
-
 
 def checked(**changed: Any) -> BrokerSettings:
-    given = {**GOOD, **changed}
-    return check_settings(given.pop("name"), **given)
+    """The settings of a broker with the defaults of ``Broker`` but for these."""
+    return Broker(**{"name": "shop", "data_dir": None, **changed})._settings
 
 
 def test_what_is_good_is_taken() -> None:

@@ -8,8 +8,8 @@ import random
 import pytest
 import trio
 
+from meshq.node import Broker
 from meshq.node._node import Node
-from meshq.node._settings import check_settings
 from meshq.node._store import journal_of
 from meshq.settings import JournalSettings
 from meshq.testing import SimDisk
@@ -23,17 +23,9 @@ SEGMENT_BYTES = 64 * 1024
 async def start(disk: SimDisk, nursery: trio.Nursery) -> Node:
     """A node on the disk, running."""
     env = journal_env(disk)
-    settings = check_settings(
-        "node",
-        data_dir=ROOT_DIRECTORY,
-        journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
-        acceptors=(),
-        queues=["q"],
-        address_settings=None,
-        node_id=None,
-        memory_limit=None,
-        stop_timeout=5,
-    )
+    journal = JournalSettings(segment_bytes=SEGMENT_BYTES)
+    broker = Broker("node", data_dir=ROOT_DIRECTORY, journal=journal, queues=["q"], stop_timeout=5, env=env)
+    settings = broker._settings
     node = await Node.open(settings, env, journal_of(settings, env))
     await node.start(nursery)
     return node

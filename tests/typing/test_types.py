@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 import pytest
@@ -21,6 +21,8 @@ from meshq.bridge._settings import BridgeOptions, BridgeSettings
 from meshq.client import ClientOptions, ClientSettings
 from meshq.cluster._settings import ClusterOptions, ClusterSettings
 from meshq.message import Message, SendOptions
+from meshq.node import Broker
+from meshq.node._settings import BrokerOptions, BrokerSettings
 from meshq.testing import SimNode
 from meshq.testing._movable_clock import EnvParts
 from meshq.testing._node import NodeOptions
@@ -44,6 +46,8 @@ WRONG = [
     ('Broker("a", data_dir=None).client(bogus=1)', "client_id='me'"),
     ('Broker("a", data_dir=None, qeues=["q"])', "queues=['q']"),
     ('aio.Broker("a", data_dir=None).client(bogus=1)', "client_id='me'"),
+    ('aio.Broker("a", data_dir=None, qeues=["q"])', "queues=['q']"),
+    ('blocking.Broker("a", data_dir=None, stop_timeout="1")', "stop_timeout=1"),
     ('blocking.Broker("a", data_dir=None).client(bogus=1)', "client_id='me'"),
     ('AddressSettings(full_polcy="page")', "full_policy='page'"),
     ('AddressSettings(full_policy="pag")', "full_policy='page'"),
@@ -139,6 +143,15 @@ def test_options_that_are_handed_on_are_the_settings(options: Any, settings: Any
 def test_the_options_of_a_simulated_node_are_its_keywords() -> None:
     keywords = inspect.signature(SimNode).parameters.values()
     assert set(NodeOptions.__annotations__) == {one.name for one in keywords if one.kind is one.KEYWORD_ONLY}
+
+
+def test_the_options_of_a_broker_are_its_keywords_with_their_types() -> None:
+    keywords = inspect.signature(Broker).parameters.values()
+    types = get_type_hints(Broker.__init__)
+    assert get_type_hints(BrokerOptions) == {one.name: types[one.name] for one in keywords if one.name != "name"}
+    # A broker hands on each of them but the outside world, which is no setting.
+    fields = {field.name for field in attrs.fields(BrokerSettings) if field.init}
+    assert set(types) - {"env", "return"} == fields
 
 
 @functools.cache

@@ -29,7 +29,7 @@ from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
-from meshq.node._settings import BrokerSettings, check_settings
+from meshq.node._settings import BrokerSettings
 from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_term
 from meshq.node._waiting_node import WaitingNode, waiting_control
@@ -83,8 +83,8 @@ class Broker:
         max_sessions_per_user: int | None = None,
         env: abc.Env | None = None,
     ) -> None:
-        self._settings = check_settings(
-            name,
+        self._settings = BrokerSettings(
+            name=name,
             data_dir=data_dir,
             journal=journal,
             directories=directories,

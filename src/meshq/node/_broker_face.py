@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
+from typing import Unpack
 
 import trio
 
-from meshq import abc, limits
 from meshq.client import MessageRoute
-from meshq.directories import StoreDirectories
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
 from meshq.node._broker import Broker
 from meshq.node._service_in_thread import ServiceInThread
+from meshq.node._settings import BrokerOptions
 from meshq.portal import LoopThread
-from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
+from meshq.settings import Security, takes_settings
 from meshq.statistics import BrokerStatistics
 
 
@@ -29,48 +28,10 @@ class BrokerFace(ABC):
 
     _loop: LoopThread
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        data_dir: str | os.PathLike[str] | None,
-        journal: JournalSettings | None = None,
-        directories: StoreDirectories | None = None,
-        acceptors: Sequence[str | Acceptor] = (),
-        connectors: Mapping[str, str] | None = None,
-        queues: Sequence[str] = (),
-        address_settings: dict[str, AddressSettings] | None = None,
-        security: Security | None = None,
-        services: Sequence[abc.Service] = (),
-        ha: abc.HAPolicy | None = None,
-        node_id: bytes | None = None,
-        memory_limit: int | None = None,
-        stop_timeout: float = 10,
-        transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
-        max_session_ttl: float = limits.SESSION_TTL_S,
-        max_sessions_per_user: int | None = None,
-        env: abc.Env | None = None,
-    ) -> None:
-        self._inner = Broker(
-            name,
-            data_dir=data_dir,
-            journal=journal,
-            directories=directories,
-            acceptors=acceptors,
-            connectors=connectors,
-            queues=queues,
-            address_settings=address_settings,
-            security=security,
-            services=services,
-            ha=ha,
-            node_id=node_id,
-            memory_limit=memory_limit,
-            stop_timeout=stop_timeout,
-            transaction_timeout=transaction_timeout,
-            max_session_ttl=max_session_ttl,
-            max_sessions_per_user=max_sessions_per_user,
-            env=env,
-        )
+    @takes_settings(Broker)
+    def __init__(self, name: str, **settings: Unpack[BrokerOptions]) -> None:
+        self._inner = Broker(name, **settings)
+        env = settings.get("env")
         self._build(f"the broker {name!r}", env.clock if env is not None else None)
 
     @abstractmethod

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, Required, TypedDict, TypeVar
 
 import attrs
 
 from meshq import limits
-from meshq.abc import Controllable, HAPolicy, Service
+from meshq.abc import Controllable, Env, HAPolicy, Service
 from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
 from meshq.errors import SettingsError
@@ -31,124 +31,13 @@ T = TypeVar("T")
 MEMORY_BYTES_MIN = 1 * limits.MIB
 
 
-@attrs.frozen(kw_only=True)
-class BrokerSettings:
-    """The settings of a ``Broker``."""
-
-    name: str
-    data_dir: str | None
-    journal: JournalSettings
-    directories: StoreDirectories
-    acceptors: tuple[Acceptor, ...]
-    connectors: dict[str, str]
-    services: tuple[Service, ...]
-    #: When the node is active; None: as soon as the broker starts, and until the broker stops.
-    ha: HAPolicy | None
-    queues: tuple[str, ...]
-    security: Security | None
-    #: Names and passwords of the nodes that may connect as peers.
-    peers: dict[str, Secret]
-    address_settings: dict[str, AddressSettings]
-    node_id: bytes | None
-    memory_limit: int | None
-    stop_timeout: float
-    transaction_timeout: float
-    max_session_ttl: float
-    max_sessions_per_user: int | None
-
-
-def check_settings(
-    name: str,
-    *,
-    data_dir: str | os.PathLike[str] | None,
-    journal: JournalSettings | None,
-    directories: StoreDirectories | None = None,
-    acceptors: Sequence[str | Acceptor],
-    connectors: Mapping[str, str] | None = None,
-    services: Sequence[Service] = (),
-    ha: HAPolicy | None = None,
-    queues: Sequence[str],
-    address_settings: object,
-    node_id: bytes | None,
-    memory_limit: int | None,
-    stop_timeout: float,
-    transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
-    max_session_ttl: float = limits.SESSION_TTL_S,
-    max_sessions_per_user: int | None = None,
-    security: Security | None = None,
-) -> BrokerSettings:
-    """Check all settings of a broker.
-
-    Raises:
-        SettingsError: one of them isn't allowed.
-    """
-    if journal is not None and type(journal) is not JournalSettings:
-        # Whatever it is, a key may be in it.
-        raise SettingsError("journal", "***", "JournalSettings, or None")
-    if directories is not None and (type(directories) is not StoreDirectories or data_dir is None):
-        raise SettingsError("directories", directories, "StoreDirectories of a broker that has a data_dir, or None")
-    if ha is not None and not isinstance(ha, HAPolicy):
-        raise SettingsError("ha", ha, "a policy, or None for a node that is active as soon as the broker starts")
-    if node_id is not None and (type(node_id) is not bytes or len(node_id) != IDENTITY_BYTES):
-        raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
-    if memory_limit is not None and (type(memory_limit) is not int or memory_limit < MEMORY_BYTES_MIN):
-        raise SettingsError("memory_limit", memory_limit, f"a number of bytes, {MEMORY_BYTES_MIN} at least, or None")
-    if type(stop_timeout) not in (int, float) or not 0 <= stop_timeout <= math.inf:
-        raise SettingsError("stop_timeout", stop_timeout, "a number of seconds, 0 or more")
-    if type(transaction_timeout) not in (int, float) or not 0 < transaction_timeout <= limits.TIME_S_MAX:
-        raise SettingsError("transaction_timeout", transaction_timeout, f"seconds above 0, at most {limits.TIME_S_MAX}")
-    _check_sessions(max_session_ttl, max_sessions_per_user)
-    if len(check_name("name", name)) > limits.NODE_NAME_CHARACTERS_MAX:
-        raise SettingsError("name", name[:32] + "…", f"at most {limits.NODE_NAME_CHARACTERS_MAX} characters")
-    if security is not None and type(security) is not Security:
-        # Whatever it is, a password may be in it.
-        raise SettingsError("security", "***", "Security(users={...}), or None")
-    listening = tuple(_acceptor(acceptor, security) for acceptor in _several("acceptors", acceptors))
-    if security is not None and security.certificates and not any(map(_asks_for_certificates, listening)):
-        allowed = "with an acceptor that asks for them: TLS(client_certificates='optional' or 'required')"
-        raise SettingsError("certificates", security.certificates, allowed)
-    settings = BrokerSettings(
-        name=name,
-        data_dir=_directory(data_dir),
-        journal=journal or JournalSettings(),
-        directories=directories or StoreDirectories(),
-        acceptors=listening,
-        connectors=_connectors(connectors),
-        services=_services(services),
-        ha=ha,
-        queues=tuple(check_place("queues", queue) for queue in _several("queues", queues)),
-        security=security,
-        peers=_peers(services),
-        address_settings=check_address_settings(address_settings),
-        node_id=node_id,
-        memory_limit=memory_limit,
-        stop_timeout=stop_timeout,
-        transaction_timeout=transaction_timeout,
-        max_session_ttl=max_session_ttl,
-        max_sessions_per_user=max_sessions_per_user,
-    )
-    loopback = all(acceptor.endpoint.loopback for acceptor in settings.acceptors)
-    for service in settings.services:
-        service.check_exposure(loopback=loopback)
-    return settings
-
-
-def _check_sessions(ttl: object, per_user: object) -> None:
-    low, high = limits.SESSION_TTL_S_MIN, limits.SESSION_TTL_S_MAX
-    if type(ttl) not in (int, float) or not low <= ttl <= high:  # type: ignore[operator]
-        raise SettingsError("max_session_ttl", ttl, f"seconds from {low} to {high}")
-    if per_user is not None and (type(per_user) is not int or not 1 <= per_user <= limits.SESSIONS_MAX):
-        allowed = f"a whole number from 1 to {limits.SESSIONS_MAX}, or None"
-        raise SettingsError("max_sessions_per_user", per_user, allowed)
-
-
 def _several(setting: str, value: Sequence[T]) -> Sequence[T]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise SettingsError(setting, value, "a list or tuple")
     return value
 
 
-def _directory(value: object) -> str | None:
+def _directory(value: str | os.PathLike[str] | None) -> str | None:
     if value is None:
         return None
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
@@ -157,7 +46,7 @@ def _directory(value: object) -> str | None:
     return path
 
 
-def _connectors(value: object) -> dict[str, str]:
+def _connectors(value: Mapping[str, str] | None) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -197,13 +86,26 @@ def _peers(services: Sequence[Service]) -> dict[str, Secret]:
     return found
 
 
-def _acceptor(value: object, security: Security | None) -> Acceptor:
+def _acceptor(value: str | Acceptor) -> Acceptor:
     acceptor = Acceptor(value) if type(value) is str else value
     if type(acceptor) is not Acceptor:
         raise SettingsError("acceptors", value, "URLs and Acceptor objects")
-    if security is None and not acceptor.endpoint.loopback and not acceptor.insecure:
-        raise SettingsError("acceptor", acceptor.url, "a loopback host, or security=, or insecure=True")
     return acceptor
+
+
+def _acceptors(value: Sequence[str | Acceptor]) -> tuple[Acceptor, ...]:
+    return tuple(map(_acceptor, _several("acceptors", value)))
+
+
+def _queues(value: Sequence[str]) -> tuple[str, ...]:
+    return tuple(check_place("queues", queue) for queue in _several("queues", value))
+
+
+def _journal(value: JournalSettings | None) -> JournalSettings:
+    if value is not None and type(value) is not JournalSettings:
+        # Whatever it is, a key may be in it.
+        raise SettingsError("journal", "***", "JournalSettings, or None")
+    return value or JournalSettings()
 
 
 def _asks_for_certificates(acceptor: Acceptor) -> bool:
@@ -211,3 +113,128 @@ def _asks_for_certificates(acceptor: Acceptor) -> bool:
         return acceptor.tls.client_certificates != "none"
     # A context of the program's own; 0 is that nobody is asked.
     return bool(getattr(acceptor.tls, "verify_mode", 0))
+
+
+def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if len(check_name("name", value)) > limits.NODE_NAME_CHARACTERS_MAX:
+        raise SettingsError("name", value[:32] + "…", f"at most {limits.NODE_NAME_CHARACTERS_MAX} characters")
+
+
+def _directories(value: StoreDirectories | None) -> StoreDirectories:
+    if value is not None and type(value) is not StoreDirectories:
+        raise SettingsError("directories", value, "StoreDirectories of a broker that has a data_dir, or None")
+    return value or StoreDirectories()
+
+
+def _policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and not isinstance(value, HAPolicy):
+        raise SettingsError("ha", value, "a policy, or None for a node that is active as soon as the broker starts")
+
+
+def _security(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and type(value) is not Security:
+        # Whatever it is, a password may be in it.
+        raise SettingsError("security", "***", "Security(users={...}), or None")
+
+
+def _node_id(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not bytes or len(value) != IDENTITY_BYTES):
+        raise SettingsError("node_id", value, f"{IDENTITY_BYTES} bytes")
+
+
+def _memory_limit(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not int or value < MEMORY_BYTES_MIN):
+        raise SettingsError("memory_limit", value, f"a number of bytes, {MEMORY_BYTES_MIN} at least, or None")
+
+
+def _stop_timeout(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if type(value) not in (int, float) or not 0 <= value <= math.inf:
+        raise SettingsError("stop_timeout", value, "a number of seconds, 0 or more")
+
+
+def _transaction_timeout(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if type(value) not in (int, float) or not 0 < value <= limits.TIME_S_MAX:
+        raise SettingsError("transaction_timeout", value, f"seconds above 0, at most {limits.TIME_S_MAX}")
+
+
+def _session_ttl(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    low, high = limits.SESSION_TTL_S_MIN, limits.SESSION_TTL_S_MAX
+    if type(value) not in (int, float) or not low <= value <= high:
+        raise SettingsError("max_session_ttl", value, f"seconds from {low} to {high}")
+
+
+def _sessions_per_user(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not int or not 1 <= value <= limits.SESSIONS_MAX):
+        allowed = f"a whole number from 1 to {limits.SESSIONS_MAX}, or None"
+        raise SettingsError("max_sessions_per_user", value, allowed)
+
+
+class BrokerOptions(TypedDict, total=False):
+    """The keywords of ``Broker``, for functions that hand them on."""
+
+    data_dir: Required[str | os.PathLike[str] | None]
+    journal: JournalSettings | None
+    directories: StoreDirectories | None
+    acceptors: Sequence[str | Acceptor]
+    connectors: Mapping[str, str] | None
+    queues: Sequence[str]
+    address_settings: dict[str, AddressSettings] | None
+    security: Security | None
+    services: Sequence[Service]
+    ha: HAPolicy | None
+    node_id: bytes | None
+    memory_limit: int | None
+    stop_timeout: float
+    transaction_timeout: float
+    max_session_ttl: float
+    max_sessions_per_user: int | None
+    env: Env | None
+
+
+@attrs.frozen(kw_only=True)
+class BrokerSettings:
+    """The settings of a ``Broker``, checked when they are built; ``Broker`` says what each means when left out.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+    """
+
+    name: str = attrs.field(validator=_name)
+    data_dir: str | None = attrs.field(converter=_directory)
+    journal: JournalSettings = attrs.field(converter=_journal)
+    directories: StoreDirectories = attrs.field(converter=_directories)
+    acceptors: tuple[Acceptor, ...] = attrs.field(converter=_acceptors)
+    connectors: dict[str, str] = attrs.field(converter=_connectors)
+    queues: tuple[str, ...] = attrs.field(converter=_queues)
+    address_settings: dict[str, AddressSettings] = attrs.field(converter=check_address_settings)
+    security: Security | None = attrs.field(validator=_security)
+    services: tuple[Service, ...] = attrs.field(converter=_services)
+    #: When the node is active; None: as soon as the broker starts, and until the broker stops.
+    ha: HAPolicy | None = attrs.field(validator=_policy)
+    node_id: bytes | None = attrs.field(validator=_node_id)
+    memory_limit: int | None = attrs.field(validator=_memory_limit)
+    stop_timeout: float = attrs.field(validator=_stop_timeout)
+    transaction_timeout: float = attrs.field(validator=_transaction_timeout)
+    max_session_ttl: float = attrs.field(validator=_session_ttl)
+    max_sessions_per_user: int | None = attrs.field(validator=_sessions_per_user)
+    #: Names and passwords of the nodes that may connect as peers.
+    peers: dict[str, Secret] = attrs.field(init=False)
+
+    @peers.default
+    def _peers_of_services(self) -> dict[str, Secret]:
+        return _peers(self.services)
+
+    def __attrs_post_init__(self) -> None:
+        if self.data_dir is None and self.directories != StoreDirectories():
+            allowed = "StoreDirectories of a broker that has a data_dir, or None"
+            raise SettingsError("directories", self.directories, allowed)
+        if self.security is None:
+            for acceptor in self.acceptors:
+                if not acceptor.endpoint.loopback and not acceptor.insecure:
+                    raise SettingsError("acceptor", acceptor.url, "a loopback host, or security=, or insecure=True")
+        elif self.security.certificates and not any(map(_asks_for_certificates, self.acceptors)):
+            allowed = "with an acceptor that asks for them: TLS(client_certificates='optional' or 'required')"
+            raise SettingsError("certificates", self.security.certificates, allowed)
+        loopback = all(acceptor.endpoint.loopback for acceptor in self.acceptors)
+        for service in self.services:
+            service.check_exposure(loopback=loopback)
