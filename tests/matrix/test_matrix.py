@@ -54,7 +54,7 @@ def test_an_entry_says_what_it_shows_and_every_outcome_of_it_is_told_from_nothin
         assert fate == "gone" or cell.expected != feature.gone
         # Only what goes with its session, or is not durable, may be gone from a broker that keeps things.
         if fate == "gone":
-            assert column.storage in ("memory", "non-durable") or feature.passing
+            assert column.storage in ("memory", "non-durable") or feature.non_durable
     assert set(feature.less) <= set(STORAGES)
 
 
