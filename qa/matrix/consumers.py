@@ -31,7 +31,7 @@ class Groups(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         names = ("a2", "b1", "b3", "a4", "a5", "b6")
-        await stage.client.send_many("work", [Message(name.encode(), group=name[0]) for name in names])
+        await stage.send_many("work", [Message(name.encode(), group=name[0]) for name in names])
 
     async def act(self, stage: Stage) -> Any:
         async with stage.client.consumer("work", window=1) as one, stage.client.consumer("work") as two:
@@ -51,7 +51,7 @@ class GroupRebalance(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         messages = [Message(name.encode(), group=name[0]) for name in ("a1", "b1", "a2", "b2")]
-        await stage.client.send_many("work", messages)
+        await stage.send_many("work", messages)
 
     async def act(self, stage: Stage) -> Any:
         async with stage.client.consumer("work", window=2) as one:
@@ -72,13 +72,13 @@ class ConsumerPriority(Feature):
     gone = ((), (b"1", b"2"), (b"3",))
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"0")
+        await stage.send("work", b"0")
 
     async def act(self, stage: Stage) -> Any:
         async with stage.client.consumer("work") as low:
             alone = await bodies(low)
             async with stage.client.consumer("work", priority=5, window=2) as high:
-                await stage.client.send_many("work", [b"1", b"2", b"3"])
+                await stage.send_many("work", [b"1", b"2", b"3"])
                 return alone, await held(high), await held(low)
 
 
@@ -91,14 +91,14 @@ class ExclusiveConsumer(Feature):
     options: ClassVar[dict[str, Any]] = {"exclusive": True}
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"0")
+        await stage.send("work", b"0")
 
     async def act(self, stage: Stage) -> Any:
         async with stage.client.consumer("work", **self.options) as first, stage.client.consumer("work") as second:
-            await stage.client.send_many("work", [b"1", b"2"])
+            await stage.send_many("work", [b"1", b"2"])
             alone, meanwhile = await bodies(first), await bodies(second)
             await first.close()
-            await stage.client.send("work", b"3")
+            await stage.send("work", b"3")
             return alone, meanwhile, await bodies(second)
 
 
@@ -118,12 +118,12 @@ class Browsing(Feature):
     gone = ((b"3",), 1, ((b"3", 1),))
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send_many("work", [b"1", b"2"])
+        await stage.send_many("work", [b"1", b"2"])
         async with stage.client.consumer("work", browse=True) as looking:
             assert [delivery.body async for delivery in looking] == [b"1", b"2"]
 
     async def act(self, stage: Stage) -> Any:
-        await stage.client.send("work", b"3")
+        await stage.send("work", b"3")
         async with stage.client.consumer("work", browse=True) as looking:
             seen = [delivery.body async for delivery in looking]
         left = (await stage.client.queue("work")).ready
@@ -152,7 +152,7 @@ class LastValue(Feature):
         return await stage.drain("work")
 
     async def _send(self, stage: Stage, price: str) -> None:
-        await stage.client.send("work", price.encode(), properties={"stock": price[0]})
+        await stage.send("work", price.encode(), properties={"stock": price[0]})
 
 
 class Moving(Feature):
@@ -171,7 +171,7 @@ class Moving(Feature):
 
     async def _send_and_move(self, stage: Stage, numbers: tuple[int, int]) -> None:
         for number in numbers:
-            await stage.client.send("work", b"%d" % number, properties={"n": number})
+            await stage.send("work", b"%d" % number, properties={"n": number})
         await stage.client.move_messages("work", "aside", filter="n > 5")
 
 
@@ -185,7 +185,7 @@ class Redrive(Feature):
     gone = ((), ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send_many("work", [b"a", b"b"])
+        await stage.send_many("work", [b"a", b"b"])
         async with stage.client.consumer("work") as consumer:
             for _ in range(2):
                 message = await consumer.receive(timeout=1)
@@ -214,7 +214,7 @@ class SettingsAtRunTime(Feature):
         await stage.client.set_address_settings("work", DEAD["work"])
 
     async def act(self, stage: Stage) -> Any:
-        await stage.client.send("work", b"a")
+        await stage.send("work", b"a")
         async with stage.client.consumer("work") as consumer:
             message = await consumer.receive(timeout=1)
             assert message is not None

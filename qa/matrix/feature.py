@@ -15,17 +15,16 @@ import attrs
 import trio
 import trio.testing
 
-from meshq.client import connect
 from meshq.settings import AddressSettings
-from qa.matrix.clients import Connecting, connect_large, connect_passing
+from qa.matrix.sending import Sending
 from qa.matrix.stage import ENDINGS, House, Stage
 
 #: A broker that keeps things, one that does not, one whose queues leave all but their first runs on the disk, one
 #: all of whose messages are large: their bodies lie beside the journal and are streamed; and one that would keep
 #: things, and is sent messages that are not durable.
 STORAGES: Final = ("durable", "memory", "paged", "large", "non-durable")
-#: Who is a client there, where it is nobody special.
-CLIENTS: Final[Mapping[str, Connecting]] = {"large": connect_large, "non-durable": connect_passing}
+#: How clients send in a storage, where they do not send as programs do.
+SENDING: Final[Mapping[str, Sending]] = {"large": Sending(large=True), "non-durable": Sending(durable=False)}
 TRANSPORTS: Final = ("inproc", "tcp")
 #: What happens between ``arrange`` and ``act``.
 TIMES: Final = ("before", *ENDINGS)
@@ -150,7 +149,7 @@ class Cell:
             durable=column.storage != "memory",
             tcp=column.transport == "tcp",
             paged=column.storage == "paged",
-            connecting=CLIENTS.get(column.storage, connect),
+            sending=SENDING.get(column.storage, Sending()),
         )
         with trio.fail_after(CELL_S_MAX):
             if column.time == "before":

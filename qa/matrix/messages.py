@@ -42,7 +42,7 @@ class Priority(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         messages = [Message(b"low", priority=1), Message(b"usual"), Message(b"high", priority=8)]
-        await stage.client.send_many("work", messages)
+        await stage.send_many("work", messages)
 
     async def act(self, stage: Stage) -> Any:
         return await stage.drain("work")
@@ -56,7 +56,7 @@ class Delay(Feature):
     gone = ((), ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"later", delay=SPAN_S)
+        await stage.send("work", b"later", delay=SPAN_S)
 
     async def act(self, stage: Stage) -> Any:
         return await later(stage)
@@ -70,8 +70,8 @@ class TimeToLive(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"short", ttl=SPAN_S)
-        await stage.client.send("work", b"long", ttl=100 * SPAN_S)
+        await stage.send("work", b"short", ttl=SPAN_S)
+        await stage.send("work", b"long", ttl=100 * SPAN_S)
 
     async def act(self, stage: Stage) -> Any:
         await trio.sleep(SPAN_S)
@@ -88,8 +88,8 @@ class ExpiryAddress(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"before", ttl=1)
-        await stage.client.send("work", b"after", ttl=SPAN_S)
+        await stage.send("work", b"before", ttl=1)
+        await stage.send("work", b"after", ttl=SPAN_S)
         await trio.sleep(2)
 
     async def act(self, stage: Stage) -> Any:
@@ -106,7 +106,7 @@ class DeadLetters(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send_many("work", [b"before", b"after"])
+        await stage.send_many("work", [b"before", b"after"])
         await self._reject(stage)
 
     async def act(self, stage: Stage) -> Any:
@@ -129,7 +129,7 @@ class MaximumDeliveries(Feature):
     gone = (0, ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"a")
+        await stage.send("work", b"a")
         await self._hand_back(stage, 2)
 
     async def act(self, stage: Stage) -> Any:
@@ -153,7 +153,7 @@ class RedeliveryDelay(Feature):
     delay: ClassVar[float | None] = None
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"a")
+        await stage.send("work", b"a")
         async with stage.client.consumer("work") as consumer:
             message = await consumer.receive(timeout=1)
             assert message is not None
@@ -181,7 +181,7 @@ class GrowingDelay(Feature):
     gone = ((), ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"a")
+        await stage.send("work", b"a")
         await self._hand_back(stage)
 
     async def act(self, stage: Stage) -> Any:
@@ -218,7 +218,7 @@ class DeliveryCounts(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send_many("work", [b"seen", b"prefetched"])
+        await stage.send_many("work", [b"seen", b"prefetched"])
         async with stage.client.consumer("work") as consumer:
             assert await consumer.receive(timeout=1) is not None
 
@@ -236,10 +236,10 @@ class DuplicateIds(Feature):
     gone = (b"again",)
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"first", duplicate_id="one")
+        await stage.send("work", b"first", duplicate_id="one")
 
     async def act(self, stage: Stage) -> Any:
-        await stage.client.send("work", b"again", duplicate_id="one")
+        await stage.send("work", b"again", duplicate_id="one")
         return await stage.drain("work")
 
 

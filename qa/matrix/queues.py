@@ -33,7 +33,7 @@ class QueueFilter(Feature):
 
     async def _send(self, stage: Stage) -> None:
         for region in ("us", "emea"):
-            await stage.client.send("emea", region.encode(), properties={"region": region})
+            await stage.send("emea", region.encode(), properties={"region": region})
 
 
 class ConsumerFilter(Feature):
@@ -45,7 +45,7 @@ class ConsumerFilter(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         for amount in (1, 9):
-            await stage.client.send("work", b"%d" % amount, properties={"amount": amount})
+            await stage.send("work", b"%d" % amount, properties={"amount": amount})
 
     async def act(self, stage: Stage) -> Any:
         return await stage.drain("work", filter="amount > 5"), await stage.drain("work")
@@ -62,7 +62,7 @@ class UnnamedSubscription(Feature):
     async def arrange(self, stage: Stage) -> None:
         for _ in range(2):
             await stage.keep(stage.client.subscribe("news"))
-        await stage.client.send("news", b"1")
+        await stage.send("news", b"1")
 
     async def act(self, stage: Stage) -> Any:
         got = [await bodies(consumer) for consumer in stage.consumers]
@@ -81,7 +81,7 @@ class NamedSubscription(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.keep(stage.client.subscribe("news", name="desk"))
-        await stage.client.send("news", b"1")
+        await stage.send("news", b"1")
 
     async def act(self, stage: Stage) -> Any:
         got = [await bodies(consumer) for consumer in stage.consumers]
@@ -108,12 +108,12 @@ class DurableSubscription(Feature):
     async def arrange(self, stage: Stage) -> None:
         async with stage.client.subscribe("news", name="archive", durable=True):
             pass
-        await stage.client.send("news", b"before")
+        await stage.send("news", b"before")
 
     async def act(self, stage: Stage) -> Any:
         # What nobody has subscribed to goes nowhere.
         await stage.client.create_address("news", routing="multicast")
-        await stage.client.send("news", b"after")
+        await stage.send("news", b"after")
         async with stage.client.subscribe("news", name="archive", durable=True) as consumer:
             got = await bodies(consumer)
         await stage.client.unsubscribe("news", "archive")
@@ -135,7 +135,7 @@ class SharedSubscription(Feature):
 
     async def act(self, stage: Stage) -> Any:
         await stage.client.create_address("news", routing="multicast")
-        await stage.client.send_many("news", [b"%d" % number for number in range(4)])
+        await stage.send_many("news", [b"%d" % number for number in range(4)])
         about: dict[str, Any] = {"name": "desk", "durable": True, "shared": True, "window": 2}
         async with stage.client.subscribe("news", **about) as one, stage.client.subscribe("news", **about) as two:
             return [len(await consumer.receive_many(4, timeout=1)) for consumer in (one, two)]
@@ -151,7 +151,7 @@ class TemporaryQueue(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         name = stage.notes["name"] = await stage.client.create_temporary_queue()
-        await stage.client.send(name, b"1")
+        await stage.send(name, b"1")
 
     async def act(self, stage: Stage) -> Any:
         name = stage.notes["name"]
@@ -180,7 +180,7 @@ class Requests(Feature):
     async def arrange(self, stage: Stage) -> None:
         await stage.client.create_queue("work")
         try:
-            await stage.client.request("work", b"old", timeout=1)
+            await stage.request("work", b"old", timeout=1)
         except CallTimeoutError:
             return
         raise AssertionError("nobody was there to answer")
@@ -189,7 +189,7 @@ class Requests(Feature):
         told: list[str] = []
         async with stage.another() as server, trio.open_nursery() as nursery:
             await nursery.start(self._serve, server, told)
-            answer = await stage.client.request("work", b"new", timeout=5)
+            answer = await stage.request("work", b"new", timeout=5)
             nursery.cancel_scope.cancel()
         return told, stage.client.statistics().late_answers, answer.body
 
@@ -218,7 +218,7 @@ class AutoDelete(Feature):
     gone = ((), (), ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send_many("jobs", [b"1", b"2"])
+        await stage.send_many("jobs", [b"1", b"2"])
         async with stage.client.consumer("jobs", window=1) as consumer:
             message = await consumer.receive(timeout=1)
             assert message is not None
@@ -245,7 +245,7 @@ class Diverted(Feature):
 
     async def _send(self, stage: Stage, amounts: Sequence[int]) -> None:
         for amount in amounts:
-            await stage.client.send("orders", b"%d" % amount, properties={"amount": amount})
+            await stage.send("orders", b"%d" % amount, properties={"amount": amount})
 
 
 class Divert(Diverted):
@@ -291,11 +291,11 @@ class Pause(Feature):
     gone = ((b"2",), ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"1")
+        await stage.send("work", b"1")
         await stage.client.pause_queue("work")
 
     async def act(self, stage: Stage) -> Any:
-        await stage.client.send("work", b"2")
+        await stage.send("work", b"2")
         paused = await stage.drain("work")
         await stage.client.resume_queue("work")
         return paused, await stage.drain("work")
@@ -309,9 +309,9 @@ class Purge(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send_many("work", [b"1", b"2"])
+        await stage.send_many("work", [b"1", b"2"])
         await stage.client.purge_queue("work")
-        await stage.client.send("work", b"3")
+        await stage.send("work", b"3")
 
     async def act(self, stage: Stage) -> Any:
         return await stage.drain("work")

@@ -6,7 +6,7 @@ Time is the mock clock's, the disk a simulated one; over TCP the sockets are rea
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -14,12 +14,13 @@ import attrs
 import trio
 
 from meshq.abc import Env
-from meshq.client import Client, Consumer, connect
+from meshq.client import Client, Consumer, ReceivedMessage, Transaction
 from meshq.env import real_env
+from meshq.message import Message
 from meshq.node import Broker
 from meshq.settings import AddressSettings
 from meshq.testing import InlineThreads, SimDisk, SimEntropy, SimWallClock
-from qa.matrix.clients import Connecting
+from qa.matrix.sending import Sending
 
 T = TypeVar("T")
 
@@ -43,6 +44,26 @@ class Stage:
     consumers: list[Consumer] = attrs.field(factory=list)
     _stack: AsyncExitStack
     _connect: Callable[[], Client]
+    _sending: Sending
+
+    async def send(self, address: str, body: bytes, **about: Any) -> None:
+        """Send one message as the column does.  Checkpoint, Cancellation, Raises: as ``client.send``."""
+        await self._sending.send(self.client, address, body, **about)
+
+    async def send_many(self, address: str, messages: Iterable[bytes | Message]) -> None:
+        """Send several messages as the column does.  Checkpoint, Cancellation, Raises: as ``client.send_many``."""
+        await self._sending.send_many(self.client, address, messages)
+
+    async def send_in(self, transaction: Transaction, address: str, body: bytes) -> None:
+        """Send one message in a transaction as the column does.
+
+        Checkpoint, Cancellation, Raises: as ``transaction.send``.
+        """
+        await self._sending.send_in(transaction, address, body)
+
+    async def request(self, address: str, body: bytes, timeout: float) -> ReceivedMessage:  # noqa: ASYNC109
+        """Ask as the column sends.  Checkpoint, Cancellation, Raises: as ``client.request``."""
+        return await self.client.request(address, body, timeout=timeout, durable=self._sending.durable)
 
     def another(self) -> Client:
         """Another client, to be used in an ``async with``."""
@@ -77,7 +98,7 @@ async def bodies(consumer: Consumer) -> list[bytes]:
 class House:
     """A broker that can be started again on its disk.
 
-    ``durable``: it leaves something.  ``paged``: its queues page.  ``connecting``: makes its clients.
+    ``durable``: it leaves something.  ``paged``: its queues page.  ``sending``: how its clients send.
     """
 
     def __init__(
@@ -87,9 +108,9 @@ class House:
         durable: bool,
         tcp: bool,
         paged: bool = False,
-        connecting: Connecting = connect,
+        sending: Sending,
     ) -> None:
-        self._connecting = connecting
+        self._sending = sending
         self._settings = dict(settings)
         if paged:
             # Every queue leaves all but the first of its runs on the disk.
@@ -120,7 +141,14 @@ class House:
                 async with AsyncExitStack() as stack:
                     connecting = self._client(broker, env)
                     client = await stack.enter_async_context(connecting())
-                    yield Stage(broker=broker, client=client, notes=self._notes, stack=stack, connect=connecting)
+                    yield Stage(
+                        broker=broker,
+                        client=client,
+                        notes=self._notes,
+                        stack=stack,
+                        connect=connecting,
+                        sending=self._sending,
+                    )
                     if ending is not None:
                         # What was said is stored; what the clients hold, they hold.
                         await client.flush()
@@ -132,7 +160,7 @@ class House:
 
     def _client(self, broker: Broker, env: Env) -> Callable[[], Client]:
         url = broker.urls[0] if self._tcp else f"inproc://{NAME}"
-        return lambda: self._connecting(url, env=env)
+        return lambda: self._sending.connect(url, env=env)
 
     async def _end(self, broker: Broker, power: trio.CancelScope, ending: str) -> None:
         if ending == "restart":

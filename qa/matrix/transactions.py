@@ -36,7 +36,7 @@ class TransactedSends(Feature):
         waiting = [await self._waiting(stage, target) for target in TARGETS]
         async with stage.client.transaction() as transaction:
             for target in TARGETS:
-                await transaction.send(target, body)
+                await stage.send_in(transaction, target, body)
             # By now the broker has it.
             await trio.sleep(QUIET_S)
             assert [await self._waiting(stage, target) for target in TARGETS] == waiting
@@ -53,7 +53,7 @@ class TransactedAcks(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send_many("work", [b"1", b"2", b"3"])
+        await stage.send_many("work", [b"1", b"2", b"3"])
         await self._take(stage)
 
     async def act(self, stage: Stage) -> Any:
@@ -75,12 +75,12 @@ class Rollback(Feature):
     gone = ((), ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"1")
+        await stage.send("work", b"1")
         await self._roll_back(stage)
         # Of another client, which never comes to its commit.
         other = stage.notes["other"] = await stage.join()
         transaction = await other.transaction().__aenter__()
-        await self._work(transaction, await stage.keep(other.consumer("work")))
+        await self._work(stage, transaction, await stage.keep(other.consumer("work")))
         await other.flush()
 
     async def act(self, stage: Stage) -> Any:
@@ -93,13 +93,13 @@ class Rollback(Feature):
 
     async def _roll_back(self, stage: Stage) -> None:
         async with stage.client.consumer("work") as consumer, stage.client.transaction() as transaction:
-            await self._work(transaction, consumer)
+            await self._work(stage, transaction, consumer)
             await transaction.rollback()
 
-    async def _work(self, transaction: Transaction, consumer: Consumer) -> None:
+    async def _work(self, stage: Stage, transaction: Transaction, consumer: Consumer) -> None:
         if (message := await consumer.receive(timeout=1)) is not None:
             await transaction.ack(message)
-        await transaction.send("out", b"never")
+        await stage.send_in(transaction, "out", b"never")
 
 
 class Prepared(Feature):
@@ -115,12 +115,12 @@ class Prepared(Feature):
     gone = ((), ((), ()), ((), ()))
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.send("work", b"1")
+        await stage.send("work", b"1")
         async with stage.client.consumer("work") as consumer, stage.client.transaction(xid=b"x") as transaction:
             message = await consumer.receive(timeout=1)
             assert message is not None
             await transaction.ack(message)
-            await transaction.send("out", b"2")
+            await stage.send_in(transaction, "out", b"2")
             await transaction.prepare()
 
     async def act(self, stage: Stage) -> Any:
