@@ -16,6 +16,7 @@ from meshq.broker.access._reply_addresses import reply_addresses
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._router import Router
 from meshq.broker.events._event_bus import EventBus
+from meshq.broker.queue._session_identity import SessionIdentity
 from meshq.errors import MeshqError
 from meshq.notifications import SecurityRefused
 from meshq.permissions import PERMISSIONS, Permissions, Roles, permissions_for
@@ -30,17 +31,12 @@ ANYWHERE: Final = "#"
 _LOOKING: Final = ("consume", "browse", "manage")
 
 
-class Asker(Protocol):
+class Asker(SessionIdentity, Protocol):
     """The session that asks for something."""
 
-    #: The role on the wire, and the user.
-    owner: tuple[str, str]
-    #: The rights of the owner; None: all that there are.
-    rights: Rights | None
-
     @property
-    def peer(self) -> str:
-        """The address of the client."""
+    def rights(self) -> Rights | None:
+        """The rights of the owner; None: all that there are."""
 
 
 class Rights:

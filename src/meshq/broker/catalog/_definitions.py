@@ -33,7 +33,8 @@ from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._queue_spec import AUTO_CREATED, DEFAULT_SPEC, SUBSCRIPTIONS, QueueKind, QueueSpec, SessionOwner
+from meshq.broker.queue._queue_spec import AUTO_CREATED, DEFAULT_SPEC, SUBSCRIPTIONS, QueueKind, QueueSpec
+from meshq.broker.queue._session_identity import SessionOwner
 from meshq.errors import NotFoundError, UsageError
 from meshq.notifications import QueueCreated, QueueDeleted
 from meshq.selector import Filter

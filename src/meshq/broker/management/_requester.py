@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from meshq.broker.access._access import Rights
+from meshq.broker.access._access import Asker
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._session_identity import ConsumerPrincipal, SessionOwner
 
 
-class Requester(Protocol):
+class Requester(Asker, ConsumerPrincipal, SessionOwner, Protocol):
     """A session with its user and its temporary queues."""
 
-    number: int
-    label: str
-    #: Role and user.
-    owner: tuple[str, str]
-    #: The rights of the user; None: all that there are.
-    rights: Rights | None
-    #: The temporary queues of the session, by number.
-    owned: dict[int, Queue]
-
     @property
-    def ended(self) -> bool:
-        """Whether the session has ended."""
-
-    def queue_deleted(self, number: int) -> None:
-        """Forget the queue with this number, which is deleted."""
-
-    @property
-    def peer(self) -> str:
-        """The address of the client; "nowhere" without a link."""
+    def owned(self) -> dict[int, Queue]:
+        """The temporary queues of the session, by number."""
 
     def __hash__(self) -> int:
         """Return the hash of the session: work that waits for a turn is known by its session."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 
 from meshq import limits
 from meshq.broker.queue._run import QueueRun, StoredRun
+from meshq.broker.queue._session_identity import ConsumerPrincipal
 from meshq.wire import RUN_ROW_BYTES, violation
 
 if TYPE_CHECKING:
@@ -61,26 +62,6 @@ class Dispatch(RowSpan):
 def weight(dispatches: Iterable[tuple[object, Dispatch]]) -> int:
     """Return the part of a step's budget that dispatches take: their messages, and more if these are large."""
     return sum(dispatch.rows + dispatch.size_bytes // limits.STEP_MESSAGE_BYTES for _, dispatch in dispatches)
-
-
-class ConsumerPrincipal(Protocol):
-    """The session of a consumer, as far as the queue's figures and errors name the session."""
-
-    @property
-    def number(self) -> int:
-        """The number of the session."""
-
-    @property
-    def label(self) -> str:
-        """The name that the client gave the session; may be empty."""
-
-    @property
-    def owner(self) -> tuple[str, str]:
-        """Role and user."""
-
-    @property
-    def peer(self) -> str:
-        """The address of the client."""
 
 
 class DeliverySink(Protocol):

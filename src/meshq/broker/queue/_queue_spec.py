@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
 from meshq.address import INTERNAL
+from meshq.broker.queue._session_identity import SessionOwner
 from meshq.selector import Filter
 
 #: The kinds of subscription queues: ``own`` has the one consumer that made it, ``single`` one consumer at a time,
@@ -26,20 +27,6 @@ class QueueKind(enum.Enum):
     TEMPORARY = enum.auto()
     #: The messages for another node of the cluster.
     STORE_AND_FORWARD = enum.auto()
-
-
-class SessionOwner(Protocol):
-    """The session that temporary queues belong to."""
-
-    #: Role and user.
-    owner: tuple[str, str]
-
-    @property
-    def ended(self) -> bool:
-        """Whether the session has ended."""
-
-    def queue_deleted(self, number: int) -> None:
-        """Forget the queue with this number, which is deleted."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
