@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
-from meshq.broker.queue._row_ranges import pieces
+from meshq.broker.records._row_ranges import pieces
 
 if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue

@@ -10,10 +10,10 @@ from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.ingress._known_shares import deal_known
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.broker.queue._verdicts import Verdicts, known_of
+from meshq.broker.records._row_ranges import pieces
 from meshq.errors import UsageError
 from meshq.selector import Filter
 

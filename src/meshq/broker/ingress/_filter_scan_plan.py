@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from meshq.broker.catalog._distribution_plan import Share, Wants, takes
-from meshq.broker.queue._row_ranges import pieces
+from meshq.broker.records._row_ranges import pieces
 
 if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue

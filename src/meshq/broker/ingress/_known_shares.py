@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from meshq.broker.catalog._distribution_plan import Share
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._verdicts import bits_of
+from meshq.broker.records._row_ranges import pieces
 
 
 def deal_known(

@@ -14,9 +14,9 @@ from meshq import limits
 from meshq.address import TEMPORARY, Target
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import ENQUEUED, QueueRun, StoredRun
 from meshq.broker.queue._run_messages import accepted
+from meshq.broker.records._row_ranges import pieces
 from meshq.broker.work._fair_scheduler import NODE, CostlyScan
 from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, Steps
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError

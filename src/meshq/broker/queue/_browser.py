@@ -14,10 +14,10 @@ from meshq.broker.queue._consumer_state import AnyConsumer, DeliverySink, Dispat
 from meshq.broker.queue._filter_group import fitting_rows
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._priority_lists import PriorityLists
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun
 from meshq.broker.queue._run_messages import accepted
 from meshq.broker.queue._unfinished_work import UnfinishedWork
+from meshq.broker.records._row_ranges import pieces
 from meshq.selector import Filter
 
 

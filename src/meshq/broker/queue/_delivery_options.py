@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshq import limits
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.records._row_options import WAIT_MS_MAX, RowOptions
+from meshq.broker.records._row_ranges import pieces
 from meshq.message import MessageOrigin
 
 

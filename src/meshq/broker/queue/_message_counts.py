@@ -11,7 +11,6 @@ from typing import Final
 
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, RowSpan
 from meshq.broker.queue._priority_list import PriorityList, list_of
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import (
     DELAYED,
     DELAYED_ROWS,
@@ -24,6 +23,7 @@ from meshq.broker.queue._run import (
     UNACKED_ROWS,
     QueueRun,
 )
+from meshq.broker.records._row_ranges import pieces
 from meshq.errors import invariant
 
 #: The ways in which messages leave a queue without an acknowledgement.

@@ -21,10 +21,10 @@ from meshq.broker.queue._message_counts import MessageCounts
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._priority_lists import PriorityLists
 from meshq.broker.queue._queue_spec import DEFAULT_SPEC, QueueKind, QueueSpec
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED_ROWS, ENQUEUED, PARKED, UNACKED_ROWS, QueueRun, StoredRun
 from meshq.broker.queue._scheduled_runs import ScheduledRuns
 from meshq.broker.queue._unfinished_work import UnfinishedWork
+from meshq.broker.records._row_ranges import pieces
 from meshq.errors import UsageError
 from meshq.selector import Filter
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings

@@ -17,9 +17,9 @@ from meshq.address import Target
 from meshq.broker.catalog._router import Router
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, ENQUEUED, QueueRun
 from meshq.broker.queue._timers import NEVER, DueTime, TimerService
+from meshq.broker.records._row_ranges import pieces
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.broker.settlement._paged_runs import ContentLoader
 

@@ -20,10 +20,10 @@ from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import ENQUEUED, GONE, QueueRun, StoredRun
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.broker.records import SettledRow
+from meshq.broker.records._row_ranges import pieces
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._paged_runs import ContentLoader
 from meshq.broker.settlement._pending_moves import PendingMoves

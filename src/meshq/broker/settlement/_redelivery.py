@@ -11,10 +11,10 @@ from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, ENQUEUED, QueueRun
 from meshq.broker.queue._timers import NEVER, DueTime, TimerService
 from meshq.broker.records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
+from meshq.broker.records._row_ranges import pieces
 from meshq.broker.settlement._expiry import Expiry
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.errors import ClosedError, JournalBrokenError

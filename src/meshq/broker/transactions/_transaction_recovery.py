@@ -9,7 +9,6 @@ from meshq.broker.catalog._router import Router
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._message_counts import mark_unacked
-from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun, StoredRun
 from meshq.broker.records import (
     PreparedRecord,
@@ -19,6 +18,7 @@ from meshq.broker.records import (
     decode_prepared,
     decode_waiting,
 )
+from meshq.broker.records._row_ranges import pieces
 from meshq.broker.transactions._decisions import Decision
 from meshq.broker.transactions._prepared import ServerPreparedTransaction
 from meshq.broker.transactions._transaction import ServerTransaction, Work
