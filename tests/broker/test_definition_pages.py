@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.broker import Recovery, records
+from meshq.broker import records
 from meshq.broker.records import _state
 from meshq.errors import DamagedError
 from meshq.store import JournalRecord
@@ -77,7 +77,7 @@ def test_a_node_recovers_the_example_of_the_page_and_a_queue_in_front_of_its_add
     address, queue, *others = (records.encode_definition(values) for values in EXAMPLE)
     core = make_core()
     payloads = [queue, address, *others]
-    recovery = Recovery(core)
+    recovery = core.recovery()
     recovery.take(
         [JournalRecord(number, records.DEFINITION, payload) for number, payload in enumerate(payloads, start=1)]
     )
@@ -92,4 +92,4 @@ def test_a_node_recovers_the_example_of_the_page_and_a_queue_in_front_of_its_add
 def test_a_setting_that_is_not_valid_is_damage() -> None:
     payload = records.encode_definition({"kind": "settings", "pattern": "news", "redelivery_delay": -1.0})
     with pytest.raises(DamagedError, match="settings that can be"):
-        Recovery(make_core()).take([JournalRecord(1, records.DEFINITION, payload)])
+        make_core().recovery().take([JournalRecord(1, records.DEFINITION, payload)])

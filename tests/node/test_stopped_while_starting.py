@@ -57,10 +57,10 @@ async def test_who_enters_the_block_is_told_that_the_broker_was_stopped(
 ) -> None:
     broker = broker_that_never_starts(vacant)
     used = broker.run_in_thread() if inthread else broker
+    states = broker.events()
     async with trio.open_nursery() as nursery:
 
         async def stop() -> None:
-            states = broker.events()
             async for event in states:
                 if isinstance(event, BrokerStateChanged) and event.state == state:
                     break

@@ -124,7 +124,7 @@ async def test_two_hundred_messages_come_through_random_kills_once_each_without_
 
 def test_the_documentation_says_what_may_be_lost_why_and_what_to_do() -> None:
     page = (DOCS / "how-to" / "once-and-only-once.md").read_text(encoding="utf-8")
-    lost = page[page.index("## What a lost connection does") : page.index("## Once and only once")]
+    lost = page[page.index("## What a lost link does") : page.index("## Once and only once")]
     assert "a send without a confirm, an acknowledgement that did not arrive" in lost
     assert re.search(r"Keeping a copy of each session .* would cost", lost)
     assert "duplicate id" in page[page.index("## Once and only once") :]
