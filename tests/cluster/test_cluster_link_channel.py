@@ -165,7 +165,7 @@ def test_another_session_begins_with_nothing() -> None:
     session.send_queue.open = False
     made.submit(run(3))
     made.renew()
-    assert (len(made.sent), len(made.unsent), made.ready, owner.openings) == (0, 0, False, 2)
+    assert (len(made.sent), len(made.unsent), made._life.state, owner.openings) == (0, 0, "opening", 2)
     assert made.channel == 2
 
 
@@ -175,16 +175,16 @@ def test_a_link_that_is_opened_without_its_number_breaks_the_protocol(values: di
     with pytest.raises(RemoteProtocolError) as caught:
         made._opened(values, None)
     assert caught.value.refusal == "bad_header"
-    assert (made.ready, owner.opened_at) == (False, [])
+    assert (made._life.state, owner.opened_at) == ("opening", [])
     made._opened({"number": 7}, None)
-    assert (made.ready, owner.opened_at) == (True, [7])
+    assert (made._life.state, owner.opened_at) == ("open", [7])
 
 
 def test_a_node_that_stops_or_a_link_that_ends_is_no_refusal() -> None:
     made, _, owner = line()
     made._opened({}, NotActiveError("it stops"))
     made._opened({}, ClosedError("the link is closed"))
-    assert (made.ready, owner.refusals) == (False, [])
+    assert (made._life.state, owner.refusals) == ("opening", [])
     made._opened({}, MeshqError("something else"))
     assert len(owner.refusals) == 1
 
