@@ -13,9 +13,11 @@ from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full, w
 
 #: Segments are prepared, copied and removed here, so that commits never wait for that.
 POOL: Final = "background"
-#: A manifest of a thousand segments; on a very full disk, of a hundred.
+#: A manifest of a thousand segments.
 BALLAST_BYTES: Final = 64 * KIB
-BALLAST_BYTES_MIN: Final = 8 * KIB
+#: On a very full disk, in pages of 4 KiB: the header and the records of a compacted copy, and its manifest of a hundred
+#: segments or two.  With less than that no compaction would free anything.
+BALLAST_BYTES_MIN: Final = 16 * KIB
 
 
 class Ballast:
