@@ -19,6 +19,7 @@ from meshq import BridgeStatistics, Client, Consumer, Delivery, Producer, Transa
 from meshq.abc import Controllable
 from meshq.client.link._events import EventStream
 from meshq.client.receive._body_stream import BodyStream
+from qa.matrix.sending import Sending
 from qa.matrix.stage import House
 from tests.node.all_calls import CALLS
 from tests.node.calls import Call
@@ -136,7 +137,7 @@ class Switch(Controllable):
 
 async def attempt(call: Call, checkpoint: int, *, tcp: bool) -> bool:
     """One call on a broker of its own; whether it was cancelled."""
-    async with House({}, durable=True, tcp=tcp).life() as stage, stage.another() as other:  # noqa: SIM117
+    async with House({}, durable=True, tcp=tcp, sending=Sending()).life() as stage, stage.another() as other:  # noqa: SIM117
         async with trio.open_nursery() as nursery:
             node = stage.broker._node
             assert node is not None

@@ -11,6 +11,7 @@ from meshq import Client, UnblockedError
 from meshq.address import Target
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.queue._run import StoredRun
+from qa.matrix.sending import Sending
 from qa.matrix.stage import House
 from tests.broker.kit import turns
 from tests.node.lives import Lives, lives
@@ -203,7 +204,7 @@ async def test_without_resend_a_send_that_was_cut_off_says_so() -> None:
 
 
 async def test_a_body_and_a_producer_that_wait_for_the_link_are_opened_in_the_order_of_their_channels() -> None:
-    async with House({}, durable=True, tcp=True).life() as stage, stage.another() as client:
+    async with House({}, durable=True, tcp=True, sending=Sending()).life() as stage, stage.another() as client:
         session, link = client._session, client._session.stream.link
         session.stream.link = None
         async with trio.open_nursery() as nursery:

@@ -130,8 +130,10 @@ async def test_a_program_with_threads_is_told_the_same() -> None:
         with pytest.raises(ClosedError, match="was stopped before it has started"), broker:
             raise AssertionError("a broker that has not started was entered")
 
+    states = broker.events()
+
     def stop() -> None:
-        for event in broker.events():
+        for event in states:
             if isinstance(event, BrokerStateChanged) and event.state == "waiting":
                 break
         broker.stop()

@@ -351,7 +351,8 @@ async def test_the_real_disk_keeps_a_journal(tmp_path: Path) -> None:
     async with Journal(directory) as journal:
         await journal.append_many([b"a", b"b"])
         await journal.delete(1)
-        assert journal.statistics().syncs == 2
+        # A third, if the machine took so long that the journal was idle and wrote its watermark.
+        assert journal.statistics().syncs in (2, 3)
     async with Journal(directory, env=real_env()) as journal:
         assert await replayed(journal) == [(2, b"b")]
     for path in directory.rglob("*"):
