@@ -120,7 +120,8 @@ async def test_a_disk_that_is_full_to_the_last_page_is_drained(seed: int) -> Non
     await drained_after_many_lives(seed)
 
 
-@pytest.mark.slow
-async def test_two_hundred_disks_that_are_full_to_the_last_page_are_drained() -> None:
-    for seed in range(200):
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1_800)
+async def test_thirty_disks_that_are_full_to_the_last_page_are_drained() -> None:
+    for seed in range(30):
         await drained_after_many_lives(seed)
