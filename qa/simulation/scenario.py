@@ -201,6 +201,14 @@ class Cast:
         return {**users, **kept, **sifted}
 
 
+async def _confirm_enough(scene: Scene, broker: BrokerNode) -> None:
+    """Wait until enough sends are confirmed; a partner that fails ends the broker also after the last fault."""
+    while scene.confirmed < SENDS_MIN:
+        if broker.node.life.dead:
+            await broker.serving()
+        await trio.sleep(1.0)
+
+
 async def scenario(simulation: Simulation, *, turns: bool = False, replicated: bool = False) -> Outcome:
     """One seed's minute, and its accounts.
 
@@ -239,8 +247,7 @@ async def scenario(simulation: Simulation, *, turns: bool = False, replicated: b
         await _with_turns(Turns(broker, simulation.swarm), faults)
     else:
         await faults.run(DURATION_S)
-    while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
-        await trio.sleep(1.0)
+    await _confirm_enough(scene, broker)
     await power_after_a_repeat(scene, broker, simulation.swarm)
     await damage_to_indexes(broker, simulation.swarm)
     await broker.serving()
