@@ -432,6 +432,16 @@ class RawClient:
         return [message.body for message in self.got(channel)]
 
 
+def as_user(house: House, user: str) -> RawClient:
+    """A client whose session belongs to this user."""
+    client = house.client()
+    assert client.attached is not None
+    session = house.sessions.by_number[client.attached.session]
+    session.principal.owner = ("client", user)
+    session.principal.rights = house.core.access.of(session.principal.owner)
+    return client
+
+
 def widen(house: House, memory_bytes: int) -> None:
     """From here on there is so much memory, for what waits and for what consumers hold."""
     core = house.core

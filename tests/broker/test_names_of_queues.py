@@ -9,7 +9,7 @@ import pytest
 from meshq.permissions import Permissions
 from meshq.settings import AddressSettings, Security
 from meshq.wire import BY_NAME, FLAG_DURABLE, Answer, FrameType, Transact, encode_run, header_of
-from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, make_core
+from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, as_user, make_core
 
 FORBIDDEN = BY_NAME["forbidden"].number
 MINE = Permissions(
@@ -27,15 +27,6 @@ SECURITY = Security(
 
 def house_of(**options: Any) -> House:
     return House(make_core(FakeLog(), security=SECURITY, **options))
-
-
-def as_user(house: House, user: str) -> RawClient:
-    client = house.client()
-    assert client.attached is not None
-    session = house.sessions.by_number[client.attached.session]
-    session.principal.owner = ("client", user)
-    session.principal.rights = house.core.access.of(session.principal.owner)
-    return client
 
 
 def text(client: RawClient) -> str:

@@ -24,7 +24,7 @@ from meshq.errors import DamagedError, UsageError
 from meshq.permissions import Permissions
 from meshq.settings import Security
 from meshq.wire import BY_NAME, FLAG_DURABLE, FLAG_RESENT, FrameType, Transact, encode_run
-from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, make_core
+from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, as_user, make_core
 
 OTHER = b"another-producer"
 USERS = ("owner", "thief", "third")
@@ -41,15 +41,6 @@ def house_of(log: FakeLog | None = None) -> House:
     house = House(make_core(log or FakeLog(), security=SECURITY))
     house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
     return house
-
-
-def as_user(house: House, user: str) -> RawClient:
-    client = house.client()
-    assert client.attached is not None
-    session = house.sessions.by_number[client.attached.session]
-    session.principal.owner = ("client", user)
-    session.principal.rights = house.core.access.of(session.principal.owner)
-    return client
 
 
 def restarted(house: House) -> House:
