@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class Mesh:
     #: More settings of all brokers, and of the cluster connections.
     broker: dict[str, Any] = attrs.field(factory=dict)
     cluster: dict[str, Any] = attrs.field(factory=dict)
+    #: Makes services that each life of a node has beside its cluster connection.
+    services: Callable[[], list[abc.Service]] = list
     #: Settings of single brokers.
     own: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     #: Static connectors instead of all others.
@@ -78,7 +80,7 @@ class Mesh:
                 "data_dir": f"{self.root}/{name}" if self.root is not None else None,
                 "acceptors": [url] if url.startswith("tcp") else [],
                 "connectors": self.urls,
-                "services": [connection],
+                "services": [connection, *self.services()],
                 "env": self.lives[name].env,
                 **self.broker,
                 **self.own.get(name, {}),

@@ -14,7 +14,15 @@ from meshq.abc._buffer import Buffer
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
-from meshq.abc._links import ForwardRun, KnownPeer, PeerQueues, RemoteBindings, RemoteQueue, StoreAndForwardQueue
+from meshq.abc._links import (
+    ForwardRun,
+    KnownPeer,
+    PeerQueues,
+    RemoteBindings,
+    RemoteQueue,
+    StoreAndForwardQueue,
+    StrandedMessages,
+)
 from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
@@ -60,6 +68,7 @@ __all__ = [
     "Service",
     "StepBack",
     "StoreAndForwardQueue",
+    "StrandedMessages",
     "Stream",
     "TargetPolicy",
     "Threads",

@@ -90,6 +90,37 @@ class StoreAndForwardQueue(ABC):
         """The number of messages in the queue, dispatched or not."""
 
 
+class StrandedMessages(ABC):
+    """The messages of a broker that none of its consumers can get, with the calls of a redistributor.
+
+    A redistributor never counts as a consumer, and holds nothing: messages stay in their queue, in their places, until
+    one record moves them to the store-and-forward queue of a node that has a consumer.
+    """
+
+    @abstractmethod
+    def watch(self, watcher: Callable[[str], None]) -> None:
+        """Call ``watcher`` with the name of each queue at once, and from then on whenever ``stranded`` may answer
+        otherwise than before, or room for more messages has become free.  The watcher must not raise, and moves nothing
+        within the call."""
+
+    @abstractmethod
+    def stranded(self, queue: str) -> int | None:
+        """Return the number of ready messages of a queue that has no consumer here and one on a linked node; None: the
+        queue keeps its messages."""
+
+    @abstractmethod
+    async def move(self, queue: str, limit: int) -> int:
+        """Move up to ``limit`` messages that consumers on linked nodes want, in their order; return how many were
+        moved, when that is durable.  The move ends at the first consumer here.
+
+        Checkpoint: always.
+        Cancellation: what has moved has moved, and nothing else will.
+        Raises:
+            AddressFullError: the disk is full; if the outcome is unknown some messages were moved.
+            NotActiveError: the node stops; outcome unknown.
+        """
+
+
 class PeerQueues(ABC):
     """The store-and-forward queues of a broker, one for each node that the broker knows."""
 

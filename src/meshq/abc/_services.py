@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import attrs
 
 from meshq.abc._env import Env
-from meshq.abc._links import PeerQueues, RemoteBindings
+from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
 from meshq.errors import SettingsError
 from meshq.notifications import Notification
@@ -71,6 +71,7 @@ class LocalBroker:
     demand: Demand
     routes: RemoteBindings
     peers: PeerQueues
+    stranded: StrandedMessages
     notifications: NotificationSink
 
 

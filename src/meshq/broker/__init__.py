@@ -11,6 +11,7 @@ from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.management._management import answer_call
+from meshq.broker.management._redistributing import redistribute
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
@@ -46,5 +47,6 @@ __all__ = [
     "dispatched_run",
     "read_whole",
     "record_prefix",
+    "redistribute",
     "run_content",
 ]

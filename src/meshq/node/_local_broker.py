@@ -70,6 +70,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = QueueConsumer(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)
+        self._core.router.mobility_changed(_key(self))
         self._core.pending.schedule_dispatch(self.queue)
         self._core.pending.run()
 
@@ -140,6 +141,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             except (ClosedError, JournalBrokenError):
                 # The node ends and says why, but not to the other one; the link's numbers tell the next life.
                 return
+            self._core.mover.redistribution.freed(self.queue)
             self._core.pending.schedule_dispatch(self.queue)
             self._core.pending.run()
 

@@ -37,6 +37,7 @@ from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
+from meshq.node._stranded_messages import LocalStrandedMessages
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
@@ -216,6 +217,7 @@ class Node:
             demand=LocalDemand(core),
             routes=LocalRemoteBindings(core),
             peers=LocalPeerQueues(core),
+            stranded=LocalStrandedMessages(core),
             notifications=core.settings.event_bus,
         )
         for service in self._settings.services:

@@ -27,12 +27,14 @@ def is_hidden(queue: Queue) -> bool:
 class DemandUpdates:
     """Tells links of peers which queues have changed."""
 
-    __slots__ = ("_links", "on_peer", "watchers")
+    __slots__ = ("_links", "mobility_watchers", "on_peer", "watchers")
 
     def __init__(self) -> None:
         self._links: dict[DemandLink, None] = {}
         #: Called whenever a queue or its consumers have changed.
         self.watchers: list[Callable[[], None]] = []
+        #: Called with the name of a queue whenever its messages may be free to go to another node, or no longer.
+        self.mobility_watchers: list[Callable[[str], None]] = []
         #: Called whenever another node has linked to this one: its id, and the URL where it says it is.
         self.on_peer: list[Callable[[bytes, str], None]] = []
 
@@ -62,3 +64,9 @@ class DemandUpdates:
             link.changed(queue.number)
         for watcher in self.watchers:
             watcher()
+        self.mobility_changed(queue.name)
+
+    def mobility_changed(self, name: str) -> None:
+        """Tell the watchers that messages of a queue may be free to go to another node, or no longer."""
+        for watcher in self.mobility_watchers:
+            watcher(name)

@@ -172,6 +172,7 @@ class Router:
         self.sieves[link, binding.number] = None
         self._remote.setdefault(binding.address, {})[link, binding.number] = binding
         self._form_clustered_queues(binding.address)
+        self.demand.mobility_changed(binding.name)
 
     def unbind(self, link: bytes, number: int) -> None:
         """A queue of a peer is gone."""
@@ -179,6 +180,7 @@ class Router:
         if binding is not None:
             self._form_clustered_queues(binding.address)
             self._forget_temporary(binding.address)
+            self.demand.mobility_changed(binding.name)
 
     def replace(self, link: bytes, bindings: Iterable[RemoteBinding]) -> None:
         """Replace all bindings of a link."""
@@ -199,6 +201,13 @@ class Router:
                 addresses[binding.address] = None
         for address in addresses:
             self._form_clustered_queues(address)
+        self.mobility_changed(link)
+
+    def mobility_changed(self, link: bytes) -> None:
+        """Tell the watchers that messages may be free to go to the node of a link, or no longer."""
+        if self.demand.mobility_watchers:
+            for binding in self.remote(link):
+                self.demand.mobility_changed(binding.name)
 
     def remote(self, link: bytes) -> list[RemoteBinding]:
         """Return the bindings of a link."""

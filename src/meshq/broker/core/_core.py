@@ -316,6 +316,8 @@ class Core:
                 self.pending.dispatch_later(queue)
                 break
         if counts.ready:
+            if not queue.roster.consumers:
+                self.router.demand.mobility_changed(queue.name)
             # Messages that wait for a watermark are ready.
             for priority_list in queue.lists.all:
                 if priority_list.wanted_watermark > priority_list.high_watermark:

@@ -13,6 +13,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.broker.queue._verdicts import Verdicts, known_of
+from meshq.broker.records._row_options import SPECIAL
 from meshq.broker.records._row_ranges import pieces
 from meshq.errors import UsageError
 from meshq.selector import Filter
@@ -100,6 +101,21 @@ def deal(
         for part in pieces(rows[(index - next_index) % count :: count])
     ]
     return [share for share in dealt if share.rows]
+
+
+def goes_apart(address: Address, only: Queue | ClusteredQueue | None, targets: Sequence[Queue], kinds: int) -> bool:
+    """Whether the messages of a run may go different ways, or at different times."""
+    if (kinds & SPECIAL and targets) or (address.clustered_queues and not isinstance(only, Queue)):
+        return True
+    return bool(address.filtered) and any(one.spec.filter is not None for one in targets)
+
+
+def rows_without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
+    """Return the rows of a run of ``count`` messages without the ``skipped`` rows."""
+    if not skipped:
+        return range(count)
+    known = dict.fromkeys(skipped)
+    return [row for row in range(count) if row not in known]
 
 
 def wants_of(run: StoredRun) -> Wants:

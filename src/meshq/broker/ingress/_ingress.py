@@ -11,7 +11,16 @@ from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, takes
 from meshq.broker.catalog._router import Address
-from meshq.broker.ingress._distribution import check_reach, deal, deal_here, left_out, shared, wants_of
+from meshq.broker.ingress._distribution import (
+    check_reach,
+    deal,
+    deal_here,
+    goes_apart,
+    left_out,
+    rows_without,
+    shared,
+    wants_of,
+)
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._filters_at import forwarded_to
 from meshq.broker.ingress._memory import MemoryBound
@@ -102,8 +111,8 @@ class Ingress:
         targets = [only] if isinstance(only, Queue) else address.queues
         diverted = only is None and address.name in self._diverts.from_address
         special = kinds & SPECIAL or address.clustered_queues or address.filtered
-        if diverted or run.body is not None or (special and _apart(address, only, targets, kinds)):
-            rows = _without(count, skipped)
+        if diverted or run.body is not None or (special and goes_apart(address, only, targets, kinds)):
+            rows = rows_without(count, skipped)
             asked = self._asked(run, kinds)
             shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
             if not shares and rows:
@@ -200,7 +209,7 @@ class Ingress:
         size += len(target.address.encode()) + len((target.queue or "").encode())
         targets = [only] if isinstance(only, Queue) else address.queues
         diverted = only is None and address.name in self._diverts.from_address
-        if not diverted and not _apart(address, only, targets, kinds):
+        if not diverted and not goes_apart(address, only, targets, kinds):
             return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * len(targets)
         asked = self._asked(run, kinds)
         names = self._diverts.order(address.name) if diverted else [address.name]
@@ -213,7 +222,7 @@ class Ingress:
         rows: Sequence[int] = range(content.rows)
         has_ids = bool(kinds & KIND_ID and address.duplicates.capacity)
         if has_ids:
-            rows = _without(content.rows, _judge(run, address)[1])
+            rows = rows_without(content.rows, _judge(run, address)[1])
         shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
         for one, next_index in next_indexes:
             one.next_index = next_index
@@ -392,11 +401,8 @@ class Ingress:
         if not shares:
             self.unrouted += run.content.rows
             return False
-        logged = run.durable and self._release_queue.log is not None and any(share.queue.durable for share in shares)
-        position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
+        logged = self.place_shares(run, shares, asked, gone)
         self.unrouted += run.content.rows - len(placed(shares))
-        self.charge(run, views)
-        self._release_queue.release_after(position, views, _nothing)
         return logged
 
     def takes_moved(self, run: StoredRun, target: Target, rows: Sequence[int]) -> list[int]:
@@ -429,6 +435,17 @@ class Ingress:
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no queue of {run.address!r} takes the message")
         asked = read_options(run.content, run.options.arrival if run.options is not None else 0)
+        return self.place_shares(run, shares, asked, gone)
+
+    def place_shares(
+        self, run: StoredRun, shares: list[Share], asked: list[RowOptions], gone: tuple[SettledRow, ...]
+    ) -> bool:
+        """Place moved messages in known queues; return whether a record was written, which removes ``gone``, too.
+
+        Raises:
+            AddressFullError: the disk is full; nothing changed.
+            JournalBrokenError: the disk has failed.
+        """
         logged = run.durable and self._release_queue.log is not None and any(share.queue.durable for share in shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
         self.charge(run, views)
@@ -465,23 +482,8 @@ def _full(run: StoredRun, quota: AddressQuota) -> AddressFullError:
     )
 
 
-def _apart(address: Address, only: Queue | ClusteredQueue | None, targets: Sequence[Queue], kinds: int) -> bool:
-    """Whether the messages of a run may go different ways, or at different times."""
-    if (kinds & SPECIAL and targets) or (address.clustered_queues and not isinstance(only, Queue)):
-        return True
-    return bool(address.filtered) and any(one.spec.filter is not None for one in targets)
-
-
 def _nothing() -> None:
     """No producer waits for a confirm."""
-
-
-def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
-    """Return the rows of a run of ``count`` messages without the ``skipped`` rows."""
-    if not skipped:
-        return range(count)
-    known = dict.fromkeys(skipped)
-    return [row for row in range(count) if row not in known]
 
 
 def _judge(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:

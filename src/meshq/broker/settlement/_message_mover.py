@@ -16,6 +16,7 @@ from meshq.broker.catalog._router import Router
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._filters_at import costly, filters_of_moved
 from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._redistribution import Redistribution
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._delivery_options import DeliveryOptions
@@ -42,9 +43,12 @@ FATES: Final = {
     "moved": "moved",
     "redriven": "moved",
     "given_back": "moved",
+    "redistributed": "moved",
 }
 #: Why the node moves messages that nobody asked it to move.
 OWN: Final = ("rejected", "attempts", "expired")
+#: Why messages go to queues of other nodes, as they are: nobody has handled them yet.
+_ON: Final = ("given_back", "redistributed")
 #: Of some rows that nobody holds those that may still go.
 Still = Callable[[Sequence[int]], Sequence[int]]
 
@@ -67,6 +71,8 @@ class MessageMover:
         """``schedule_dispatch`` is called with a queue that messages have left: others may go, or it is deleted."""
         self._ingress = ingress
         self._router = router
+        #: Finds places on other nodes for messages that no consumer here can get.
+        self.redistribution: Redistribution = Redistribution(ingress, router)
         self._acknowledger = acknowledger
         self._release_queue = release_queue
         self._fair_scheduler = fair_scheduler
@@ -119,6 +125,7 @@ class MessageMover:
         if moved:
             self._tell(queue, target, reason, moved)
             self._schedule_dispatch(queue)
+            self.redistribution.freed(queue)
         return left
 
     def _tell(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
@@ -215,7 +222,7 @@ class MessageMover:
     ) -> CostlyScan | None:
         """The steps in which messages have to be put to the filters of their target before they are moved there; None:
         they need not be.  ``known``: their run ``as_moved``, which then knows what these say."""
-        filters = filters_of_moved(self._router, target, anew=reason == "given_back")
+        filters = filters_of_moved(self._router, target, anew=reason in _ON)
         return costly(self._fair_scheduler, owner, known, filters, rows) if filters and rows else None
 
     def _ask(
@@ -329,8 +336,8 @@ class MessageMover:
             number_step=run.number_step * rows.step,
         )
         # Only what somebody moves goes on ageing, unless it had stopped before.
-        arrival = options.arrival if options is not None and reason in ("moved", "given_back") else 0
-        if reason == "given_back":
+        arrival = options.arrival if options is not None and reason in ("moved", *_ON) else 0
+        if reason in _ON:
             moved.options = (
                 DeliveryOptions(arrival, taken=options.taken, begun=options.begun)
                 if options is not None
@@ -361,6 +368,8 @@ class MessageMover:
             gone = (settled_row(queue, span),)
         if reason == "given_back":
             logged = self._ingress.place_anew(moved, (queue, span.view.remote), gone)
+        elif reason == "redistributed":
+            logged = self.redistribution.place(moved, queue, gone)
         else:
             logged = self._ingress.place_moved(moved, target, gone)
         moved.verdicts = ()

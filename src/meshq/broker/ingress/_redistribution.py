@@ -1,0 +1,125 @@
+"""Redistribution: messages that wait in a queue without a consumer here go to queues of its name on other nodes.
+
+Messages are moved where they stand: nothing is taken out of a queue before one record places it elsewhere.  So there is
+nothing to give back when a consumer comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from meshq import limits
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, Wants, plan, takers
+from meshq.broker.catalog._router import Router
+from meshq.broker.ingress._distribution import travels, wants_of
+from meshq.broker.ingress._filter_scan_plan import placed
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_spec import QueueKind
+from meshq.broker.queue._run import DELAYED, QueueRun, StoredRun
+from meshq.broker.records import SettledRow
+from meshq.broker.records._row_options import read_options
+from meshq.errors import UsageError
+
+#: While so many messages wait for a node, no others are moved to it: what has moved does not come back for a consumer
+#: here.
+AHEAD_MAX: Final = 8 * limits.RUN_MESSAGES_MAX
+#: The modes of links to which messages are redistributed.
+MODES: Final = ("on_demand", "off_with_redistribution")
+
+
+class Redistribution:
+    """The places on other nodes for messages that no consumer here can get."""
+
+    def __init__(self, ingress: Ingress, router: Router) -> None:
+        self._ingress = ingress
+        self._router = router
+        # Store-and-forward queues that had no room when messages were to move there; an ordered set.
+        self._full: dict[Queue, None] = {}
+
+    def keeps(self, queue: Queue) -> bool:
+        """Whether a queue keeps its messages, also if consumers elsewhere want them."""
+        if queue.roster.consumers or queue.paused or self._router.by_number.get(queue.number) is not queue:
+            return True
+        if self._router.addresses[queue.address].routing == "multicast":
+            # A node drops what comes for a subscription that it does not have any more.
+            return True
+        return queue.kind in (QueueKind.TEMPORARY, QueueKind.STORE_AND_FORWARD)
+
+    def takers(self, queue: Queue) -> list[RemoteBinding]:
+        """Return the queues of this name that have a consumer on a linked node."""
+        address = self._router.addresses.get(queue.address)
+        clustered = address.clustered_queues.get(queue.name) if address is not None else None
+        return [
+            remote
+            for remote in (clustered.remotes if clustered is not None else ())
+            if remote.mode in MODES and remote.consumers and not remote.gone and remote.forward.roster.consumers
+        ]
+
+    def movable(self, queue: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]) -> list[int] | None:
+        """Return those rows of a run that may move now; None: the queue keeps all its messages.
+
+        Only what a link can carry whole moves: it carries neither the origin of a moved message nor how often a message
+        was delivered, or may have been before a restart.
+        """
+        group = [] if self.keeps(queue) else self._group(queue)
+        if not group:
+            return None
+        options = view.run.options
+        if not travels(view.run) or (options is not None and options.origin is not None):
+            return []
+        wants = wants_of(run)
+        still = [row for row in rows if view.states[row] != DELAYED and not view.deliveries(row)]
+        return [row for row in still if _is_wanted(group, row, wants)]
+
+    def place(self, run: StoredRun, queue: Queue, gone: tuple[SettledRow, ...]) -> bool:
+        """Place messages of a queue, for the queues of its name on other nodes; ``gone``: the rows that the same record
+        removes from it.  Return whether a record was written.
+
+        Raises:
+            UsageError: nobody elsewhere wants all of it; nothing changed.
+            AddressFullError: the disk is full; nothing changed.
+            JournalBrokenError: the disk has failed.
+        """
+        shares = self._shares(queue, run)
+        if len(placed(shares)) < run.content.rows:
+            raise UsageError(f"no consumer of {queue.name!r} on another node takes the message")
+        asked = read_options(run.content, run.options.arrival if run.options is not None else 0)
+        return self._ingress.place_shares(run, shares, asked, gone)
+
+    def freed(self, forward: Queue) -> None:
+        """Tell the watchers if a store-and-forward queue has room again for messages that could not move there."""
+        if forward in self._full and _has_room(forward):
+            del self._full[forward]
+            self._router.mobility_changed(forward.number.to_bytes(8, "big"))
+
+    def _shares(self, queue: Queue, run: StoredRun) -> list[Share]:
+        group, rows = self._group(queue), range(run.content.rows)
+        if not group:
+            return []
+        shares = plan(group, rows, anycast=True, next_index=0, wants=wants_of(run))
+        self._router.addresses[queue.address].clustered_queues[queue.name].next_index = group[0].next_index
+        return shares
+
+    def _group(self, queue: Queue) -> list[ClusteredQueue]:
+        """The takers that have room, as the only members of their name; empty if there are none."""
+        found = self.takers(queue)
+        remotes = [remote for remote in found if _has_room(remote.forward)]
+        if len(remotes) < len(found):
+            self._full.update((remote.forward, None) for remote in found if remote not in remotes)
+        if not remotes:
+            return []
+        ring = ClusteredQueue(queue.name)
+        ring.remotes = remotes
+        ring.next_index = self._router.addresses[queue.address].clustered_queues[queue.name].next_index
+        return [ring]
+
+
+def _is_wanted(group: Sequence[ClusteredQueue], row: int, wants: Wants) -> bool:
+    found = takers(group, lambda filters: wants(filters, row))
+    return any(taker.gets and taker.asks for taker in found)
+
+
+def _has_room(forward: Queue) -> bool:
+    return forward.counts.ready + forward.counts.unacked < AHEAD_MAX
