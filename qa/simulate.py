@@ -1,7 +1,7 @@
 """The command that runs seeds of the simulation.
 
 ``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time;
-``--replicated`` one that does so and has a partner.
+``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results.
@@ -31,6 +31,7 @@ KIND: Final = "simulation"
 #: The simulations besides that of a single broker, and what is said about each.
 ABOUT_STAGES: Final = {
     "mesh": "three brokers that are linked, not one",
+    "redistribution": "three linked brokers, which move messages to each other's consumers",
     "turns": "one broker that has to step back from time to time",
     "replicated": "one broker that takes turns, too, and whose records have to be durable at a partner",
 }

@@ -22,6 +22,8 @@ class Expectations:
     sole: dict[str, None] = attrs.field(factory=dict)
     #: Queues whose messages move from place to place, and are not numbered in the order of sending.
     odd: dict[str, None] = attrs.field(factory=dict)
+    #: Queues whose messages go to the back of another place of the queue, and were never delivered then.
+    redistributed: dict[str, None] = attrs.field(factory=dict)
     #: Queues of a stage in which nothing fails: what they give is judged to the moment.  All of them are odd.
     calm: dict[str, None] = attrs.field(factory=dict)
     #: The time to live of a message, in seconds.
@@ -49,6 +51,10 @@ class Expectations:
     def moves(self, *queues: str) -> None:
         """Note that messages of these queues move from place to place."""
         self.odd.update(dict.fromkeys(queues))
+
+    def redistributes(self, queue: str) -> None:
+        """Note that messages of this queue go from node to node while they have no consumer."""
+        self.redistributed[queue] = None
 
     def plays_calm(self, queue: str) -> None:
         """Note that nothing fails while this queue is used."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import trio
 
+from meshq import abc
 from meshq.bridge import Bridge
 from meshq.client import Client, connect
 from meshq.cluster import ClusterConnection, LoadBalancing
@@ -39,6 +41,13 @@ NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_ti
 MODES: Final[tuple[LoadBalancing, ...]] = ("on_demand", "on_demand", "strict")
 
 
+class MoreServices(Protocol):
+    """Makes services that each life of a node has beside its links and bridges."""
+
+    def make(self, node: MeshNode) -> Sequence[abc.Service]:
+        """Return the services of a life that begins."""
+
+
 class MeshNode(BrokerNode):
     """A broker of the mesh over all its lives."""
 
@@ -51,8 +60,10 @@ class MeshNode(BrokerNode):
         bridges: MeshBridges,
         *,
         delays: MeshDelays,
+        more_services: MoreServices | None = None,
     ) -> None:
         super().__init__(node, history, swarm)
+        self._more_services = more_services
         self._ways = bridges
         self._delays = delays
         #: The id of another node that is gone for good; empty: all come back.
@@ -93,6 +104,7 @@ class MeshNode(BrokerNode):
             **links,
         )
         self.bridges = self._ways.make(name)
+        more = self._more_services.make(self) if self._more_services is not None else ()
         return Broker(
             name,
             data_dir=DIRECTORY,
@@ -100,7 +112,7 @@ class MeshNode(BrokerNode):
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
             acceptors=[f"tcp://{name}:5000?insecure=true"],
             connectors=URLS,
-            services=[self._cluster, *self.bridges],
+            services=[self._cluster, *self.bridges, *more],
             queues=[
                 *(address for address, queues in ADDRESSES.items() if len(queues) == 1),
                 *self._ways.queues(name),

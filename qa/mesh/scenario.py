@@ -27,6 +27,7 @@ from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
 from qa.mesh.node import MODES, NODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.sends import send_where_it_stands, spread
+from qa.mesh.stranded import STRANDED, MeshRedistribution, redistribute_in_order
 from qa.mesh.watch import WATCH_SIGHTS, watch
 from qa.simulation.accounts import barrier, recount, settle_down
 from qa.simulation.faults import Machine
@@ -113,8 +114,10 @@ class MeshCast:
         return [machine for machines in self.machines.values() for machine in machines]
 
 
-async def mesh_scenario(simulation: Simulation) -> Outcome:
+async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False) -> Outcome:
     """One seed's minute, and its accounts.
+
+    ``redistributed``: messages go from node to node while they have no consumer.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
@@ -122,16 +125,22 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     rng = simulation.swarm.rng
     history = History(trio.current_time)
     scene = Scene(history)
-    mode = rng("mesh").choice(MODES)
+    mode = "on_demand" if redistributed else rng("mesh").choice(MODES)
     bridges = MeshBridges(simulation.swarm, NODES)
     bridges.known(history)
     delays = MeshDelays(simulation.swarm, NODES)
     delays.known(history)
-    nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode, bridges, delays=delays) for name in NODES]
+    redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
+    nodes = [
+        MeshNode(
+            simulation.node(name), history, simulation.swarm, mode, bridges, delays=delays, more_services=redistribution
+        )
+        for name in NODES
+    ]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
-        await _furnish(node)
+        await _furnish(node, redistributed=redistributed)
     cast = MeshCast(simulation, scene, nodes, bridges, delays)
     for node in nodes:
         node.start()
@@ -158,6 +167,8 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
     await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
+    if redistributed:
+        await redistribute_in_order(scene, nodes)
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
@@ -211,7 +222,7 @@ async def _peace(
         await gone.judge(node, dealt[node.place])
 
 
-async def _furnish(node: MeshNode) -> None:
+async def _furnish(node: MeshNode, *, redistributed: bool) -> None:
     """A node's first life, in which it gets the queues that are not in its settings."""
     node.start()
     await node.started()
@@ -220,6 +231,8 @@ async def _furnish(node: MeshNode) -> None:
         for queue in ADDRESSES["news"]:
             await client.create_queue(queue, address="news", routing="multicast", filter=topic_filter(node.swarm))
         await client.create_queue(RETIRED)
+        if redistributed:
+            await client.create_queue(STRANDED)
         await client.create_queue(node.spread, address=SPREAD)
     node.node.kill()
 
@@ -234,8 +247,8 @@ async def _retire(node: MeshNode, faults: MeshFaults) -> None:
     faults.mend()
 
 
-def run_mesh_seed(seed: int) -> SimulationResult:
-    """One seed: the result has the failure, if there was one."""
+def run_mesh_seed(seed: int, *, redistributed: bool = False) -> SimulationResult:
+    """One seed: the result has the failure, if there was one.  ``redistributed``: as in ``mesh_scenario``."""
     log = logging.getLogger("meshq")
     before = log.level
     # What goes wrong on purpose is no news.
@@ -243,7 +256,7 @@ def run_mesh_seed(seed: int) -> SimulationResult:
     try:
         return simulate(
             seed,
-            mesh_scenario,
+            functools.partial(mesh_scenario, redistributed=redistributed),
             duration_s=DURATION_S,
             limit_s=LIMIT_S,
             network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),

@@ -1,0 +1,108 @@
+"""Redistribution in the simulated mesh: the watch over each node's moves, and the last messages that have to move."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from meshq.testing import Swarm
+from qa.checkers.history import History, body_of
+from qa.mesh.node import MeshNode
+from qa.mesh.redistributor import Redistributor
+from qa.simulation.workload import CONSUMED, Scene
+
+#: A queue of every node that has no consumer before the end.
+STRANDED: Final = "stranded"
+#: Messages that wait there at each node, more than one move takes.
+MESSAGES: Final = 80
+#: Seconds within which these have arrived; and in which no others come.
+ARRIVED_S: Final = 20.0
+QUIET_S: Final = 3.0
+#: Seconds for which a queue has no consumer before its messages move.
+DELAYS_S: Final = (0.0, 0.0, 0.5)
+REDISTRIBUTION_SIGHTS: Final = ("redistributed", "kept_for_a_consumer")
+
+
+class MeshRedistribution:
+    """The redistributors of a seed, one for each life of each node."""
+
+    def __init__(self, swarm: Swarm, history: History) -> None:
+        self._swarm = swarm
+        self._delay_s = swarm.rng("mesh/redistribution").choice(DELAYS_S)
+        for queue in CONSUMED:
+            history.expected.redistributes(queue)
+        for sight in REDISTRIBUTION_SIGHTS:
+            swarm.count(f"seen.{sight}", 0)
+
+    def make(self, node: MeshNode) -> list[Redistributor]:
+        """The redistributor of a node's life, which is watched."""
+        guard = _Guard(self._swarm, node)
+        return [Redistributor(self._delay_s, queues=(*CONSUMED, STRANDED), watch=guard)]
+
+
+class _Guard:
+    """Looks at each change of a queue: nothing may leave for another node while a consumer is here."""
+
+    def __init__(self, swarm: Swarm, node: MeshNode) -> None:
+        self._swarm = swarm
+        self._node = node
+        # The messages that have left each queue that had a consumer at the last look.
+        self._left: dict[str, int] = {}
+
+    def look(self, queue: str) -> None:
+        """A queue or its consumers have changed."""
+        core, before = self._node.core, self._left.pop(queue, None)
+        found = core.router.queues.get(queue) if core is not None else None
+        if found is None:
+            # The node is just starting, or the queue is gone.
+            return
+        now = found.counts.removed["moved"]
+        if before is not None and now != before:
+            self._node.left(f"messages moved away from a consumer of {queue}", now - before)
+        if found.roster.consumers:
+            self._left[queue] = now
+            self._swarm.count("seen.kept_for_a_consumer", int(found.counts.ready > 0))
+
+    def moved(self, queue: str, messages: int) -> None:
+        """Count messages that were moved."""
+        self._swarm.count("seen.redistributed", messages)
+
+
+async def redistribute_in_order(scene: Scene, nodes: list[MeshNode]) -> None:
+    """Send to a queue of each node without a consumer, and receive at the next node: all messages, once and in order.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    for node, other in zip(nodes, [*nodes[1:], nodes[0]], strict=True):
+        uids = [scene.uid() for _ in range(MESSAGES)]
+        sent = [body_of(uid) for uid in uids]
+        ops = [scene.history.sent(f"last@{node.place}", STRANDED, uid, node=node.place) for uid in uids]
+        async with node.client() as client:
+            await client.send_many(STRANDED, sent)
+        for op in ops:
+            scene.history.send_ok(op)
+        got = await _received(scene.history, other)
+        node.left("stranded messages lost, doubled or out of order", sum(map(bytes.__ne__, sent, got)))
+        node.left("stranded messages too few or too many", abs(len(sent) - len(got)))
+
+
+async def _received(history: History, node: MeshNode) -> list[bytes]:
+    name = f"finder@{node.place}"
+    got: list[bytes] = []
+    async with node.client() as client, client.consumer(STRANDED) as consumer:
+        with trio.move_on_after(ARRIVED_S):
+            while True:
+                patience_s = QUIET_S if len(got) >= MESSAGES else ARRIVED_S
+                batch = await consumer.receive_many(7, timeout=patience_s)
+                if not batch:
+                    break
+                numbers = [
+                    history.delivered(name, name, STRANDED, one.body, sequence=one.sequence, node=node.place)
+                    for one in batch
+                ]
+                op = history.settling(numbers)
+                await consumer.ack(*batch, confirm=True)
+                history.settle_ok(op)
+                got += [one.body for one in batch]
+    return got

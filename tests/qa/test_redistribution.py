@@ -1,0 +1,65 @@
+"""The simulated mesh with redistributors: a run of its own, and bugs planted in redistribution that it catches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from meshq.broker.ingress._redistribution import Redistribution
+from qa.seeds import SeedReport, one_seed
+
+SEED = 3
+#: A seed in which a node dies that holds a part of a run, of which another part has moved.
+TORN_SEED = 6
+
+movable, place = Redistribution.movable, Redistribution.place
+
+
+def run(seed: int = SEED) -> SeedReport:
+    return one_seed(seed, "redistribution")
+
+
+@pytest.mark.slow
+def test_a_mesh_with_redistributors_keeps_every_promise_in_a_run_of_its_own() -> None:
+    report = run()
+    assert report.passed, report.line
+    assert report.counters["seen.redistributed"] > 240
+    assert report.trace != one_seed(SEED, "mesh").trace
+    assert report.line.endswith(" -- python -m qa.simulate --seed 3 --redistribution")
+
+
+@pytest.mark.slow
+def test_a_record_that_moves_messages_and_does_not_remove_them_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Redistribution, "place", lambda self, moved, queue, gone: place(self, moved, queue, ()))
+    assert "Q5" in run(TORN_SEED).caught_by
+
+
+@pytest.mark.slow
+def test_messages_that_move_away_from_a_consumer_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Redistribution, "keeps", lambda self, queue: queue.forwards)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "moved away from a consumer" in report.failure
+
+
+@pytest.mark.slow
+def test_messages_that_move_out_of_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def every_other_first(self: Redistribution, queue: Any, view: Any, run: Any, rows: Sequence[int]) -> Any:
+        found = movable(self, queue, view, run, rows)
+        return found and (found[1::2] or found)
+
+    monkeypatch.setattr(Redistribution, "movable", every_other_first)
+    assert {"Q7", "Q14"} <= set(run().caught_by)
+
+
+@pytest.mark.slow
+def test_messages_that_may_have_been_delivered_and_move_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(self: Redistribution, queue: Any, view: Any, run: Any, rows: Sequence[int]) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr("meshq.broker.queue._run.QueueRun.deliveries", lambda self, row: 0)
+            return movable(self, queue, view, run, rows)
+
+    monkeypatch.setattr(Redistribution, "movable", forgetful)
+    assert {"Q4", "Q5"} <= set(run(2).caught_by)
