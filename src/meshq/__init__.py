@@ -13,7 +13,8 @@ L7          ``demo``: two commands that show everything; ``testing``: the kit th
 L6          ``node``: ``Broker``, one node put together
 L4          ``cluster``: membership, remote bindings, forwarding between nodes
 L3          ``bridge``: forwards the messages of a queue to another broker
-L2          ``broker``: queues, routing, sessions; ``client``: connections, failover
+L2          ``broker``: queues, routing, sessions; ``client``: connections, failover; ``discovery``:
+            announcements of nodes
 L1          ``store``: the journal; ``wire``: frames without I/O
 L0          ``abc``: every interface; ``env``: the real outside world
 vocabulary  ``errors``, ``limits``, ``ids``, ``message``, ``selector``, ``address``, ``settings``
