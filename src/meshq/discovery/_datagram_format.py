@@ -118,7 +118,7 @@ def encode_announcement(announcement: Announcement, secret: bytes | None) -> byt
 
 
 def decode_announcement(datagram: bytes, secret: bytes | None) -> Announcement | RefusedDatagram:
-    """Decode a datagram; with a secret, only what was signed with that secret is an announcement."""
+    """Decode a datagram; with a secret, the datagram must have a signature made with that secret."""
     if len(datagram) > limits.DATAGRAM_BYTES_MAX:
         return RefusedDatagram("oversized", f"{len(datagram)} bytes, more than {limits.DATAGRAM_BYTES_MAX}")
     if not datagram.startswith(MAGIC):

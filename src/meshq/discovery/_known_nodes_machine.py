@@ -17,7 +17,7 @@ NODES_MAX: Final = 1_024
 #: Ended lives that are remembered, so that their recorded announcements are refused.
 ENDED_LIVES_MAX: Final = 1_024
 
-#: The reasons for which what is known changes.
+#: The reasons for which the known nodes change.
 ChangeReason = Literal["joined", "left", "restarted", "moved", "replaced"]
 
 
@@ -45,7 +45,7 @@ class DiscoveredNode:
 
 @attrs.frozen
 class NodeChange:
-    """A change of what is known.
+    """A change of the known nodes.
 
     ``node``: the node as it is now, or, for ``left`` and ``replaced``, as it was.  ``successor``: for ``replaced``, the
     node that announces its connectors now.
