@@ -19,6 +19,7 @@ from meshq.store.formats._segment_format import NO_KEYS
 from meshq.store.recovery._recovered_records import recovered_records
 from meshq.store.recovery._recovery import Recovery, recover
 from meshq.testing import InlineThreads, SimEntropy, SimWallClock
+from meshq.testing._datagrams import NoDatagrams
 from meshq.testing._node import NoNetwork
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ def journal_env(
         disk=disk,
         threads=InlineThreads() if threads is None else threads,
         network=NoNetwork(),
+        datagrams=NoDatagrams(),
         tls=OpenSslTls(),
         wall=SimWallClock(),
         entropy=SimEntropy(random.Random(seed)),

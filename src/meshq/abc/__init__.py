@@ -9,8 +9,9 @@ is active, and the rule that says which connections it takes; and a client and t
 """
 
 from meshq.abc._admission import Accept, Admission, AdmissionDecision, HandshakeFacts, Redirect, Refuse
-from meshq.abc._broadcast import BroadcastChannel, BroadcastEndpoint
+from meshq.abc._broadcast import BroadcastChannel, BroadcastEndpoint, BroadcastSender
 from meshq.abc._buffer import Buffer
+from meshq.abc._datagrams import Datagrams, DatagramSocket
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
@@ -38,8 +39,11 @@ __all__ = [
     "AdmissionDecision",
     "BroadcastChannel",
     "BroadcastEndpoint",
+    "BroadcastSender",
     "Buffer",
     "Controllable",
+    "DatagramSocket",
+    "Datagrams",
     "Demand",
     "Disk",
     "Entropy",

@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 from meshq.abc._env import Env
 
 
-class BroadcastChannel(ABC):
-    """One participant's end of a broadcast endpoint that is open.
+class BroadcastSender(ABC):
+    """The sending half of one participant's end of a broadcast endpoint.
 
-    A datagram arrives whole or not at all; it may be lost, come twice, or overtake others.  A channel may hear its own
-    datagrams, and those of strangers.
+    A datagram arrives whole or not at all; it may be lost, come twice, or overtake others.
     """
 
     @abstractmethod
@@ -27,6 +26,17 @@ class BroadcastChannel(ABC):
         """
 
     @abstractmethod
+    def close(self) -> None:
+        """Close the channel.  Closing twice is silent."""
+
+
+class BroadcastChannel(BroadcastSender):
+    """One participant's end of a broadcast endpoint that is open.
+
+    A channel may hear its own datagrams, and those of strangers.
+    """
+
+    @abstractmethod
     async def receive(self) -> bytes:
         """Receive the next datagram.
 
@@ -36,10 +46,6 @@ class BroadcastChannel(ABC):
             ClosedError: the channel is closed, before or while it waits.
             BrokenError: the endpoint can't receive now; a later call may succeed.
         """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the channel.  Closing twice is silent."""
 
 
 class BroadcastEndpoint(ABC):
@@ -54,3 +60,14 @@ class BroadcastEndpoint(ABC):
         Raises:
             BrokenError: the place can't be used now: a port that is taken, a directory that is gone.
         """
+
+    async def open_sender(self, env: Env) -> BroadcastSender:
+        """Open a channel that is only sent to.  An endpoint whose channels need a place of their own, such as a port,
+        overrides this method; otherwise the sender is a whole channel.
+
+        Checkpoint: always.
+        Cancellation: nothing is open.
+        Raises:
+            BrokenError: the endpoint can't be used now.
+        """
+        return await self.open(env)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from meshq import limits
+from meshq.abc._datagrams import Datagrams
 from meshq.abc._disk import Disk
 from meshq.abc._local import LocalAcceptor
 from meshq.abc._network import Network, Tls
@@ -46,11 +47,12 @@ def no_failpoint(name: str) -> bool:
 
 @attrs.frozen(kw_only=True)
 class Env:
-    """The environment of one node or client: disk, threads, network, TLS, clocks, randomness."""
+    """The environment of one node or client: disk, threads, network, datagrams, TLS, clocks, randomness."""
 
     disk: Disk
     threads: Threads
     network: Network
+    datagrams: Datagrams
     tls: Tls
     wall: WallClock
     entropy: Entropy

@@ -1,5 +1,6 @@
 """The real outside world: the implementations of ``meshq.abc`` that production runs on."""
 
+from meshq.env._datagrams import UdpDatagrams, UdpSocket
 from meshq.env._disk import RealDisk, RealFile
 from meshq.env._fault_injecting_disk import FaultInjectingDisk
 from meshq.env._host_limits import descriptors, forks, memory_bytes
@@ -18,6 +19,8 @@ __all__ = [
     "TcpNetwork",
     "TcpStream",
     "TlsStream",
+    "UdpDatagrams",
+    "UdpSocket",
     "WorkerThreads",
     "descriptors",
     "forks",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from meshq.abc import Env
 from meshq.env._clock import SystemClock
+from meshq.env._datagrams import UdpDatagrams
 from meshq.env._disk import RealDisk
 from meshq.env._entropy import SystemEntropy
 from meshq.env._host_limits import descriptors, memory_bytes
@@ -29,6 +30,7 @@ def real_env() -> Env:
         disk=RealDisk(),
         threads=WorkerThreads(),
         network=TcpNetwork(),
+        datagrams=UdpDatagrams(),
         tls=OpenSslTls(),
         wall=SystemClock(),
         entropy=SystemEntropy(),

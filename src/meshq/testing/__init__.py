@@ -3,14 +3,16 @@
 ``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
 the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
-compete for the place of the active one, ``MemoryBroadcast`` carries datagrams between them, and ``MemorySink`` is a
-partner who has the records of a journal.  ``check_admission``, ``check_disk``, ``check_endpoint``,
+compete for the place of the active one, ``MemoryBroadcast`` carries announcements between them, ``MemoryDatagrams``
+takes the place of UDP, and ``MemorySink`` is a partner who has the records of a journal.  ``check_admission``,
+``check_disk``, ``check_endpoint``,
 ``check_ha_policy``, ``check_network``, ``check_replication_sink``, ``check_stream``, ``check_target_policy``,
 ``check_threads`` and ``check_topology_source`` say whether a part of your own keeps the contract of ``meshq.abc``.
 """
 
 from meshq.testing._broadcast import MemoryBroadcast
 from meshq.testing._clock import SimEntropy, SimWallClock
+from meshq.testing._datagrams import MemoryDatagrams
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash
 from meshq.testing._ha import MemoryHAPolicy, MemoryRole
@@ -79,6 +81,7 @@ __all__ = [
     "MakePolicies",
     "MakeSink",
     "MemoryBroadcast",
+    "MemoryDatagrams",
     "MemoryHAPolicy",
     "MemoryNetwork",
     "MemoryRole",

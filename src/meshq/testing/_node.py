@@ -13,6 +13,7 @@ from meshq.env import OpenSslTls
 from meshq.errors import UsageError
 from meshq.limits import GIB
 from meshq.testing._clock import SimEntropy, SimWallClock
+from meshq.testing._datagrams import NoDatagrams
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_mount import Mount
 from meshq.testing._scheduler import LIFE, Life, Scheduler, SimClock
@@ -135,6 +136,7 @@ class SimNode:
             disk=self._mount,
             threads=SimThreads(self._rng("threads"), world.clock, self._spending),
             network=NoNetwork() if world.fabric is None else world.fabric.host(self.name),
+            datagrams=NoDatagrams(),
             tls=OpenSslTls(),
             wall=self.wall,
             entropy=SimEntropy(self._rng("entropy")),
