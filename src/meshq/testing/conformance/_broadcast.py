@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from meshq import limits
-from meshq.abc import BroadcastChannel, BroadcastEndpoint, Env
+from meshq.abc import BroadcastChannel, BroadcastEndpoint, BroadcastSender, Env
 from meshq.env import real_env
 from meshq.errors import ClosedError, UsageError
 from meshq.testing.conformance._assertions import expect, expect_raises
@@ -63,7 +63,7 @@ async def _heard(channel: BroadcastChannel, datagram: bytes) -> bool:
     return False
 
 
-async def _carries(sender: BroadcastChannel, receiver: BroadcastChannel, datagram: bytes) -> bool:
+async def _carries(sender: BroadcastSender, receiver: BroadcastChannel, datagram: bytes) -> bool:
     for _ in range(_ATTEMPTS):
         await sender.broadcast(datagram)
         if await _heard(receiver, datagram):
@@ -94,6 +94,19 @@ async def _a_datagram_reaches_every_other_channel(place: EndpointPlace) -> None:
         expect(False, "one datagram reaches every other channel that is open")
     finally:
         _close(sender, *receivers)
+
+
+async def _a_channel_that_only_sends_is_heard(place: EndpointPlace) -> None:
+    receiver = await place.open()
+    sender = await place.endpoint.open_sender(place.env)
+    try:
+        expect(await _carries(sender, receiver, b"from a sender"), "a channel hears what a sender broadcasts")
+        sender.close()
+        with expect_raises(ClosedError, "a closed sender sends nothing"):
+            await sender.broadcast(b"late")
+    finally:
+        sender.close()
+        receiver.close()
 
 
 async def _a_datagram_comes_whole(place: EndpointPlace) -> None:
@@ -258,6 +271,7 @@ def _close(*channels: BroadcastChannel) -> None:
 ENDPOINT_CHECKS: Final[tuple[Callable[[EndpointPlace], Awaitable[None]], ...]] = (
     _every_open_channel_hears_every_other,
     _a_datagram_reaches_every_other_channel,
+    _a_channel_that_only_sends_is_heard,
     _a_datagram_comes_whole,
     _wrong_sizes_are_refused,
     _a_cancelled_receive_loses_nothing,
