@@ -62,7 +62,7 @@ class Datagrams(ABC):
 
     @abstractmethod
     async def join(self, group: str, port: int, host: str) -> DatagramSocket:
-        """Open a socket that receives what is sent to this port of a multicast group, and nothing else.
+        """Open a socket that receives only the datagrams to this port of a multicast group.
 
         Only what arrives by the interface of ``host`` counts, or by one that the system chooses.  Any number of sockets
         may join one group; each of these sockets receives each datagram.
