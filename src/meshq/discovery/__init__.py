@@ -1,5 +1,15 @@
 """Discovery: nodes announce where they are reached.  An announcement is only a hint where to dial."""
 
 from meshq.discovery._datagram_format import Announcement, ConnectorPair, RefusalReason
+from meshq.discovery._shared_directory import SharedDirectory
+from meshq.discovery._static_unicast import StaticUnicast
+from meshq.discovery._udp_multicast import UDPMulticast
 
-__all__ = ["Announcement", "ConnectorPair", "RefusalReason"]
+__all__ = [
+    "Announcement",
+    "ConnectorPair",
+    "RefusalReason",
+    "SharedDirectory",
+    "StaticUnicast",
+    "UDPMulticast",
+]
