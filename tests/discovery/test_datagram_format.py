@@ -126,6 +126,9 @@ def test_the_largest_announcement_is_taken_and_a_larger_one_neither_made_nor_rea
         an_announcement(connectors=at("TCP://127.0.0.1:61616")),
         an_announcement(connectors=at("inproc://a")),
         an_announcement(connectors=at("udp://127.0.0.1:61616")),
+        an_announcement(connectors=at("tcp://0.0.0.0:61616")),
+        an_announcement(connectors=at("tcp://[::]:61616")),
+        an_announcement(connectors=at("tcp://127.0.0.1:0")),
         an_announcement(connectors=at("nonsense")),
     ],
 )
@@ -149,7 +152,7 @@ urls = st.builds(
     "{}://{}:{}".format,
     st.sampled_from(["tcp", "tls"]),
     st.from_regex(r"\A[a-z][a-z0-9.-]{0,30}\Z"),
-    st.integers(0, 65_535),
+    st.integers(1, 65_535),
 )
 announcements = st.builds(
     Announcement,

@@ -1,13 +1,20 @@
 """Discovery: nodes announce where they are reached.  An announcement is only a hint where to dial."""
 
+from meshq.discovery._broadcast_group import BroadcastGroup
 from meshq.discovery._datagram_format import Announcement, ConnectorPair, RefusalReason
+from meshq.discovery._discovery_group import DiscoveryGroup, DiscoveryStatistics
+from meshq.discovery._known_nodes_machine import DiscoveredNode
 from meshq.discovery._shared_directory import SharedDirectory
 from meshq.discovery._static_unicast import StaticUnicast
 from meshq.discovery._udp_multicast import UDPMulticast
 
 __all__ = [
     "Announcement",
+    "BroadcastGroup",
     "ConnectorPair",
+    "DiscoveredNode",
+    "DiscoveryGroup",
+    "DiscoveryStatistics",
     "RefusalReason",
     "SharedDirectory",
     "StaticUnicast",

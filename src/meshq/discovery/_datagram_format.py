@@ -27,6 +27,8 @@ _SIZE: Final = struct.Struct("<H")
 CHECK_BYTES: Final = 32
 #: Schemes of connectors that other machines can dial.
 _SCHEMES: Final = ("tcp", "tls")
+#: Hosts that a broker can listen at, and no client can dial.
+_WILDCARDS: Final = ("0.0.0.0", "::")
 
 #: The reasons for which a datagram is refused, each of which has a counter.
 RefusalReason = Literal[
@@ -85,7 +87,7 @@ def announced_connector(url: str) -> str:
         SettingsError: the URL is wrong, or other machines can't dial it.
     """
     endpoint = Endpoint.parse(url)
-    if endpoint.scheme not in _SCHEMES:
+    if endpoint.scheme not in _SCHEMES or endpoint.host in _WILDCARDS or not endpoint.port:
         raise SettingsError("connectors", url, "tcp://HOST:PORT or tls://HOST:PORT, which other machines can dial")
     return str(attrs.evolve(endpoint, options=()))
 
