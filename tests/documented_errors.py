@@ -29,7 +29,11 @@ INNER: Final = {
     "Broker": {"run_in_thread"},
     "Client": {"over"},
     "ClientFactory": {"link"},
+    "BroadcastGroup": SERVICE_MEMBERS,
     "ClusterConnection": SERVICE_MEMBERS,
+    "DiscoveryGroup": SERVICE_MEMBERS,
+    # What a group asks of its endpoint.
+    **{key: {"open", "open_sender"} for key in ("SharedDirectory", "StaticUnicast", "UDPMulticast")},
     "Consumer": {"opened", "failed", "changed", "settles_itself"},
     "Transaction": {"flush_now", "flush_idle", "ready", "renewed", "settle"},
     "Producer": {"flush_now", "flush_idle", "run_settled", "run_sent", "producer_opened", "producer_failed"},

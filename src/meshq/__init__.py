@@ -61,6 +61,14 @@ if TYPE_CHECKING:
     from meshq.cluster import PeerStatistics as PeerStatistics
     from meshq.config import load_broker as load_broker
     from meshq.directories import StoreDirectories as StoreDirectories
+    from meshq.discovery import BroadcastGroup as BroadcastGroup
+    from meshq.discovery import ConnectorPair as ConnectorPair
+    from meshq.discovery import DiscoveredNode as DiscoveredNode
+    from meshq.discovery import DiscoveryGroup as DiscoveryGroup
+    from meshq.discovery import DiscoveryStatistics as DiscoveryStatistics
+    from meshq.discovery import SharedDirectory as SharedDirectory
+    from meshq.discovery import StaticUnicast as StaticUnicast
+    from meshq.discovery import UDPMulticast as UDPMulticast
     from meshq.errors import AddressFullError as AddressFullError
     from meshq.errors import BodyFormatError as BodyFormatError
     from meshq.errors import BrokenError as BrokenError
@@ -190,6 +198,7 @@ _HOME: Final = {
     "BodyStream": "meshq.client",
     "Bridge": "meshq.bridge",
     "BridgeStatistics": "meshq.bridge",
+    "BroadcastGroup": "meshq.discovery",
     "Broker": "meshq.node",
     "BrokerInThread": "meshq.node",
     "BrokerStatistics": "meshq.statistics",
@@ -199,11 +208,15 @@ _HOME: Final = {
     "ClientStatistics": "meshq.client",
     "ClusterConnection": "meshq.cluster",
     "Connected": "meshq.client",
+    "ConnectorPair": "meshq.discovery",
     "Consumer": "meshq.client",
     "ConsumerStatistics": "meshq.client",
     "Delivery": "meshq.client",
     "StoreDirectories": "meshq.directories",
     "Disconnected": "meshq.client",
+    "DiscoveredNode": "meshq.discovery",
+    "DiscoveryGroup": "meshq.discovery",
+    "DiscoveryStatistics": "meshq.discovery",
     "Divert": "meshq.client",
     "EncryptionKey": "meshq.settings",
     "ConnectionEvent": "meshq.client",
@@ -232,6 +245,9 @@ _HOME: Final = {
     "MessageRouteStep": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
+    "SharedDirectory": "meshq.discovery",
+    "StaticUnicast": "meshq.discovery",
+    "UDPMulticast": "meshq.discovery",
     "MessageLocation": "meshq.client",
     "TLS": "meshq.settings",
     "MessageTrace": "meshq.client",
