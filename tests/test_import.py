@@ -159,24 +159,30 @@ GIVEN: dict[str, typing.Any] = {
 def made(name: str) -> typing.Any:
     """An object of a class of the trio face, as somebody has it who never entered it."""
     broker = meshq.Broker("b", data_dir=None, services=[meshq.ClusterConnection("c", connector="here")])
+    multicast = meshq.UDPMulticast("231.7.7.7", 9876, bind_address="127.0.0.1")
     client = meshq.connect("tcp://127.0.0.1:1")
     consumer = client.consumer("q")
     delivery = meshq.Delivery(DeliveredRun(consumer, 0, run_of(b"x")), 0)
     found: dict[str, typing.Callable[[], object]] = {
         "BodyStream": delivery.open,
         "Bridge": lambda: meshq.Bridge("b", queue="q", target="tcp://127.0.0.1:1"),
+        "BroadcastGroup": lambda: meshq.BroadcastGroup("g", multicast, connectors=["here"]),
         "Broker": lambda: broker,
         "BrokerInThread": broker.run_in_thread,
         "Client": lambda: client,
         "ClusterConnection": lambda: broker.cluster("c"),
         "Consumer": lambda: consumer,
         "Delivery": lambda: delivery,
+        "DiscoveryGroup": lambda: meshq.DiscoveryGroup("g", multicast),
         "EventStream": client.events,
         "ClusterConnectionInThread": lambda: broker.run_in_thread().cluster("c"),
         "Journal": lambda: meshq.Journal("nowhere"),
         "Producer": lambda: client.producer("q"),
         "ServiceInThread": lambda: broker.run_in_thread().service("c"),
+        "SharedDirectory": lambda: meshq.SharedDirectory("nowhere", "c"),
+        "StaticUnicast": lambda: meshq.StaticUnicast(["127.0.0.1:1"]),
         "Transaction": client.transaction,
+        "UDPMulticast": lambda: multicast,
     }
     return found[name]()
 

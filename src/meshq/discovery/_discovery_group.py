@@ -218,7 +218,7 @@ class DiscoveryGroup(Service):
             CallTimeoutError: the time is up; the error says how many nodes are known.
             NotActiveError: the broker isn't active.
         """
-        check_in_trio("DiscoveryGroup")
+        check_in_trio("Broker")
         if type(nodes) is not int or nodes < 0:
             raise SettingsError("nodes", nodes, "a whole number, 0 or more")
         limit = self.settings.initial_wait_timeout if timeout is None else timeout

@@ -29,6 +29,7 @@ from meshq.discovery._shared_directory_format import (
 )
 from meshq.discovery._socket_channel import check_datagram
 from meshq.errors import BrokenError, ClosedError, SettingsError
+from meshq.loops import check_in_trio
 
 #: Seconds between two looks at the directory.
 LOOK_S: Final = 0.25
@@ -71,6 +72,7 @@ class SharedDirectory(BroadcastEndpoint):
 
     async def open(self, env: Env) -> BroadcastChannel:
         """Make the directory, and note which datagrams are there already."""
+        check_in_trio("Broker")
         member = env.entropy.token(MEMBER_BYTES).hex()
         files = MemberFiles(env.disk, f"{self.path}/{self.channel}", member)
         try:

@@ -11,6 +11,7 @@ import attrs
 from meshq.abc import BroadcastChannel, BroadcastEndpoint, BroadcastSender, DatagramSocket, Env
 from meshq.discovery._socket_channel import SocketChannel, SocketSender
 from meshq.errors import BrokenError, SettingsError
+from meshq.loops import check_in_trio
 
 PORT_MAX: Final = 65_535
 #: Addresses of one list: each announcement is sent to all of them.
@@ -57,11 +58,13 @@ class StaticUnicast(BroadcastEndpoint):
 
     async def open(self, env: Env) -> BroadcastChannel:
         """Take the first address of the list that is free here."""
+        check_in_trio("Broker")
         opened = await self._bind(env)
         return SocketChannel(SocketSender(opened, self._targets), opened)
 
     async def open_sender(self, env: Env) -> BroadcastSender:
         """Open a socket from which is sent to the list."""
+        check_in_trio("Broker")
         loopback = all(host == "localhost" or host.startswith("127.") for host, _ in self._targets)
         try:
             opened = await env.datagrams.bind("127.0.0.1" if loopback else "", 0)

@@ -10,6 +10,7 @@ import attrs
 from meshq.abc import BroadcastChannel, BroadcastEndpoint, BroadcastSender, DatagramSocket, Env
 from meshq.discovery._socket_channel import SocketChannel, SocketSender
 from meshq.errors import BrokenError, SettingsError
+from meshq.loops import check_in_trio
 from meshq.settings import in_range
 
 PORT_MAX: Final = 65_535
@@ -68,6 +69,7 @@ class UDPMulticast(BroadcastEndpoint):
 
     async def open(self, env: Env) -> BroadcastChannel:
         """Join the group."""
+        check_in_trio("Broker")
         sender = await self.open_sender(env)
         try:
             receiving = await self._join(env)
@@ -78,6 +80,7 @@ class UDPMulticast(BroadcastEndpoint):
 
     async def open_sender(self, env: Env) -> BroadcastSender:
         """Open a socket from which is sent to the group."""
+        check_in_trio("Broker")
         try:
             opened = await env.datagrams.bind(self._interface, self.bind_port or 0, shared=self.bind_port is not None)
         except OSError as error:
