@@ -16,6 +16,8 @@ from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
+from meshq.portal._buffer_life import BUFFER_TRANSITIONS
+from meshq.portal._loop_life import LOOP_TRANSITIONS
 from meshq.store.allocation._segment_allocator import ALLOCATOR_TRANSITIONS
 from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS
 
@@ -29,6 +31,8 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Session at the broker": ("broker/session/_session_life.py", SESSION_TRANSITIONS),
     "Handshake at the broker": ("broker/connection/_handshake_life.py", HANDSHAKE_TRANSITIONS),
     "Block": ("concurrency/_block_life.py", BLOCK_TRANSITIONS),
+    "Loop in a thread": ("portal/_loop_life.py", LOOP_TRANSITIONS),
+    "Producer or consumer over a loop in a thread": ("portal/_buffer_life.py", BUFFER_TRANSITIONS),
     "Link of a client": ("client/link/_link_life.py", LINK_TRANSITIONS),
     "Producer of a client": ("client/send/_producer_life.py", PRODUCER_TRANSITIONS),
     "Outbox of a producer": ("client/outgoing/_outbox_life.py", OUTBOX_TRANSITIONS),

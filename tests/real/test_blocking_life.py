@@ -386,7 +386,7 @@ def test_whoever_waits_at_the_end_is_told_by_the_thread_that_ends() -> None:
     loop, told = ThreadLoop("the loop"), list[str]()
 
     def end() -> None:
-        told.append(loop.state)
+        told.append("closed" if loop.closed else "open")
 
     def forgotten() -> None:
         told.append("forgotten")

@@ -53,12 +53,16 @@ class Consumer(BufferedConsumer):
             FilterError: the broker takes the filter for none.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
+        self._block.claim()
         self._loop.at_end(self._end)
         try:
             await self._block.enter()
         except BaseException:
             self._loop.cancel_at_end(self._end)
+            if self._block.was_left:
+                self._end()
             raise
+        self._begin()
         return self
 
     async def __aexit__(
@@ -80,7 +84,9 @@ class Consumer(BufferedConsumer):
         Checkpoint: always, the first time.
         Cancellation: it is closed all the same; when messages are back is not waited for.
         """
-        if not self._block.shut() and not self._closed:
+        if self._block.shut():
+            self._end()
+        elif self._life.state != "closed":
             await self._block.call(self._close)
 
     # -- receiving

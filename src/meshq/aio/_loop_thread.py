@@ -133,7 +133,7 @@ class TaskLoop(portal.LoopThread):
     async def stop(self) -> None:
         """End the thread; returns when it is gone, cancelled or not.  Twice is silent."""
         self.end()
-        if self.state != "new" and not self.forked:
+        if self.started and not self.forked:
             try:
                 await cast("TaskCompletion", self.gone).wait(_nothing)
             finally:

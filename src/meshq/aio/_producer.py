@@ -54,10 +54,15 @@ class Producer(BufferedProducer):
             UsageError: it was used before; or the address remembers fewer duplicate ids than its window has messages.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
-        await self._block.enter()
+        try:
+            await self._block.enter()
+        except BaseException:
+            if self._block.was_left:
+                self._end()
+            raise
         self._loop.at_end(self._end)
         self._opened.add(self)
-        self._open = True
+        self._begin()
         return self
 
     async def __aexit__(
@@ -84,7 +89,9 @@ class Producer(BufferedProducer):
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
-        if not self._block.shut() and self._open:
+        if self._block.shut():
+            self._end()
+        elif self._life.state != "closed":
             self._block.check()
             unraised, self._unraised = self._unraised, None
             try:
@@ -149,7 +156,7 @@ class Producer(BufferedProducer):
             await self._yields.let_others_run()
         while True:
             with self._lock:
-                if self._unconfirmed < self._window and not self._failing and self._open:
+                if self._unconfirmed < self._window and not self._failing:
                     row = None
                     if not plain:
                         row = self._feeder.row(
@@ -174,7 +181,7 @@ class Producer(BufferedProducer):
     async def _make_room(self) -> None:
         """Wait until a message may be taken, or raise the errors of earlier messages."""
         with self._lock:
-            if not self._open:
+            if self._life.state != "open":
                 self._block.check()
                 raise ClosedError(f"{self._name} is closed")
             self._loop.check_thread()

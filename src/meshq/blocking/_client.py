@@ -59,7 +59,7 @@ class Client(AdministrationCalls, ClientCalls):
         try:
             self._block.enter()
         except ClosedError as error:
-            if self._shared is None or self._shared.state != "closed":
+            if self._shared is None or not self._shared.closed:
                 raise
             raise ConnectionBrokenError("the client's broker has stopped", outcome="not_done") from error
         return self

@@ -50,10 +50,15 @@ class Producer(BufferedProducer):
             UsageError: it was used before; or the address remembers fewer duplicate ids than its window has messages.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
-        self._block.enter()
+        try:
+            self._block.enter()
+        except BaseException:
+            if self._block.was_left:
+                self._end()
+            raise
         self._loop.at_end(self._end)
         self._opened.add(self)
-        self._open = True
+        self._begin()
         return self
 
     def __exit__(
@@ -78,7 +83,9 @@ class Producer(BufferedProducer):
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
-        if not self._block.shut() and self._open:
+        if self._block.shut():
+            self._end()
+        elif self._life.state != "closed":
             self._block.call(self._close)
 
     # -- sending
@@ -138,7 +145,7 @@ class Producer(BufferedProducer):
                 row = self._feeder.row(
                     properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
                 )
-            if self._unconfirmed >= self._window or self._failing or not self._open:
+            if self._unconfirmed >= self._window or self._failing:
                 self._make_room()
             if not self._armed:
                 self._arm()
@@ -149,7 +156,7 @@ class Producer(BufferedProducer):
     def _make_room(self) -> None:
         """With the lock: wait until a message may be taken, or raise the errors of earlier messages."""
         while True:
-            if not self._open:
+            if self._life.state != "open":
                 self._block.check()
                 raise ClosedError(f"{self._name} is closed")
             self._loop.check_thread()

@@ -169,13 +169,13 @@ class BrokerInThread:
         return self._run_sync(partial(self._broker.explain_route, address, properties, user=user))
 
     def _run_sync(self, function: Callable[[], T]) -> T:
-        if self._loop.state != "open":
+        if not self._loop.running:
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
         return self._loop.run_sync(function)
 
     async def _call(self, function: Callable[[], Awaitable[Any]]) -> Any:
         loop, scope = self._loop, trio.CancelScope()
-        if loop.state != "open":
+        if not loop.running:
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
         completion = loop.completion()
         try:
@@ -197,7 +197,7 @@ class BrokerInThread:
         return self._broker._client_over(self._open_link, settings)
 
     def _open_link(self) -> Link:
-        if self._loop.state != "open" or self._broker.state != "active":
+        if not self._loop.running or self._broker.state != "active":
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
         here = trio.lowlevel.current_trio_token()
         near, far = PipeStream.pair(f"inproc://{self.name}", here, self._loop.token)

@@ -106,6 +106,11 @@ class BlockRunner(ABC):
         if self._life.state != "new":
             raise UsageError(f"{self._name} was used before; make another one")
 
+    @property
+    def was_left(self) -> bool:
+        """Whether the body has ended, or the block could not be entered."""
+        return self._life.state == "left"
+
     def _check_shut(self) -> None:
         if self._life.state == "closed":
             raise ClosedError(f"{self._name} was closed before it was open", outcome="not_done")

@@ -19,6 +19,7 @@ from meshq import client as trio_client
 from meshq.client import ConsumerStatistics, ConsumerTap, DeliveredRun, DeliverySpan, ReceivedMessage, Transaction
 from meshq.errors import BusyError, ClosedError, SettingsError
 from meshq.portal._block_runner import BlockRunner
+from meshq.portal._buffer_life import new_buffer_life
 from meshq.portal._loop_thread import LoopThread
 
 
@@ -46,7 +47,7 @@ class BufferedConsumer(ABC):
         self._armed = False
         # Whether a caller waits for messages.
         self._busy = False
-        self._closed = False
+        self._life = new_buffer_life(self._name)
         self._received = 0
         self._tap = ConsumerTap(inner, self._changed)
         self._auto = self._tap.auto
@@ -119,13 +120,13 @@ class BufferedConsumer(ABC):
 
     def _waited(self) -> bool:
         """Whether a wait for messages is over."""
-        return self._ready() or self._closed or self._tap.ended or self._tap.failure is not None
+        return self._ready() or self._life.state == "closed" or self._tap.ended or self._tap.failure is not None
 
     def _check(self) -> None:
         failure = self._tap.failure
         if failure is not None:
             raise failure
-        if self._closed:
+        if self._life.state == "closed":
             raise ClosedError(f"{self._name} is closed")
         self._block.check()
 
@@ -163,7 +164,7 @@ class BufferedConsumer(ABC):
         """Take the runs that have arrived, or learn that the consumer has failed."""
         runs = self._tap.take()
         with self._lock:
-            if not self._closed:
+            if self._life.state != "closed":
                 # Later runs go back unmarked when the consumer is closed.
                 self._runs += runs
             if self._busy:
@@ -202,10 +203,17 @@ class BufferedConsumer(ABC):
         self._end()
         self._report()
 
+    # -- life
+
+    def _begin(self) -> None:
+        """Note that the block is entered; a consumer that was closed meanwhile stays closed."""
+        with self._lock:
+            self._life.on("open")
+
     def _end(self) -> None:
         with self._lock:
             self._note()
-            self._closed = True
+            self._life.on("close")
             self._run = None
             self._runs.clear()
             self._wake_waiters()

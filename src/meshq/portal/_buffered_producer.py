@@ -15,6 +15,7 @@ from meshq import client as trio_client
 from meshq.client import ProducerFeed, ProducerStatistics
 from meshq.errors import MeshqError
 from meshq.message import Message
+from meshq.portal._buffer_life import new_buffer_life
 from meshq.portal._loop_thread import LoopThread
 
 
@@ -28,7 +29,6 @@ class BufferedProducer(ABC):
         self._loop = loop
         self._feeder = ProducerFeed(inner, self._settled)
         self._items = self._feeder.items
-        self._window = self._feeder.window
         self._lock = threading.Lock()
         # All below is touched with that lock only.  Messages taken, and those of them that are not decided.
         self._sent = 0
@@ -37,8 +37,9 @@ class BufferedProducer(ABC):
         self._armed = False
         # Whether an error may have to be raised.
         self._failing = False
-        # Whether the block is entered and not closed.
-        self._open = False
+        self._life = new_buffer_life(self._name)
+        # Messages that may be unconfirmed; 0 unless the producer is open.
+        self._window = 0
 
     def __repr__(self) -> str:
         return f"<Producer {self.address!r} {self._inner.statistics().state} unconfirmed={self.unconfirmed}>"
@@ -104,9 +105,18 @@ class BufferedProducer(ABC):
         self._end()
         await self._feeder.last()
 
+    # -- life
+
+    def _begin(self) -> None:
+        """Take messages from now on; a producer that was closed while its block was entered takes none."""
+        with self._lock:
+            if self._life.on("open") == "open":
+                self._window = self._feeder.window
+
     def _end(self) -> None:
         with self._lock:
-            self._open = False
+            self._life.on("close")
+            self._window = 0
             self._wake_waiters()
 
 

@@ -15,7 +15,9 @@ import trio
 from meshq.concurrency import first_error
 from meshq.env import forks
 from meshq.errors import ClosedError, MeshqError, UsageError
+from meshq.lifecycle import LifeCycle
 from meshq.portal._completion import PortalCompletion, ThreadCompletion
+from meshq.portal._loop_life import LOOP_TRANSITIONS, NEW, RUNNING
 
 T = TypeVar("T")
 
@@ -40,12 +42,12 @@ class LoopThread(ABC):
         #: The owner of the thread, for errors and for the thread's name.
         self.name = name
         self._clock = clock
-        self.state: str = "new"
+        self._life = LifeCycle(name, LOOP_TRANSITIONS)
+        # Any thread may ask for the end while the loop's own thread goes on.
+        self._life_lock = threading.Lock()
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._end: trio.Event | None = None
-        # Whether the end was requested, which may come before the start.
-        self._asked = False
         self._thread: threading.Thread | None = None
         self._forks = forks()
         #: Completed by the thread as its last step; set by `launch`.
@@ -69,9 +71,9 @@ class LoopThread(ABC):
             UsageError: it was started before, or a task of a trio loop is calling.
         """
         self._refuse_tasks()
-        if self.state != "new":
+        if self.started:
             raise UsageError(f"{self.name} was used before; make another one")
-        self.state = "open"
+        self._change("launch")
         self._forks = forks()
         started, self.gone = self.completion(), self.completion()
         self._completions[started] = None
@@ -81,9 +83,11 @@ class LoopThread(ABC):
 
     def end(self) -> None:
         """Have the thread end.  Twice is silent, and so is a forked child, which has none."""
-        self._asked = True
+        if self.forked:
+            return
+        self._change("end")
         token, end = self._token, self._end
-        if not self.forked and token is not None and end is not None:
+        if token is not None and end is not None:
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(end.set)
 
@@ -100,7 +104,7 @@ class LoopThread(ABC):
             ended.__cause__ = first_error(error)
             raise
         finally:
-            self.state = "closed"
+            self._change("halt")
             for completion in list(self._completions):
                 completion.complete(outcome.Error(ended))
             for callback in list(self._end_callbacks):
@@ -110,7 +114,7 @@ class LoopThread(ABC):
     async def _main(self, started: PortalCompletion) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._end = trio.Event()
-        if self._asked:
+        if self._life.state == "ending":
             self._end.set()
         async with trio.open_nursery() as self._nursery:
             self.complete(started, outcome.Value(None))
@@ -121,9 +125,28 @@ class LoopThread(ABC):
                 for leave in reversed(list(self._blocks)):
                     await leave()
                 self._nursery.cancel_scope.cancel()
-                self.state = "closed"
+                self._change("halt")
+
+    def _change(self, event: str) -> None:
+        with self._life_lock:
+            self._life.on(event)
 
     # -- for anybody outside
+
+    @property
+    def started(self) -> bool:
+        """Whether the thread was started, ended or not."""
+        return self._life.state not in NEW
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread was started, and its loop has not ended."""
+        return self._life.state in RUNNING
+
+    @property
+    def closed(self) -> bool:
+        """Whether the loop has ended."""
+        return self._life.state == "closed"
 
     @property
     def token(self) -> trio.lowlevel.TrioToken:
@@ -149,9 +172,9 @@ class LoopThread(ABC):
             ClosedError: it is closed.
         """
         self.check_thread()
-        if self.state == "new":
+        if not self.started:
             raise UsageError(f"{self.name} is not open: use it in {self.WITH!r}")
-        if self.state == "closed":
+        if self.closed:
             raise ClosedError(f"{self.name} is closed")
 
     def check_thread(self) -> None:
@@ -210,7 +233,7 @@ class LoopThread(ABC):
         Raises:
             UsageError: see ``check``.
         """
-        if self.state == "open" and self._token is not None:
+        if self.running and self._token is not None:
             with suppress(ClosedError):
                 return self.run_sync(function)
         return function()
@@ -237,11 +260,11 @@ class LoopThread(ABC):
 
     def task(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Start a task without a waiter; an error of the task is a defect and ends the loop."""
-        if self._nursery is not None and self.state == "open":
+        if self._nursery is not None and self.running:
             self._nursery.start_soon(function, *arguments)
 
     def _start(self, completion: PortalCompletion, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        if self._nursery is None or self.state != "open":
+        if self._nursery is None or not self.running:
             self.complete(completion, outcome.Error(ClosedError(f"{self.name} is closed")))
         else:
             self._nursery.start_soon(task, *arguments)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import ClosedError, UsageError
-from tests.real.faces.kit import Face, promise
+from tests.real.faces.kit import ACCEPTORS, Face, promise
 
 
 def things(client: Any) -> list[Any]:
@@ -60,6 +60,32 @@ async def test_what_was_closed_before_its_block_can_not_be_entered(face: Face) -
         for thing in things(client):
             with pytest.raises(ClosedError, match="the client is closed"):
                 await thing.__aenter__()
+
+
+@promise
+async def test_what_is_closed_while_another_task_enters_it_is_not_entered(face: Face) -> None:
+    async with (
+        face.broker(acceptors=ACCEPTORS) as broker,
+        face.connected(broker.urls[0], call_failover_timeout=5) as client,
+    ):
+        await client.create_queue("q")
+        # Nothing can be opened any more, and the client goes on trying to come back.
+        await broker.stop()
+        for thing in (client.producer("q"), client.consumer("q")):
+
+            async def enter(thing: Any = thing) -> None:
+                with pytest.raises(ClosedError, match="is closed"):
+                    await thing.__aenter__()
+
+            async def close(thing: Any = thing) -> None:
+                await face.until(lambda: thing.statistics().state == "open")
+                await thing.close()
+
+            await face.together(enter, close)
+            await thing.close()
+            assert thing.statistics().state == "closed"
+            with pytest.raises(ClosedError, match="is closed"):
+                await (thing.send(b"x") if hasattr(thing, "send") else thing.receive())
 
 
 @promise
