@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from meshq.abc import Listener, Network, Stream
-from meshq.broker import Credentials, Listeners
+from meshq.broker import Credentials, LinkServer, Listeners
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.connection._connection_guard_machine import DELAY_S_MIN
 from meshq.broker.connection._stream_connection import HANDSHAKE_S
@@ -62,7 +62,7 @@ async def listening(
     """A house whose door is open to the network."""
     network = MemoryNetwork(random.Random(0), settings)
     house = House(make_core(log), clock=trio.current_time)
-    listeners = Listeners(house.core, house.sessions, network.host("broker"), house.counts)
+    listeners = Listeners(LinkServer(house.core, house.sessions, house.counts), network.host("broker"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(network.run)
         await listeners.listen((Acceptor(url, insecure=True),), nursery)
@@ -330,7 +330,7 @@ async def test_a_cancelled_connection_closes_its_stream_and_leaves_its_session()
     async with trio.open_nursery() as outer:
         outer.start_soon(network.run)
         async with trio.open_nursery() as nursery:
-            listeners = Listeners(house.core, house.sessions, network.host("broker"), house.counts)
+            listeners = Listeners(LinkServer(house.core, house.sessions, house.counts), network.host("broker"))
             await listeners.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
             peer = await connect((house, listeners, network, outer))
             await peer.shake()
@@ -371,7 +371,7 @@ async def test_after_close_nobody_comes_in_and_whoever_is_there_stays() -> None:
 async def test_an_address_that_is_taken_cannot_be_bound() -> None:
     async with listening() as parts:
         house, listeners, network, nursery = parts
-        other = Listeners(house.core, house.sessions, network.host("broker"), house.counts)
+        other = Listeners(LinkServer(house.core, house.sessions, house.counts), network.host("broker"))
         with pytest.raises(ConnectionBrokenError, match="can't be bound") as caught:
             await other.listen((Acceptor(listeners.urls[0], insecure=True),), nursery)
         assert caught.value.outcome == "not_done"
@@ -393,7 +393,7 @@ async def guarded_doors(parts: Parts, bounds: ConnectionBounds) -> Parts:
     house, _, network, nursery = parts
     credentials = Credentials.derive({"client": {"app": Secret("right")}}, b"secret")
     guarded = Listeners(
-        house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials, bounds=bounds
+        LinkServer(house.core, house.sessions, house.counts, credentials), network.host("broker"), bounds=bounds
     )
     await guarded.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
     return house, guarded, network, nursery
@@ -443,7 +443,7 @@ class Refusing(Network, Listener):
 
 async def test_a_system_without_room_for_connections_is_a_warning_that_does_not_repeat_itself() -> None:
     house = House(make_core(FakeLog()), clock=trio.current_time)
-    listeners = Listeners(house.core, house.sessions, Refusing(), house.counts)
+    listeners = Listeners(LinkServer(house.core, house.sessions, house.counts), Refusing())
     async with trio.open_nursery() as nursery:
         await listeners.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
         await trio.sleep(1)
@@ -472,7 +472,7 @@ async def test_a_crowd_does_not_come_in_without_the_delay_where_only_peers_are_a
     async with listening() as parts:
         house, _, network, nursery = parts
         credentials = Credentials.derive({"peer": {"cluster": Secret("right")}}, b"secret")
-        guarded = Listeners(house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials)
+        guarded = Listeners(LinkServer(house.core, house.sessions, house.counts, credentials), network.host("broker"))
         await guarded.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
         doors = (house, guarded, network, nursery)
         first = await log_in(await connect(doors), "wrong", role="peer")

@@ -5,6 +5,7 @@ from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
 from meshq.broker.catalog._distribution_plan import RemoteBinding
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, SessionBounds, connection_bounds
+from meshq.broker.connection._link_server import LinkServer
 from meshq.broker.connection._listener import Listeners
 from meshq.broker.connection._server_connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.connection._stream_connection import StreamConnection
@@ -32,6 +33,7 @@ __all__ = [
     "Dispatch",
     "EventBus",
     "FileBodies",
+    "LinkServer",
     "Listeners",
     "Queue",
     "QueueConsumer",

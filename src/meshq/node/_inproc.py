@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from meshq.broker import ConnectionCounts, Core, ServerConnection, SessionRegistry
+from meshq.broker import LinkServer, ServerConnection
 from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
 from meshq.wire import BY_NAME, DirectLink, Link
 
@@ -12,11 +12,9 @@ from meshq.wire import BY_NAME, DirectLink, Link
 class InprocAcceptor:
     """Opens links to a broker in the same process.  ``inproc://NAME`` finds it in ``env.local``."""
 
-    def __init__(self, name: str, core: Core, sessions: SessionRegistry, counts: ConnectionCounts) -> None:
+    def __init__(self, name: str, links: LinkServer) -> None:
         self._name = name
-        self._core = core
-        self._sessions = sessions
-        self._counts = counts
+        self._links = links
         self._open: dict[ServerConnection, None] = {}
         self._closed = False
         # The event loop that the broker runs in.
@@ -37,7 +35,7 @@ class InprocAcceptor:
             # A link within the process is a call, and two threads would be in the broker at once.
             raise UsageError(f"the broker {self._name!r} runs in another thread: connect to one of its acceptors")
         here, there = DirectLink.pair(label or "in process", f"inproc://{self._name}")
-        server = ServerConnection(self._core, self._sessions, there, self, self._counts)
+        server = self._links.serve(there, self, trusted=True)
         self._open[server] = None
         return here
 

@@ -17,6 +17,7 @@ from meshq.broker import (
     Credentials,
     EventBus,
     FileBodies,
+    LinkServer,
     Listeners,
     SessionBounds,
     SessionRegistry,
@@ -119,10 +120,9 @@ class Node:
             admission=admission,
         )
         self.counts = ConnectionCounts()
-        self.inproc = InprocAcceptor(settings.name, self.core, self.sessions, self.counts)
-        self.listeners = Listeners(
-            self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials, bounds=bounds
-        )
+        links = LinkServer(self.core, self.sessions, self.counts, credentials)
+        self.inproc = InprocAcceptor(settings.name, links)
+        self.listeners = Listeners(links, env.network, tls=env.tls, bounds=bounds)
         self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
         self._lag = LoopLag()
         # A scope for each service that is served: a scope is entered once.

@@ -13,6 +13,7 @@ from meshq.broker import (
     CoreSettings,
     Credentials,
     EventBus,
+    LinkServer,
     Listeners,
     SessionRegistry,
     connection_bounds,
@@ -86,18 +87,16 @@ class WaitingNode:
             ),
             None,
         )
-        counts = ConnectionCounts()
         admission = WaitingAdmission(settings.name)
         sessions = SessionRegistry(
             core, trio.current_time, settings.max_session_ttl, detached=_no_session_is_there, admission=admission
         )
         bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
+        links = LinkServer(core, sessions, ConnectionCounts(), credentials)
         #: The acceptor for clients in this process.
-        self.inproc: InprocAcceptor = InprocAcceptor(settings.name, core, sessions, counts)
+        self.inproc: InprocAcceptor = InprocAcceptor(settings.name, links)
         #: The acceptors over the network.
-        self.listeners: Listeners = Listeners(
-            core, sessions, env.network, counts, tls=env.tls, credentials=credentials, bounds=bounds
-        )
+        self.listeners: Listeners = Listeners(links, env.network, tls=env.tls, bounds=bounds)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Announce the services, and listen, with tasks in ``nursery``.

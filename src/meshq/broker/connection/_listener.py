@@ -9,13 +9,10 @@ from typing import NamedTuple
 import trio
 
 from meshq import abc
-from meshq.broker.access._credentials import Credentials
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds
 from meshq.broker.connection._connection_guard_machine import ConnectionGuard, address_of
-from meshq.broker.connection._server_connection_machine import ConnectionCounts
+from meshq.broker.connection._link_server import LinkServer
 from meshq.broker.connection._stream_connection import HANDSHAKE_S, StreamConnection
-from meshq.broker.core._core import Core
-from meshq.broker.session._session_registry import SessionRegistry
 from meshq.endpoint import Endpoint
 from meshq.errors import ClosedError, ConnectionBrokenError, SecurityError
 from meshq.logs import logger
@@ -47,22 +44,15 @@ class Listeners:
 
     def __init__(
         self,
-        core: Core,
-        sessions: SessionRegistry,
+        links: LinkServer,
         network: abc.Network,
-        counts: ConnectionCounts,
         *,
         tls: abc.Tls | None = None,
-        credentials: Credentials | None = None,
         bounds: ConnectionBounds | None = None,
     ) -> None:
-        self._core = core
-        self._warn = core.settings.host.warn
-        self._sessions = sessions
+        self._links = links
         self._network = network
-        self._counts = counts
         self._tls = tls
-        self._credentials = credentials
         self._guard = ConnectionGuard(bounds)
         # Connections that came over the network, by number, while they are there; and the last number given.
         self._scopes: dict[int, trio.CancelScope] = {}
@@ -111,7 +101,7 @@ class Listeners:
             except ClosedError:
                 return
             except OSError as error:
-                self._warn("accept_refused", f"no connection can be accepted: {error}")
+                self._links.warn("accept_refused", f"no connection can be accepted: {error}")
                 await trio.sleep(_REFUSED_PAUSE_S)
                 continue
             address = address_of(stream.peer)
@@ -128,13 +118,12 @@ class Listeners:
 
     def _trusts(self, entrance: _Entrance) -> bool:
         """Whether clients of an acceptor need no login."""
-        security = self._credentials is not None and self._credentials.serves("client")
-        return not security and (entrance.acceptor.endpoint.loopback or entrance.acceptor.insecure)
+        return not self._links.asks_clients and (entrance.acceptor.endpoint.loopback or entrance.acceptor.insecure)
 
     def _displace(self, number: int) -> None:
         """End a connection that has no session, in favour of a new one."""
-        self._counts.turned_away += 1
-        self._warn("turned_away", "connections without a session are ended, to make room for others")
+        self._links.counts.turned_away += 1
+        self._links.warn("turned_away", "connections without a session are ended, to make room for others")
         scope = self._scopes.get(number)
         if scope is not None:
             scope.cancel()
@@ -170,13 +159,10 @@ class Listeners:
 
     def _connection(self, stream: abc.Stream, entrance: _Entrance, entered: Callable[[], None]) -> StreamConnection:
         return StreamConnection(
-            self._core,
-            self._sessions,
+            self._links,
             stream,
-            self._counts,
             local=entrance.acceptor.endpoint.loopback,
             trusted=self._trusts(entrance),
-            credentials=self._credentials,
             entered=entered,
         )
 
@@ -188,15 +174,7 @@ class Listeners:
             self._nursery.start_soon(self._serve_local, stream)
 
     async def _serve_local(self, stream: abc.Stream) -> None:
-        connection = StreamConnection(
-            self._core,
-            self._sessions,
-            stream,
-            self._counts,
-            local=True,
-            trusted=True,
-            credentials=self._credentials,
-        )
+        connection = StreamConnection(self._links, stream, local=True, trusted=True)
         self._connections[connection] = None
         try:
             await connection.serve()
@@ -215,8 +193,8 @@ class Listeners:
 
     def _turn_away(self, stream: abc.Stream, why: str, *, tls: bool) -> None:
         """Say that there are too many already; under TLS just close: it is not worth the handshake to say it in."""
-        self._counts.turned_away += 1
-        self._warn("turned_away", f"connections are turned away: {why}")
+        self._links.counts.turned_away += 1
+        self._links.warn("turned_away", f"connections are turned away: {why}")
         entry = BY_NAME["crowded"]
         close = Close(code=entry.number, text=f"{entry.sentence}: {why}")
         try:

@@ -7,10 +7,8 @@ from collections.abc import Callable
 import trio
 
 from meshq import abc, limits
-from meshq.broker.access._credentials import Credentials
-from meshq.broker.connection._server_connection_machine import ConnectionCounts, ServerConnection
-from meshq.broker.core._core import Core
-from meshq.broker.session._session_registry import SessionRegistry
+from meshq.broker.connection._link_server import LinkServer
+from meshq.broker.connection._server_connection_machine import ServerConnection
 from meshq.errors import ConnectionBrokenError, RemoteProtocolError, SecurityError
 from meshq.wire import BY_NAME, FrameType, StreamLink, violation
 
@@ -25,22 +23,17 @@ class StreamConnection:
 
     def __init__(
         self,
-        core: Core,
-        sessions: SessionRegistry,
+        links: LinkServer,
         stream: abc.Stream,
-        counts: ConnectionCounts,
         *,
         local: bool,
         trusted: bool,
-        credentials: Credentials | None = None,
         entered: Callable[[], None] | None = None,
     ) -> None:
         #: The byte stream that is served.
         self.stream = stream
         self._link = StreamLink(stream, local=local)
-        self.server: ServerConnection = ServerConnection(
-            core, sessions, self._link, self, counts, trusted=trusted, credentials=credentials
-        )
+        self.server: ServerConnection = links.serve(self._link, self, trusted=trusted)
         # Called once, when whoever is there has a session.
         self._entered = entered
         # Bytes that may still be read before it is known who is there; 0: it is.
