@@ -102,7 +102,7 @@ def test_a_group_has_an_address_of_class_d(group: str) -> None:
     assert UDPMulticast(group, 9876).group == group
 
 
-@pytest.mark.parametrize("group", ["223.255.255.255", "224.0.0.0", "240.0.0.0", "::1", "lan", "", 5, None])
+@pytest.mark.parametrize("group", ["203.0.113.255", "224.0.0.0", "240.0.0.0", "::1", "lan", "", 5, None])
 def test_any_other_address_is_no_group(group: str) -> None:
     with pytest.raises(SettingsError, match=r"allowed: an address from 224\.0\.0\.1 to 239\.255\.255\.255"):
         UDPMulticast(group, 9876)

@@ -45,13 +45,15 @@ _FENCE = re.compile(r"^```", re.M)
 
 
 def _foreign(address: str) -> bool:
-    """Whether this is the address of a real machine: not loopback, unset, multicast or kept for documentation."""
+    """Whether this is the address of a real machine: not loopback, unset, multicast, reserved or kept for documentation."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
     documentation = [ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")]
-    known = address in ADDRESSES or parsed.is_loopback or parsed.is_unspecified or parsed.is_multicast
+    known = (
+        address in ADDRESSES or parsed.is_loopback or parsed.is_unspecified or parsed.is_multicast or parsed.is_reserved
+    )
     return not known and not any(parsed in network for network in documentation)
 
 

@@ -28,7 +28,7 @@ from meshq.discovery._shared_directory_format import (
     is_member,
 )
 from meshq.discovery._socket_channel import check_datagram
-from meshq.errors import BrokenError, ClosedError, SettingsError
+from meshq.errors import BrokenError, ClosedError, SettingsError, caused
 from meshq.loops import check_in_trio
 
 #: Seconds between two looks at the directory.
@@ -71,7 +71,13 @@ class SharedDirectory(BroadcastEndpoint):
     channel: str = attrs.field(validator=_channel)
 
     async def open(self, env: Env) -> BroadcastChannel:
-        """Make the directory, and note which datagrams are there already."""
+        """Make the directory, and note which datagrams are there already.
+
+        Checkpoint: always.
+        Cancellation: the directory may be made; no file of a member is in it.
+        Raises:
+            BrokenError: the directory can't be made or read.
+        """
         check_in_trio("Broker")
         member = env.entropy.token(MEMBER_BYTES).hex()
         files = MemberFiles(env.disk, f"{self.path}/{self.channel}", member)
@@ -216,4 +222,4 @@ class DirectoryChannel(BroadcastChannel):
 
 
 def _broken(files: MemberFiles, error: OSError) -> BrokenError:
-    return BrokenError(f"the directory {files.directory} can't be used: {error.strerror or error}")
+    return caused(BrokenError(f"the directory {files.directory} can't be used: {error.strerror or error}"), error)

@@ -57,13 +57,25 @@ class StaticUnicast(BroadcastEndpoint):
     addresses: tuple[str, ...] = attrs.field(converter=_addresses, validator=_all_addresses)
 
     async def open(self, env: Env) -> BroadcastChannel:
-        """Take the first address of the list that is free here."""
+        """Take the first address of the list that is free here.
+
+        Checkpoint: always.
+        Cancellation: nothing is open.
+        Raises:
+            BrokenError: none of the addresses can be bound here.
+        """
         check_in_trio("Broker")
         opened = await self._bind(env)
         return SocketChannel(SocketSender(opened, self._targets), opened)
 
     async def open_sender(self, env: Env) -> BroadcastSender:
-        """Open a socket from which is sent to the list."""
+        """Open a socket from which is sent to the list.
+
+        Checkpoint: always.
+        Cancellation: nothing is open.
+        Raises:
+            BrokenError: no socket can be opened.
+        """
         check_in_trio("Broker")
         loopback = all(host == "localhost" or host.startswith("127.") for host, _ in self._targets)
         try:

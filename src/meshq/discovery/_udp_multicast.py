@@ -68,7 +68,13 @@ class UDPMulticast(BroadcastEndpoint):
     bind_port: int | None = attrs.field(default=None, kw_only=True, validator=_bind_port)
 
     async def open(self, env: Env) -> BroadcastChannel:
-        """Join the group."""
+        """Join the group.
+
+        Checkpoint: always.
+        Cancellation: nothing is open.
+        Raises:
+            BrokenError: the port or the interface can't be used, or the group can't be joined.
+        """
         check_in_trio("Broker")
         sender = await self.open_sender(env)
         try:
@@ -79,7 +85,13 @@ class UDPMulticast(BroadcastEndpoint):
         return SocketChannel(sender, receiving)
 
     async def open_sender(self, env: Env) -> BroadcastSender:
-        """Open a socket from which is sent to the group."""
+        """Open a socket from which is sent to the group.
+
+        Checkpoint: always.
+        Cancellation: nothing is open.
+        Raises:
+            BrokenError: the port or the interface can't be used.
+        """
         check_in_trio("Broker")
         try:
             opened = await env.datagrams.bind(self._interface, self.bind_port or 0, shared=self.bind_port is not None)
