@@ -45,7 +45,7 @@ _FENCE = re.compile(r"^```", re.M)
 
 
 def _foreign(address: str) -> bool:
-    """Whether this is the address of a real machine: not loopback, unset, multicast, reserved or kept for documentation."""
+    """Whether this is the address of a real machine: not loopback, unset, multicast, reserved or for documents."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
