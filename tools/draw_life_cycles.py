@@ -10,6 +10,7 @@ from meshq.broker.session._session_life import SESSION_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.outgoing._outbox_life import OUTBOX_TRANSITIONS
+from meshq.client.outgoing._run_life import RUN_TRANSITIONS
 from meshq.client.send._producer_life import PRODUCER_TRANSITIONS
 from meshq.client.session._cluster_link_life import CLUSTER_LINK_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
@@ -36,6 +37,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Link of a client": ("client/link/_link_life.py", LINK_TRANSITIONS),
     "Producer of a client": ("client/send/_producer_life.py", PRODUCER_TRANSITIONS),
     "Outbox of a producer": ("client/outgoing/_outbox_life.py", OUTBOX_TRANSITIONS),
+    "Outgoing run of a producer": ("client/outgoing/_run_life.py", RUN_TRANSITIONS),
     "Consumer of a client": ("client/incoming/_consumer_life.py", CONSUMER_TRANSITIONS),
     "Channel of a cluster link": ("client/session/_cluster_link_life.py", CLUSTER_LINK_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),

@@ -351,7 +351,7 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
             await batch.wait()
         except BaseException:
             for run in runs:
-                run.given_up = not run.sent
+                run.on("give up")
             raise
         finally:
             send_queue.stop_timeout(runs)

@@ -12,6 +12,7 @@ from typing import ClassVar, Final, Protocol
 
 from meshq.client.calls._link_failures import LinkFailures, outcome_of
 from meshq.client.outgoing._outbox_life import READY, new_life
+from meshq.client.outgoing._run_life import RUN_TRANSITIONS, UNSENT
 from meshq.concurrency import Completion
 from meshq.errors import CallTimeoutError, MeshqError, caused
 from meshq.lifecycle import LifeCycle
@@ -39,18 +40,15 @@ class OutgoingRun(Completion):
     waits_for_disk: ClassVar[bool] = True
 
     __slots__ = (
-        "again",
         "content",
         "count",
         "durable",
         "first",
-        "given_up",
         "owner",
         "plain",
-        "queued",
-        "sent",
         "stamp",
         "start",
+        "state",
         "upload",
     )
 
@@ -70,31 +68,45 @@ class OutgoingRun(Completion):
         self.first: int = 0
         #: Place of the first message among all that its owner has taken.
         self.start: int = 0
-        #: Whether the run was sent, in this session or an earlier one.
-        self.sent: bool = False
-        #: Whether the run waits in the send queue, for credit or for the confirmation window.
-        self.queued: bool = False
-        #: The node did not take it because it is stopping: it goes out again when there is a session.
-        self.again: bool = False
+        #: A state of ``RUN_TRANSITIONS``.
+        self.state: str = "held"
         #: Where the body of its one message was sent, if that was sent apart: the channel and the session's epoch.
         self.upload: tuple[int, int] | None = None
-        #: Whether the waiting task has given up; only ever true of a run that was not sent.
-        self.given_up: bool = False
 
     @property
     def last(self) -> int:
         """Number of the last message."""
         return self.first + self.count - 1
 
+    @property
+    def unsent(self) -> bool:
+        """Whether the run was never sent, in this session or an earlier one."""
+        return self.state in UNSENT
+
+    @property
+    def queued(self) -> bool:
+        """Whether the run waits in the send queue, for credit or for the confirmation window."""
+        return self.state in ("queued", "queued again")
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the waiting task has given up the run, which was never sent."""
+        return self.state == "given up"
+
+    def on(self, event: str) -> None:
+        """Change the state by an event of ``RUN_TRANSITIONS``."""
+        self.state = RUN_TRANSITIONS[self.state][event]
+
     def expired(self, why: BaseException) -> None:
         """Fail the run with a timeout."""
         if not self.count:
             error = CallTimeoutError("flush was not answered in time")
-        elif self.sent:
+        elif not self.unsent:
             error = CallTimeoutError("a send was not confirmed in time")
         else:
-            self.given_up = True
-            if not self.queued:
+            queued = self.queued
+            self.on("give up")
+            if not queued:
                 text = "a send found no connection in time"
             elif isinstance(why, MeshqError):
                 # The error that has ended the link, or the last attempt to connect.
@@ -193,7 +205,7 @@ class Outbox:
     def confirmed(self, number: int) -> None:
         """Settle the runs up to ``number``, which the broker has stored."""
         sent = self.sent
-        while sent and sent[0].first + sent[0].count - 1 <= number and not sent[0].again:
+        while sent and sent[0].first + sent[0].count - 1 <= number and sent[0].state != "refused":
             self.settle(sent.popleft())
 
     def take_stored(self, run: OutgoingRun) -> bool:
@@ -252,12 +264,17 @@ class Outbox:
         self.sent_on_channel, self.credit_until, self.credit_told = 0, 0, None
         awaiting_credit, self.awaiting_credit = self.awaiting_credit, deque()
         for run in awaiting_credit:
-            run.queued = False
-            if run.sent:
-                self.queued -= run.count
-                self.keep(run)
-            else:
-                self.awaiting_channel.append(run)
+            self.hold(run)
+
+    def hold(self, run: OutgoingRun) -> None:
+        """Take back a queued run of a lost session: an unsent run waits for the channel, a sent one is a sent run."""
+        run.on("hold")
+        if run.unsent:
+            self.awaiting_channel.append(run)
+        else:
+            # The node's answer to the next opening of the channel judges the run, as all that was sent.
+            self.queued -= run.count
+            self.keep(run)
 
     def wait_for_credit(self, run: OutgoingRun) -> bool:
         """Have a run wait until the broker takes more of this producer; False if it may go."""
@@ -309,7 +326,7 @@ class Outbox:
                 part = run
             else:
                 part = OutgoingRun(pick(run.content, range(index, end)), run.durable, run.stamp, run.owner)
-                part.first, part.start, part.sent = run.first + index, run.start + index, True
+                part.first, part.start, part.state = run.first + index, run.start + index, run.state
             if ids[index]:
                 parts.append(part)
             else:
@@ -327,5 +344,5 @@ class Outbox:
         self.awaiting_channel.clear()
         self.queued = 0
         for run in runs:
-            self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
+            self.settle(run, outcome_of(error, "not_done" if run.unsent else "unknown"))
         self.events.producer_failed(error)

@@ -133,7 +133,9 @@ class SendQueue:
     def _enqueue(self, outbox: Outbox, run: OutgoingRun) -> None:
         state = outbox.life.state
         invariant(state != "left", "what has left sends nothing")
-        ready = run.queued = state in READY
+        ready = state in READY
+        if ready:
+            run.on("queue")
         if (
             ready
             and not self.backlog
@@ -187,7 +189,7 @@ class SendQueue:
         try:
             await run.wait_done()
         except BaseException:
-            run.given_up = not run.sent
+            run.on("give up")
             raise
         finally:
             self.stop_timeout((run,))
@@ -245,7 +247,7 @@ class SendQueue:
             self._leave_if_done(outbox)
 
     def _send(self, outbox: Outbox, run: OutgoingRun) -> None:
-        resent = run.sent
+        resent = run.first != 0
         header = b""
         flags = FLAG_DURABLE if run.durable else 0
         if resent:
@@ -262,8 +264,8 @@ class SendQueue:
             run.first = outbox.next
             outbox.next += run.count
         outbox.sent_on_channel += run.count
-        run.sent = True
-        run.again = run.queued = False
+        # As the table says for "send" in every state that gets here.
+        run.state = "sent"
         content = run.content
         stream = self._stream
         link = stream.link
@@ -334,7 +336,7 @@ class SendQueue:
         awaiting_channel, outbox.awaiting_channel = outbox.awaiting_channel, deque()
         outbox.queued += sum(run.count for run in again)
         for run in (*again, *awaiting_channel):
-            run.queued = True
+            run.on("queue")
         # Runs that were sent before go first, before the queued runs of other producers.
         self.backlog.extendleft((outbox, run) for run in reversed(again))
         self.backlog.extend((outbox, run) for run in awaiting_channel)
@@ -381,7 +383,7 @@ class SendQueue:
             raise violation("bad_number", f"{header.messages} messages from {frame.first} on are refused, but not sent")
         entry = BY_NUMBER.get(header.code)
         if entry is not None and entry.name in _GOING:
-            run.again = True
+            run.on("refuse")
             outbox.keep(run)
         else:
             outbox.settle(run, error_of(header.code, header.text))
@@ -408,10 +410,11 @@ class SendQueue:
     def resume(self) -> None:
         """Handle a resumed session: send runs again that a stopping node refused, and open new producers."""
         for outbox in self.outboxes:
-            again = [run for run in outbox.sent if run.again]
+            again = [run for run in outbox.sent if run.state == "refused"]
             for run in again:
                 outbox.sent.remove(run)
                 outbox.queued += run.count
+                run.on("queue")
             self.backlog.extendleft((outbox, run) for run in reversed(again))
         for outbox in list(self.outboxes):
             if not outbox.channel:
@@ -425,13 +428,7 @@ class SendQueue:
         for outbox in self.outboxes:
             outbox.renew()
         for outbox, run in backlog:
-            run.queued = False
-            if run.sent:
-                # It is judged, like all that was sent, when the channel is open.
-                outbox.queued -= run.count
-                outbox.keep(run)
-            else:
-                outbox.awaiting_channel.append(run)
+            outbox.hold(run)
         for outbox in list(self.outboxes):
             self._leave_if_done(outbox)
             if outbox in self.outboxes:

@@ -5,6 +5,7 @@ The queue is made with the first request of a session; it goes with the session,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -33,6 +34,70 @@ _WINDOW: Final = 1_000
 _WINDOW_BYTES: Final = 16 * limits.MIB
 
 
+class ReplyConsumer:
+    """The consumer of one temporary queue, to which answers to requests come."""
+
+    def __init__(self, owner: ReplyQueue, session: ClientSession, queue: str) -> None:
+        self._owner = owner
+        self._session = session
+        self.queue: str = queue
+        header = Consume(queue=queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
+        self.inbox: Inbox[ReceivedMessage] = Inbox(
+            self,
+            ReceivedMessage,
+            ConsumeRequest(header, temporary=True),
+            session.stream,
+            session.body_reads,
+            auto=True,
+        )
+        self._opened = OpenCompletion("opening the reply queue")
+
+    @property
+    def settles_itself(self) -> bool:
+        """True: an answer is acknowledged when it is passed on."""
+        return True
+
+    async def open(self) -> None:
+        """Open the consumer.
+
+        Checkpoint: always.  Cancellation: the consumer is closed.
+        Raises:
+            MeshqError: the broker did not open the consumer, which is closed.
+        """
+        session = self._session
+        self._opened.since = trio.current_time()
+        session.facts.check()
+        session.consumers.open(self.inbox)
+        session.stream.flush()
+        try:
+            await session.deadlines.wait(self._opened)
+        except NotFoundError:
+            raise
+        except BaseException:
+            session.consumers.close(self.inbox)
+            session.stream.wake()
+            raise
+
+    def changed(self) -> None:
+        """Pass the arrived answers to the waiting requests."""
+        inbox = self.inbox
+        if inbox.empty:
+            return
+        self._owner.answered(inbox.take_many(inbox.waiting))
+        # We are in the middle of what the node says: it is told in a turn of our own.
+        self._session.stream.settling[inbox] = None
+        self._session.stream.wake()
+
+    def opened(self) -> None:
+        """Note that the broker has opened the consumer."""
+        self._opened.succeed()
+
+    def failed(self, error: MeshqError) -> None:
+        """Note that the consumer is gone."""
+        self._opened.fail(copied_error(error))
+        self._owner.lost(self, error)
+
+
 class ReplyQueue:
     """The reply queue of one client.
 
@@ -47,19 +112,13 @@ class ReplyQueue:
         self.late = 0
         self._last = 0
         self._waiting: dict[str, Completion] = {}
-        self._inbox: Inbox[ReceivedMessage] | None = None
-        self._opened = OpenCompletion("opening the reply queue")
+        self._consumer: ReplyConsumer | None = None
         # Set when the request that creates the queue has done so, or failed.
         self._made: trio.Event | None = None
         # What is left of a request that was cancelled meanwhile: the call for a queue, or one that nobody consumes
         # from; and in which epoch.
         self._asked: tuple[int, Call] | None = None
         self._spare: tuple[int, str] | None = None
-
-    @property
-    def settles_itself(self) -> bool:
-        """True: an answer is acknowledged when it is passed on."""
-        return True
 
     @property
     def waiting(self) -> int:
@@ -77,7 +136,7 @@ class ReplyQueue:
             if self._made is not None:
                 await self._made.wait()
                 continue
-            if self._inbox is not None and self._inbox.life.state == "open":
+            if self._consumer is not None and self._consumer.inbox.life.state == "open":
                 return self.queue
             made = self._made = trio.Event()
             try:
@@ -112,30 +171,14 @@ class ReplyQueue:
 
     async def _make(self) -> None:
         self.queue = await self._new_queue()
-        header = Consume(queue=self.queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
-        session = self._session
-        inbox = self._inbox = Inbox(
-            self,
-            ReceivedMessage,
-            ConsumeRequest(header, temporary=True),
-            session.stream,
-            session.body_reads,
-            auto=True,
-        )
-        opened = self._opened = OpenCompletion("opening the reply queue")
-        opened.since = trio.current_time()
-        session.facts.check()
-        session.consumers.open(inbox)
-        session.stream.flush()
+        consumer = self._consumer = ReplyConsumer(self, self._session, self.queue)
         try:
-            await session.deadlines.wait(opened)
+            await consumer.open()
         except NotFoundError as error:
             # The session was lost after the queue was made.
             raise UnblockedError("the reply queue is gone with its session") from error
         except BaseException:
-            self._spare = session.facts.epoch, self.queue
-            session.consumers.close(inbox)
-            session.stream.wake()
+            self._spare = self._session.facts.epoch, self.queue
             raise
 
     def expect(self) -> tuple[str, Completion]:
@@ -148,31 +191,22 @@ class ReplyQueue:
         """Forget a request that is no longer waiting."""
         self._waiting.pop(correlation_id, None)
 
-    # -- as the consumer of its queue
+    # -- what its consumer says
 
-    def changed(self) -> None:
-        """Pass the arrived answers to the waiting requests."""
-        inbox = self._inbox
-        if inbox is None or inbox.empty:
-            return
-        for answer in inbox.take_many(inbox.waiting):
+    def answered(self, answers: Sequence[ReceivedMessage]) -> None:
+        """Pass answers to the requests that wait for them."""
+        for answer in answers:
             waiter = self._waiting.pop(_correlation(answer), None)
             if waiter is None:
                 self.late += 1
             else:
                 waiter.succeed(answer)
-        # We are in the middle of what the node says: it is told in a turn of our own.
-        self._session.stream.settling[inbox] = None
-        self._session.stream.wake()
 
-    def opened(self) -> None:
-        """Note that the broker has opened the consumer."""
-        self._opened.succeed()
-
-    def failed(self, error: MeshqError) -> None:
-        """Fail all waiting requests, because the reply queue is gone."""
-        self._opened.fail(copied_error(error))
-        self._inbox = None
+    def lost(self, consumer: ReplyConsumer, error: MeshqError) -> None:
+        """Fail all waiting requests, if this consumer is the one that their answers would come to."""
+        if consumer is not self._consumer:
+            return
+        self._consumer = None
         waiting, self._waiting = self._waiting, {}
         if not isinstance(error, (BrokenError, ClosedError)):
             error = caused(UnblockedError(f"the reply queue is gone: {error}"), error)

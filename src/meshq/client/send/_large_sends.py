@@ -82,7 +82,7 @@ class _UploadAttempt:
         for call in self._calls:
             call.abandon()
         session = self._session
-        named = self._run is not None and self._run.sent
+        named = self._run is not None and not self._run.unsent
         if self._begun and not named and self._epoch == session.facts.epoch and session.facts.failure is None:
             session.channels.leave(self._channel, 0)
             session.stream.wake()
