@@ -71,6 +71,21 @@ async def test_a_manifest_takes_the_ballast_then_the_spare_then_the_reserve_and_
             await allocator.wait_for_manifest_space()
 
 
+async def test_a_wait_for_the_space_of_a_manifest_ends_when_the_allocator_is_told_to_stop() -> None:
+    disk = SimDisk(capacity_bytes=0)
+    allocator = made_on(disk)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(allocator.run, nothing)
+        # The pauses between two attempts have become as long as they get.
+        await trio.sleep(100)
+        begun = trio.current_time()
+        nursery.start_soon(allocator.wait_for_manifest_space)
+        nursery.start_soon(allocator.wait_for_manifest_space)
+        await trio.testing.wait_all_tasks_blocked()
+        allocator.stop()
+    assert trio.current_time() == begun
+
+
 async def test_a_ballast_that_is_wanted_again_at_once_waits_until_its_old_file_is_gone() -> None:
     for seed in range(20):
         disk = SimDisk()

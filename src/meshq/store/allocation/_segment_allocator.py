@@ -26,6 +26,7 @@ from meshq.limits import MIB, SEGMENT_HEADER_BYTES
 from meshq.store.allocation._ballast import POOL, Ballast
 from meshq.store.allocation._batch_space import reserve_bytes
 from meshq.store.allocation._pending_batch import PendingBatch
+from meshq.store.allocation._retry_pause import RETRY_S_MAX, RetryPause
 from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full
 from meshq.store.formats._layout_format import BALLAST, Layout
 from meshq.store.segments._segment_writer import PreallocatedSegment
@@ -44,9 +45,6 @@ ALLOCATOR_TRANSITIONS: Final[Transitions] = {
     "stopped": {"run": "stopping", "stop": "stopped"},
     "ended": {"stop": "ended"},
 }
-#: Pauses between two attempts on a full disk.
-RETRY_S_MIN: Final = 0.05
-RETRY_S_MAX: Final = 5.0
 
 
 def preallocate_segment(disk: Disk, layout: Layout, number: int, capacity: int) -> PreallocatedSegment:
@@ -90,7 +88,7 @@ class SegmentAllocator:
         "_life",
         "_offered",
         "_on_full_changed",
-        "_pause_s",
+        "_pause",
         "_requests",
         "_reserve",
         "_segment_bytes",
@@ -134,7 +132,7 @@ class SegmentAllocator:
         self._surplus: list[PreallocatedSegment] = []
         self._wakeup = Wakeup()
         self._segment_ready = Wakeup()
-        self._pause_s = RETRY_S_MIN
+        self._pause = RetryPause()
         self._life: Final = LifeCycle("segment allocator", ALLOCATOR_TRANSITIONS)
 
     @property
@@ -161,6 +159,7 @@ class SegmentAllocator:
     def stop(self) -> None:
         """End ``run``; a waiting ``allocate`` makes its segment itself, once."""
         self._life.on("stop")
+        self._pause.stop()
         self._wakeup.wake()
         self._segment_ready.wake()
 
@@ -201,12 +200,12 @@ class SegmentAllocator:
                         self._surplus.append(self._spare)
                         self._spare, self._spare_requested = None, True
                         continue
-                    with trio.move_on_after(self._pause_s):
+                    with trio.move_on_after(self._pause.seconds):
                         await self._wakeup.wait()
-                    self._pause_s = min(self._pause_s * 2, RETRY_S_MAX)
+                    self._pause.lengthen()
                 else:
                     if self.full and self._is_ready():
-                        self._pause_s = RETRY_S_MIN
+                        self._pause.reset()
                         self._set_full(False)
                     self._segment_ready.wake()
         finally:
@@ -448,7 +447,7 @@ class SegmentAllocator:
         if self._life.state != "running":
             raise DiskFullError("no room for a manifest")
         self._report_full()
-        await trio.sleep(self._pause_s)
+        await self._pause.wait()
 
     def _report_full(self) -> None:
         """Report a full disk that another task than the preparing one has found."""
