@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import random
@@ -12,6 +13,7 @@ import trio
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.store import Journal
 from meshq.testing import DiskCall, DiskOperation, SimDisk
+from qa.journal.model import journal_env
 from tests.store.kit import SEGMENT_BYTES, Store, make_owner, replayed
 
 CALLS: tuple[DiskCall, ...] = ("create", "write", "sync", "replace", "remove", "sync_directory")
@@ -75,6 +77,18 @@ async def test_an_error_of_any_call_stops_the_journal_and_loses_nothing(call: Di
 def _note(operation: DiskOperation, synced: list[str]) -> None:
     if operation.call == "sync":
         synced.append(operation.path)
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "replace"])
+async def test_a_journal_that_has_failed_leaves_no_file_open(call: DiskCall) -> None:
+    for number in range(16):
+        store = Store()
+        disk = store.disk.mount()
+        store.disk.faults.inject(call, errno.EIO, skip=number)
+        with contextlib.suppress(JournalBrokenError):
+            async with store.journal(env=journal_env(disk)) as journal:
+                await journal.append_many([bytes(1500)] * 40)
+        assert not disk.files, f"{call} number {number}"
 
 
 async def test_a_failed_sync_is_never_tried_again(store: Store) -> None:

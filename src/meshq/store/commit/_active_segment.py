@@ -11,7 +11,7 @@ from meshq.store.commit._journal_state import JournalState
 from meshq.store.formats._batch_format import BatchData
 from meshq.store.formats._manifest_format import SegmentEntry
 from meshq.store.formats._segment_format import SALT_BYTES, SegmentHeader
-from meshq.store.segments._segment_writer import SegmentWriter, write_segment_header
+from meshq.store.segments._segment_writer import PreallocatedSegment, SegmentWriter, write_segment_header
 
 
 class ActiveSegment:
@@ -79,7 +79,21 @@ class ActiveSegment:
         preallocated = batch.take_preallocated(SEGMENT_HEADER_BYTES + size) or await state.allocator.allocate(
             SEGMENT_HEADER_BYTES + size
         )
-        manifest = state.manifest
+        try:
+            writer = await self._begun(preallocated, first, durable)
+        except BaseException:
+            # Neither the allocator nor this object closes the file later.
+            preallocated.file.close()
+            raise
+        if self.writer is not None:
+            self.writer.close()
+        state.usage.add_segment(writer.number, first)
+        self.writer = writer
+        return writer
+
+    async def _begun(self, preallocated: PreallocatedSegment, first: int, durable: int) -> SegmentWriter:
+        """Write the header of a segment, and list the segment in the manifest."""
+        state, manifest, old = self._state, self._state.manifest, self.writer
         header = SegmentHeader(
             number=preallocated.number,
             base=first,
@@ -91,13 +105,8 @@ class ActiveSegment:
         )
         writer = SegmentWriter(preallocated, header, state.layout.keyring)
         await state.env.threads.run(write_segment_header, preallocated, header, pool="journal")
-        old = self.writer
         sealed = [] if old is None else [old.entry(sealed=True)]
         await state.change_manifest(entries=[*sealed, writer.entry()], last=durable)
-        if old is not None:
-            old.close()
-        state.usage.add_segment(writer.number, first)
-        self.writer = writer
         return writer
 
     async def seal(self, durable: int) -> None:
