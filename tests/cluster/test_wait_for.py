@@ -51,3 +51,13 @@ async def test_what_is_there_already_is_not_waited_for() -> None:
             await nodes.known("a").wait_for(**wanted)
         with pytest.raises(CallTimeoutError, match="0 of 1 consumers of 'q'"):
             await nodes.known("a").wait_for(queue="q", consumers=1, timeout=0)
+
+
+async def test_what_comes_true_as_the_time_is_up_is_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with mesh("ab") as nodes:
+        await nodes.joined()
+        cluster = nodes.known("a")
+        looks = iter([1, 2])
+        monkeypatch.setattr(cluster, "nodes", lambda: next(looks))
+        await cluster.wait_for(nodes=2, timeout=0)
+        assert not list(looks)

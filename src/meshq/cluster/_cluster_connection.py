@@ -342,6 +342,8 @@ class ClusterConnection(Service):
         with trio.move_on_after(timeout):
             while not self._there(nodes, queue, consumers):
                 await self._changed.wait()
+        # Also a change in the very moment in which the time is up counts.
+        if self._there(nodes, queue, consumers):
             return
         found = f", {self.consumers(queue)} of {consumers} consumers of {queue!r}" if queue is not None else ""
         text = f"{self.nodes()} of {nodes} nodes{found} after {timeout} s"
