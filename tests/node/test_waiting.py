@@ -14,6 +14,7 @@ import trio.testing
 
 from meshq import Broker, BrokerStateChanged, Client, NotActiveError, SettingsError, abc, connect
 from meshq.client import FailedOver
+from meshq.concurrency import first_error
 from meshq.env import real_env
 from meshq.errors import ConnectionBrokenError, MeshqError, UsageError
 from meshq.testing import InlineThreads, MemoryNetwork, MemoryRole, SimDisk
@@ -346,6 +347,47 @@ async def test_a_release_has_the_time_of_a_stop_and_is_told_once_and_for_all_to_
             await broker.stop(failover=True)
         await broker.stop()
         assert (broker.state, policy.released) == ("stopped", [True])
+
+
+class EndlessPolicy(OddPolicy):
+    """A policy whose block never ends, and whose release does."""
+
+    @asynccontextmanager
+    async def activation(self, control: abc.NodeControl) -> AsyncIterator[Any]:
+        try:
+            yield self
+        finally:
+            await trio.sleep_forever()
+
+    async def release(self, *, failover: bool) -> None:
+        self.released.append(failover)
+
+
+async def test_a_policy_that_does_not_end_its_block_is_cancelled_after_the_stop_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as ground, trio.open_nursery() as nursery:
+        policy = EndlessPolicy(abc.ActiveTerm(), "never")
+        broker = ground.broker(ha=policy, stop_timeout=7)
+        nursery.start_soon(broker.run)
+        await until(broker, "active")
+        begun = trio.current_time()
+        with trio.fail_after(3_600):
+            await broker.stop()
+        assert trio.current_time() - begun == 7
+        assert (broker.state, policy.released) == ("stopped", [False])
+    said = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "policy_cancelled"]
+    assert said == ["the policy of ha= did not end its block within the stop timeout of 7 s, and was cancelled"]
+
+
+async def test_a_broker_that_fails_says_why_although_its_policy_does_not_end_its_block() -> None:
+    async with running() as ground:
+        policy = EndlessPolicy(abc.ActiveTerm(), "never")
+        broker = ground.broker(ha=policy, services=[Own("tick", fails=True)])
+        with pytest.raises(ExceptionGroup) as caught, trio.fail_after(3_600):
+            await broker.run()
+        assert str(first_error(caught.value)) == "the clock is broken"
+        assert broker.state == "failed"
 
 
 async def test_a_node_that_has_to_step_back_before_it_is_active_waits_again() -> None:

@@ -87,6 +87,7 @@ class HAPolicy(ABC):
         """Join the competition for the role; entered when the broker starts.
 
         Leaving the block gives up a role that the node still has: the node's store is closed by then.
+        The broker's ``stop_timeout`` is the time for leaving the block, which is cancelled after that.
 
         ``control``: the node as long as it waits.  Its ``node_id`` may be another one when its store is open.
         """

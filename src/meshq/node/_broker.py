@@ -29,6 +29,7 @@ from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
+from meshq.node._policy_block import PolicyBlock
 from meshq.node._settings import BrokerSettings
 from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_term
@@ -407,19 +408,22 @@ class Broker:
         self._turn = joining = Turn()
         if self._stop.is_set():
             joining.end()
+        block = PolicyBlock(joining.scope, settings.stop_timeout)
         try:
             with joining.scope:
                 async with policy.activation(control) as activation:
                     joining.active = True
-                    while not self._stop.is_set():
-                        waiting = WaitingNode(settings, env, control, credentials, self._event_bus)
-                        told = None if policy.wait_for_activation else report
-                        term = await self._wait(waiting, env, activation, told)
-                        if self._stop.is_set():
-                            listeners.close()
-                            self._change_state("stop")
-                        if term is not None:
-                            await self._hold(term, env, activation, report)
+                    with block.used():
+                        while not self._stop.is_set():
+                            waiting = WaitingNode(settings, env, control, credentials, self._event_bus)
+                            told = None if policy.wait_for_activation else report
+                            term = await self._wait(waiting, env, activation, told)
+                            if self._stop.is_set():
+                                listeners.close()
+                                self._change_state("stop")
+                            if term is not None:
+                                await self._hold(term, env, activation, report)
+            block.conclude()
         finally:
             listeners.close()
 
