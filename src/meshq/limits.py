@@ -221,6 +221,9 @@ COMPACT_LIVE_PERCENT: Final = 30
 BACKGROUND_BYTES_PER_S: Final = 128 * MIB
 #: Acknowledgements alone wait this long for company before they are synced.
 LAZY_COMMIT_S: Final = 0.005
+#: Seconds for which the close of a journal waits for its replication sink, unless the owner says otherwise: as long as
+#: a broker has for its stop.
+SINK_TIMEOUT_S: Final = 10.0
 #: Bytes of a queue that stay in memory when the rest of it is paged, and that come back at a time.
 PAGE_BYTES_DEFAULT: Final = 10 * MIB
 #: Less than a run costs more seeks than it saves memory; more would be a queue in memory.

@@ -10,6 +10,7 @@ from meshq import JournalBrokenError, UsageError
 from meshq.errors import BrokenError, MeshqError
 from meshq.testing import MemoryRole, MemorySink
 from tests.node.test_waiting import Ground, running
+from tests.store.test_replication import release_in_an_hour
 
 
 class Sinks:
@@ -89,6 +90,36 @@ async def test_a_sink_that_fails_ends_the_broker_and_confirms_nothing() -> None:
                 await trio.testing.wait_all_tasks_blocked()
                 sinks.made[0].fail(BrokenError("no majority"))
         assert broker.state == "failed" and outcomes in ([], ["unknown"])
+
+
+async def test_a_sink_that_never_answers_holds_up_no_stop_and_nothing_is_confirmed() -> None:
+    async with running() as ground, trio.open_nursery() as nursery:
+        sinks, outcomes = Sinks(ground), list[str]()
+        broker = ground.broker(wait_for_activation=True, queues=["q"], stop_timeout=7)
+        await nursery.start(broker.run)
+
+        async def send() -> None:
+            try:
+                async with broker.client(reconnect_attempts=0) as client:
+                    await client.send("q", b"x")
+            except MeshqError as error:
+                outcomes.append(error.outcome)
+            else:
+                outcomes.append("confirmed")
+
+        (sink,) = sinks.made
+        sink.hold()
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(release_in_an_hour, sink)
+        begun = trio.current_time()
+        await broker.stop()
+        # For what is committed, and for the sink at the end.
+        assert trio.current_time() - begun <= 2 * 7
+        assert broker.state == "stopped" and ground.unlocked()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert outcomes == ["unknown"]
 
 
 async def test_a_broker_in_memory_only_has_no_use_for_a_sink() -> None:

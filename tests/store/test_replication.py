@@ -183,7 +183,7 @@ async def test_closing_waits_for_the_sink(store: Store) -> None:
     await journal.open()
 
     async def close() -> None:
-        await journal.aclose()
+        await journal.aclose(sink_timeout=math.inf)
         closed.set()
 
     async with trio.open_nursery() as nursery:
@@ -196,6 +196,40 @@ async def test_closing_waits_for_the_sink(store: Store) -> None:
         await closed.wait()
     assert (journal.state, journal.durable) == ("closed", 1)
     assert all(entry.sealed for entry in store.manifest().entries)
+
+
+async def release_in_an_hour(sink: MemorySink) -> None:
+    """Release a sink, so that a close without a limit ends."""
+    await trio.sleep(3_600)
+    sink.release()
+
+
+async def test_a_sink_that_never_answers_holds_up_no_close(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    sink, caught = MemorySink(held=True), list[JournalBrokenError]()
+    journal = store.journal(sink=sink)
+    await journal.open()
+
+    async def wait(position: int) -> None:
+        with pytest.raises(JournalBrokenError) as error:
+            await journal.wait_durable(position)
+        caught.append(error.value)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run)
+        nursery.start_soon(wait, journal.append_nowait(1, [b"x"]))
+        nursery.start_soon(release_in_an_hour, sink)
+        begun = trio.current_time()
+        await journal.aclose(sink_timeout=7)
+        assert trio.current_time() - begun == 7
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert journal.durable == 0
+    assert journal.state == "failed" and [error.outcome for error in caught] == ["unknown"]
+    assert [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "replication_unfinished"] == [
+        "the records after position 0 are not confirmed: the sink has the records up to 0, and not up to 1, 7 s after"
+        " the journal was closed"
+    ]
+    assert [record.payload for record in store.records()] == [b"x"]
 
 
 async def test_the_sink_gets_every_batch_in_order_with_the_owners_checkpoints(store: Store) -> None:

@@ -80,6 +80,8 @@ class ReplicationSink(ABC):
     def end(self) -> None:
         """Take note that no batch follows: the journal is being closed, and waits for the position of the last batch.
 
-        From here on ``durable_beyond`` returns that position, or raises, within the time that the policy allows.
+        From here on ``durable_beyond`` returns that position, or raises, within the time that the policy allows.  The
+        journal waits for ``limits.SINK_TIMEOUT_S``, and that of a broker for its ``stop_timeout``; then the sink has
+        failed.
         Called also when the journal has failed, which then waits for no position.
         """

@@ -418,7 +418,7 @@ class Node:
         # A clean stop has said good-bye before.
         self.inproc.close("stopping", "the node has stopped", goodbye=False)
         if self._journal is not None:
-            await self._journal.aclose()
+            await self._journal.aclose(sink_timeout=self._settings.stop_timeout)
 
     def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> MessageRoute:
         """Explain where a message would go."""

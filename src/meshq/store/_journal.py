@@ -23,7 +23,7 @@ from meshq.errors import (
     kind_of,
 )
 from meshq.ids import IDENTITY_BYTES, NodeId, Position
-from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SINK_TIMEOUT_S
 from meshq.logs import logger
 from meshq.loops import check_in_trio
 from meshq.settings import EncryptionKey, Secret
@@ -430,8 +430,10 @@ class Journal:
 
     # -- closing ---------------------------------------------------------------------------------------------------
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, sink_timeout: float = SINK_TIMEOUT_S) -> None:
         """Write the placed records, seal the segment and unlock the directory.  Silent the second time.
+
+        A sink that does not have the records ``sink_timeout`` seconds later has failed, as the log says.
 
         Checkpoint: always.
         Cancellation: the journal is closed nevertheless.
@@ -450,7 +452,7 @@ class Journal:
                 await self._closed.wait()
                 return
             try:
-                await self._parts.finish()
+                await self._parts.finish(sink_timeout)
             finally:
                 self._end()
 

@@ -229,8 +229,10 @@ class OpenJournal:
             self._replication.stop()
         self.log.resume_waiting()
 
-    async def finish(self) -> None:
+    async def finish(self, sink_timeout_s: float) -> None:
         """Write the placed records, end the tasks, seal the segment and remove the preallocated segments.
+
+        ``sink_timeout_s``: seconds for which the sink is waited for.
 
         Checkpoint: not always.
         Cancellation: the caller shields it.
@@ -245,7 +247,7 @@ class OpenJournal:
                     await self._commits.run()
         finally:
             with self._errors_fail():
-                await self._finish_replication()
+                await self._finish_replication(sink_timeout_s)
         with self._errors_fail():
             if self._life.flushing:
                 # On a full disk the last segment stays open, as after a crash.
@@ -254,12 +256,17 @@ class OpenJournal:
                     await self.indexer.finish()
                 await self.state.run_in_background(self._allocator.remove_unused)
 
-    async def _finish_replication(self) -> None:
+    async def _finish_replication(self, timeout_s: float) -> None:
         if self._replication is not None:
             # A sink that waits for nothing more is told so, too: no batch follows a failure.
             self._replication.end()
             if self._life.flushing:
-                await self._replication.finish(self._sink_advanced)
+                try:
+                    await self._replication.finish(self._sink_advanced, timeout_s)
+                except SinkFailedError as error:
+                    text = "the records after position %d are not confirmed: %s"
+                    _log.error(text, self.log.durable, error, extra={"event": "replication_unfinished"})
+                    raise
 
     def close(self) -> None:
         """Close the files."""

@@ -104,18 +104,26 @@ class Replication:
         with _sink_errors():
             self._sink.end()
 
-    async def finish(self, advanced: Callable[[], None]) -> None:
+    async def finish(self, advanced: Callable[[], None], timeout_s: float) -> None:
         """Call ``advanced`` each time the sink has more, until the sink has all batches, or ``fail`` is called.
+
+        ``timeout_s``: the time of the sink.
 
         Checkpoint: if the sink does not have all.
         Cancellation: the caller shields the call.
         Raises:
-            SinkFailedError: the records can't become durable by the policy of the sink.
+            SinkFailedError: the records can't become durable by the policy of the sink, or not in time.
         """
         with self._failed:
-            while self._position < self.synced:
-                await self._ask()
-                advanced()
+            with trio.move_on_after(timeout_s) as scope:
+                while self._position < self.synced:
+                    await self._ask()
+                    advanced()
+            if scope.cancelled_caught:
+                raise SinkFailedError(
+                    f"the sink has the records up to {self._position}, and not up to {self.synced}, {timeout_s:g} s"
+                    " after the journal was closed"
+                )
 
     def fail(self) -> None:
         """End ``run`` and ``finish``: the journal has failed, and nothing becomes durable any more."""
