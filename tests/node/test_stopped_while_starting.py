@@ -10,9 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from meshq import Broker, BrokerStateChanged, abc, blocking
-from meshq.errors import ClosedError
+from meshq import Broker, BrokerStateChanged, NotActiveError, abc, blocking, connect
+from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.testing import MemoryRole
+from tests.node.test_waiting import running
 
 
 class NeverStarted(abc.Service):
@@ -97,6 +98,24 @@ async def test_a_block_that_was_entered_while_the_broker_waits_is_left_while_the
     assert (broker.state, role.holder) == ("stopped", None)
     seen = [event.state async for event in states if isinstance(event, BrokerStateChanged)]
     assert seen == ["starting", "waiting", "starting", "stopping", "stopped"]
+
+
+@pytest.mark.parametrize("by_policy", [False, True], ids=["", "by a policy"])
+async def test_a_client_that_came_before_the_node_is_active_is_told_that_the_node_stops(by_policy: bool) -> None:
+    async with running() as ground, trio.open_nursery() as nursery:
+        ground.role.open()
+        url = "tcp://127.0.0.1:61616"
+        settings = {} if by_policy else {"ha": None}
+        broker = ground.broker(services=[NeverStarted()], acceptors=[url], **settings)
+        nursery.start_soon(broker.run)
+        await until(broker, "starting")
+        with pytest.raises(ConnectionBrokenError) as caught:
+            async with connect(url, env=ground.env(), reconnect_attempts=0):
+                await broker.stop()
+                await trio.sleep_forever()
+        assert isinstance(caught.value.__cause__, NotActiveError)
+        assert str(caught.value.__cause__) == "the node 'hq' is stopping"
+        assert broker.state == "stopped"
 
 
 class NeverJoined(abc.HAPolicy):

@@ -358,14 +358,26 @@ class Node:
         Checkpoint: always.
         Cancellation: what was confirmed is safe.
         """
+        refusal = self._begin_stop(step_back)
+        with trio.move_on_after(self._settings.stop_timeout):
+            await self._finish()
+            await self._tell(refusal)
+
+    def take_leave(self, step_back: str = "") -> None:
+        """Accept nothing new, and say good-bye to the clients, without waiting until the clients have heard it.
+
+        For a node that stops before it is active; ``step_back`` as for ``stop``.
+        """
+        self._close_links(self._begin_stop(step_back), str(self.core.closing.why))
+
+    def _begin_stop(self, step_back: str) -> str:
+        """Accept nothing new; return the refusal that the clients are told."""
         self.listeners.close()
         for served in self._served:
             served.cancel()
         doing = f"steps back ({step_back})" if step_back else "is stopping"
         self.core.closing.begin(f"the node {self._settings.name!r} {doing}")
-        with trio.move_on_after(self._settings.stop_timeout):
-            await self._finish()
-            await self._tell("not_active" if step_back else "stopping")
+        return "not_active" if step_back else "stopping"
 
     def abandon(self, reason: str) -> None:
         """Serve no client from this moment: another node may be active already.  ``close`` follows.

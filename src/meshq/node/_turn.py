@@ -70,10 +70,16 @@ class Turn:
             last = order
 
     def end(self) -> None:
-        """End the turn: a node that is active stops, and a node that is not active yet is cancelled."""
+        """End the turn: a node that is active stops, and a node that is not active yet is cancelled.
+
+        Clients that are there before the node is active are told, unless the node was cancelled before.
+        """
         self.over.set()
-        if not self.active:
-            self.scope.cancel()
+        if self.active:
+            return
+        if self.node is not None and not self.scope.cancel_called:
+            self.node.take_leave("" if self.step_back is None else self.step_back.reason)
+        self.scope.cancel()
 
 
 def checked_term(term: object) -> ActiveTerm:
