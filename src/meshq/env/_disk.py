@@ -6,8 +6,9 @@ again: the kernel has marked the pages clean by then, so a second one would repo
 lost.  A file remembers its first failure and refuses every later write and sync.
 
 The lock is ``flock``: it belongs to the open file, so a second open within the same process is refused like
-one of another process, and closing some other descriptor of the same file does not drop it.  A process that
-was forked while the file was open shares the lock and keeps it until it has closed the file, too.
+one of another process, and closing some other descriptor of the same file does not drop it.  A forked child
+shares the lock, and would keep it after the death of its parent; so the child closes its copies of locked files
+before anything else.  Closing a copy leaves the lock to the parent.
 
 A process, or a system, that has no descriptor left (EMFILE, ENFILE) says nothing about the disk.  Whatever opens
 something that is there waits in its worker thread until there is a descriptor; a new file is refused after a moment, as
@@ -56,6 +57,20 @@ def _flush_to_device(descriptor: int, *, directory: bool = False) -> None:
         os.fsync(descriptor)
     else:
         os.fdatasync(descriptor)
+
+
+#: The open files that this process has locked, or locks just now: like the names of brokers, they *are* the process.
+_LOCKED: Final[dict[RealFile, None]] = {}
+
+
+def _close_in_child() -> None:
+    """Close the locked files of the parent process."""
+    for file in list(_LOCKED):
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
 class RealFile(File):
@@ -112,6 +127,8 @@ class RealFile(File):
         return time.perf_counter() - begun
 
     def lock(self) -> bool:
+        # Entered before the lock is taken: another thread may fork in between.
+        _LOCKED[self] = None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -120,6 +137,8 @@ class RealFile(File):
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
+        # Closed twice, or never locked.
+        _LOCKED.pop(self, None)
         if descriptor >= 0:
             os.close(descriptor)
 
