@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from meshq.broker.catalog._distribution_plan import Share, Wants, takes
@@ -33,4 +34,4 @@ def sift(queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, next_in
 
 def placed(shares: Sequence[Share]) -> dict[int, None]:
     """Return the rows that at least one queue gets."""
-    return dict.fromkeys(row for share in shares for row in share.rows)
+    return dict.fromkeys(chain.from_iterable([share.rows for share in shares]))
