@@ -2,8 +2,9 @@
 
 First the README's own test command, as it stands there, on all cores.  Then the tier of a submission, which is every
 test that the README's command leaves out, the linter, the types, the docs and the demo from a wheel in an empty folder.
-A step that keeps one core busy has one core; a step that keeps all cores busy runs alone.  The last line of the output
-is the count of the tests of all runs together.  An interrupted run ends its own processes and removes its folder.
+A step that keeps one core busy has one core; a step that keeps all cores busy runs alone; a step that mostly waits runs
+beside others.  The last line of the output is the count of the tests of all runs together.  An interrupted run ends its
+own processes and removes its folder.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ PATIENCE_S = 60.0
 ONE_CORE = {
     "slow": "tests",
     "exhaustive": "tests",
-    "processes": "tests",
     "matrix": "tests/matrix",
     "seeded_bugs": "tests/qa",
     "rules": "tests",
     "examples": "tests",
 }
+#: Tiers that wait for processes, for disks and for time: a third of a core, beside the tiers of one core.
+WAITING = {"processes": "tests"}
 #: Tiers that keep every core busy.
 ALL_CORES = {"seeds": "tests/seeds", "demo": "tests"}
 
@@ -195,9 +197,10 @@ def submission(steps: Steps) -> None:
     if environment(steps, "test", "coverage[toml]"):
         readme_tests(steps)
         environment(steps, "test", "-e", ".[test-all,lint,docs]")
-        with ThreadPoolExecutor(max(1, CORES)) as pool:
+        with ThreadPoolExecutor(max(1, len(WAITING))) as beside, ThreadPoolExecutor(max(1, CORES)) as pool:
+            waiting = [beside.submit(tier, steps, name, place, 1) for name, place in WAITING.items()]
             one_core = [pool.submit(tier, steps, name, place, 1) for name, place in ONE_CORE.items()]
-            for future in (*one_core, pool.submit(checks, steps)):
+            for future in (*waiting, *one_core, pool.submit(checks, steps)):
                 future.result()
         for name, place in ALL_CORES.items():
             tier(steps, name, place, CORES)
