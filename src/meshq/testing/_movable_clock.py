@@ -16,7 +16,7 @@ from typing import Final, TypedDict, Unpack
 import attrs
 import trio
 
-from meshq.abc import Disk, Entropy, Env, Network, Threads, Tls, WallClock
+from meshq.abc import Datagrams, Disk, Entropy, Env, Network, Threads, Tls, WallClock
 from meshq.env import real_env
 from meshq.errors import SettingsError
 
@@ -40,6 +40,7 @@ class EnvParts(TypedDict, total=False):
     disk: Disk
     threads: Threads
     network: Network
+    datagrams: Datagrams
     tls: Tls
     entropy: Entropy
     memory_bytes: int
