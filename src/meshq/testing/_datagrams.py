@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
 
 import trio
 
@@ -29,14 +31,40 @@ class NoDatagrams(Datagrams):
         raise UsageError("this simulation has no datagrams")
 
 
+class DatagramPaths(Protocol):
+    """The ways of datagrams from host to host."""
+
+    async def may_run(self, host: str) -> None:
+        """Wait while the process on a host is paused, and for ever once it is dead.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        """
+
+    def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+        """Call ``arrive`` when a datagram from ``source`` is at ``target``: never, once, or twice."""
+
+
+class InstantPaths:
+    """Ways on which each datagram arrives at once."""
+
+    async def may_run(self, host: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+        """Let the datagram arrive."""
+        arrive()
+
+
 class MemoryDatagrams:
     """Datagrams in memory between named hosts: ``host(name)`` is the ``meshq.abc.Datagrams`` of one host.
 
     Other hosts send to ``name`` and a port.  What is sent from a loopback address stays on its host.  ``cut`` loses
-    every datagram between hosts, until ``heal``.
+    every datagram between hosts, until ``heal``.  ``paths``: the ways between hosts; None: each datagram arrives at
+    once.  The datagrams of a ``MemoryNetwork`` have its ways, with their faults.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, paths: DatagramPaths | None = None) -> None:
+        self._paths = InstantPaths() if paths is None else paths
         self._sockets: dict[MemoryDatagramSocket, None] = {}
         self._next_port = EPHEMERAL_PORT_MIN
         self._cut = False
@@ -52,6 +80,16 @@ class MemoryDatagrams:
     def heal(self) -> None:
         """Carry datagrams between hosts again."""
         self._cut = False
+
+    def end_process(self, name: str) -> None:
+        """Close the sockets of the dead process on a host; calls of that process return only when cancelled."""
+        for one in [one for one in self._sockets if one.machine == name]:
+            del self._sockets[one]
+            one.abandon()
+
+    async def may_run(self, host: str) -> None:
+        """Wait while the process on a host is paused.  Checkpoint: always.  Cancellation: nothing has changed."""
+        await self._paths.may_run(host)
 
     def open(self, opened: MemoryDatagramSocket, *, shared: bool) -> MemoryDatagramSocket:
         """Add a socket.  Raises: OSError: its port is taken."""
@@ -73,12 +111,12 @@ class MemoryDatagrams:
     def carry(self, sender: MemoryDatagramSocket, datagram: bytes, host: str, port: int) -> None:
         """Bring a datagram to each socket that it is for."""
         target = sender.machine if host in LOOPBACK else host
-        for one in self._sockets:
+        for one in list(self._sockets):
             here = one.machine == sender.machine
             reached = here or not (self._cut or one.loopback or sender.loopback)
             meant = one.group == host if one.group else one.machine == target
             if reached and meant and one.port == port:
-                one.arrived(datagram)
+                self._paths.carry(sender.machine, one.machine, partial(one.arrived, datagram))
 
 
 class _HostDatagrams(Datagrams):
@@ -89,11 +127,11 @@ class _HostDatagrams(Datagrams):
         self._name = name
 
     async def bind(self, host: str, port: int, *, shared: bool = False) -> DatagramSocket:
-        await trio.lowlevel.checkpoint()
+        await self._world.may_run(self._name)
         return self._open(host, port, "", shared=shared)
 
     async def join(self, group: str, port: int, host: str) -> DatagramSocket:
-        await trio.lowlevel.checkpoint()
+        await self._world.may_run(self._name)
         return self._open(host, port, group, shared=True)
 
     def _open(self, host: str, port: int, group: str, *, shared: bool) -> DatagramSocket:
@@ -119,6 +157,8 @@ class MemoryDatagramSocket(DatagramSocket):
         self._waiting: deque[bytes] = deque()
         self._receiving = False
         self._closed = False
+        # The process died; its calls return only when cancelled.
+        self._dead = False
         self._changed = trio.Event()
 
     @property
@@ -131,7 +171,9 @@ class MemoryDatagramSocket(DatagramSocket):
         return self._port
 
     async def send(self, datagram: bytes, host: str, port: int) -> None:
-        await trio.lowlevel.checkpoint()
+        await self._world.may_run(self.machine)
+        if self._dead:
+            await trio.sleep_forever()
         self._check_open()
         self._world.carry(self, bytes(datagram), host, port)
 
@@ -150,14 +192,19 @@ class MemoryDatagramSocket(DatagramSocket):
             self._receiving = False
 
     def close(self) -> None:
-        if not self._closed:
+        if not self._closed and not self._dead:
             self._closed = True
             self._world.forget(self)
             self._wake()
 
+    def abandon(self) -> None:
+        """End the socket of a process that died: nothing arrives any more."""
+        self._dead = True
+        self._waiting.clear()
+
     def arrived(self, datagram: bytes) -> None:
-        """Take in a datagram."""
-        if len(self._waiting) < WAITING_MAX:
+        """Take in a datagram; a socket that is closed loses it."""
+        if not (self._closed or self._dead) and len(self._waiting) < WAITING_MAX:
             self._waiting.append(datagram)
             self._wake()
 

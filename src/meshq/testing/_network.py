@@ -15,6 +15,8 @@ What fails, and what a process then sees:
 - ``pause_host``: the kernel takes bytes and connections; the process sees nothing and sends nothing.
 - ``slow``, ``delay``: less bandwidth, more latency.
 - ``exhaust_files``: ``accept`` raises ``OSError``.
+
+Datagrams (``MemoryNetwork.datagrams``) go over the same links: a cut loses them, and so do death and loss of power.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ import trio
 
 from meshq.abc import Network
 from meshq.errors import BusyError, UsageError
+from meshq.testing._datagrams import MemoryDatagrams
+from meshq.testing._network_datagrams import NetworkPaths
 from meshq.testing._network_host import NetworkHost
 from meshq.testing._network_link import RST, Link, NetworkSettings
 from meshq.testing._network_stream import MemoryStream
@@ -62,7 +66,8 @@ class MemoryNetwork:
     """A network in memory between named hosts, which fails when it is told to.
 
     ``host(name)`` is the ``meshq.abc.Network`` of the process on that host; other hosts dial its listeners as
-    ``"name:port"``.  ``run()`` delivers, and has to run in the background.  ``rng`` decides latencies and all else that
+    ``"name:port"``.  ``datagrams.host(name)`` is the ``meshq.abc.Datagrams`` of that host, over the same links.
+    ``run()`` delivers, and has to run in the background.  ``rng`` decides latencies and all else that
     is left to chance: the same seed and the same calls give the same network.
     """
 
@@ -73,6 +78,9 @@ class MemoryNetwork:
         self.counters: dict[str, int] = dict.fromkeys((*FAULTS, *EFFECTS), 0)
         self._hosts: dict[str, NetworkHost] = {}
         self._links: dict[tuple[str, str], Link] = {}
+        #: The ways of datagrams, which count what they lose; and the datagrams themselves.
+        self.paths: NetworkPaths = NetworkPaths(self)
+        self.datagrams: MemoryDatagrams = MemoryDatagrams(self.paths)
         #: What is to happen: (time, a number that keeps the order of asking, what).
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._sequence = 0
@@ -124,12 +132,14 @@ class MemoryNetwork:
         host = self._running(name)
         self.counters["kill_host"] += 1
         host.kill()
+        self.datagrams.end_process(name)
 
     def power_off(self, name: str) -> None:
         """Cut the power of a host: the host is silent, and its peers are told nothing."""
         host = self._running(name)
         self.counters["power_off"] += 1
         host.power_off()
+        self.datagrams.end_process(name)
 
     def pause_host(self, name: str) -> None:
         """Stop the process on a host, as SIGSTOP does; silent if it is paused."""

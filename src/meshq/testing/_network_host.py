@@ -231,7 +231,7 @@ class HostNetwork(Network):
         self.dead: bool = False
 
     async def connect(self, host: str, port: int) -> Stream:
-        await self._may_run()
+        await self.may_run()
         world, here = self._host.fabric, self._host
         target = here if host in LOOPBACK else world.find(host)
         if target is None or not 0 < port <= PORT_MAX:
@@ -247,7 +247,7 @@ class HostNetwork(Network):
         return stream
 
     async def listen(self, host: str, port: int) -> Listener:
-        await self._may_run()
+        await self.may_run()
         here = self._host
         if host not in (*LOOPBACK, *WILDCARD, here.name) or not 0 <= port <= PORT_MAX:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), f"{host}:{port}")
@@ -262,8 +262,11 @@ class HostNetwork(Network):
         self._resumed.set()
         self._resumed = trio.Event()
 
-    async def _may_run(self) -> None:
-        """Let others run; then wait while the process is paused, and for ever once it is dead."""
+    async def may_run(self) -> None:
+        """Let others run; then wait while the process is paused, and for ever once it is dead.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        """
         await trio.lowlevel.checkpoint()
         while self._host.paused and not self.dead:
             await self._resumed.wait()

@@ -67,6 +67,9 @@ class NetworkSettings:
     send_timeout_s: float = 924.0
     #: Connections that wait to be accepted.
     backlog: int = 128
+    #: How often a datagram is lost, and how often one comes twice.
+    datagram_lost_chance: float = 0.02
+    datagram_doubled_chance: float = 0.02
 
 
 class End(Protocol):

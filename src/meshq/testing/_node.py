@@ -8,12 +8,12 @@ from typing import Any, Protocol, TypedDict
 
 import trio
 
-from meshq.abc import Env, Network
+from meshq.abc import Datagrams, Env, Network
 from meshq.env import OpenSslTls
 from meshq.errors import UsageError
 from meshq.limits import GIB
 from meshq.testing._clock import SimEntropy, SimWallClock
-from meshq.testing._datagrams import NoDatagrams
+from meshq.testing._datagrams import MemoryDatagrams, NoDatagrams
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_mount import Mount
 from meshq.testing._scheduler import LIFE, Life, Scheduler, SimClock
@@ -25,6 +25,7 @@ class Fabric(Protocol):
     """The network of a simulation, as ``MemoryNetwork`` implements it."""
 
     counters: dict[str, int]
+    datagrams: MemoryDatagrams
     #: Where the network's events go if not into a task of its own: ``SimClock.call_at``.
     call_at: Callable[[float, Callable[[], object]], None] | None
 
@@ -132,11 +133,13 @@ class SimNode:
         world = self._world
         self.life = Life(self.name, self.life.number + 1)
         self._mount = self.disk.mount()
+        network: Network = NoNetwork() if world.fabric is None else world.fabric.host(self.name)
+        datagrams: Datagrams = NoDatagrams() if world.fabric is None else world.fabric.datagrams.host(self.name)
         self.env = Env(
             disk=self._mount,
             threads=SimThreads(self._rng("threads"), world.clock, self._spending),
-            network=NoNetwork() if world.fabric is None else world.fabric.host(self.name),
-            datagrams=NoDatagrams(),
+            network=network,
+            datagrams=datagrams,
             tls=OpenSslTls(),
             wall=self.wall,
             entropy=SimEntropy(self._rng("entropy")),
