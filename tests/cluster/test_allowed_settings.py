@@ -83,7 +83,6 @@ def test_sizes_are_whole_numbers_within_their_bounds(kind: type[LinkSettings], n
 @pytest.mark.parametrize(
     ("name", "served", "others", "to_come"),
     [
-        ("discovery", None, ["lan", False], "discovery is"),
         ("max_hops", 1, [0, 2, 1.0, True], "more hops are"),
         ("min_large_message_size", 102_400, [102_399, 102_401, 102_400.0], "large messages in parts are"),
         ("use_duplicate_detection", True, [False, 1], "links without it are"),

@@ -10,6 +10,10 @@ import pytest
 
 from meshq import Broker, ClusterConnection, SettingsError
 from meshq.cluster._settings import ClusterSettings
+from meshq.discovery import DiscoveryGroup
+from meshq.testing import MemoryBroadcast
+
+LAN = DiscoveryGroup("lan", MemoryBroadcast())
 
 
 def fits(address: str, *names: str) -> list[bool]:
@@ -58,7 +62,9 @@ def test_what_is_not_said_is_this() -> None:
         ({"load_balancing": "some"}, "load_balancing"),
         ({"load_balancing": "ON_DEMAND"}, "'off_with_redistribution'"),
         ({"max_hops": 2}, "max_hops"),
-        ({"discovery": "lan"}, "discovery"),
+        ({"discovery": "lan"}, "discovery=.*one DiscoveryGroup, or None"),
+        ({"discovery": False}, "discovery=.*one DiscoveryGroup, or None"),
+        ({"discovery": LAN, "allow_direct_connections_only": True}, "allow_direct_connections_only.*with discovery"),
         ({"static_connectors": "one"}, "static_connectors"),
         ({"static_connectors": ["one", ""]}, "static_connectors"),
         ({"connector": ""}, "connector"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
@@ -103,6 +103,11 @@ class Service(ABC):
     def conflict(self, other: Service) -> tuple[str, str] | None:
         """Compare the service with another one of its broker; return an event and a text for the log, or None."""
         return None
+
+    @property
+    def needs(self) -> Sequence[Service]:
+        """The other services that this service uses; its broker has them, too, each once."""
+        return ()
 
     @property
     def credentials(self) -> Mapping[str, Secret]:

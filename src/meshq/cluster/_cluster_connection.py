@@ -11,12 +11,16 @@ import attrs
 import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
-from meshq.client import ClientFactory, PeerLink, factory_of, shown_url
+from meshq.client import ClientFactory, factory_of, shown_url
+from meshq.cluster._dial_plan import DialedConnector, DialRules
+from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
-from meshq.cluster._peer import Peer, RedundantLinkError
+from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterOptions, ClusterSettings
 from meshq.cluster._wait_conditions import check_wanted
-from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
+from meshq.concurrency import ChangeSignal, Wakeup
+from meshq.discovery import DiscoveryGroup, announced_connector
+from meshq.errors import CallTimeoutError, MeshqError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
 from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, takes_settings
@@ -50,7 +54,9 @@ class ClusterConnection(Service):
     queue of its name on one of the nodes.
 
     One of a broker's ``services``.  ``connector`` names this node's own address among the broker's ``connectors``;
-    ``static_connectors`` are the other nodes: names from there, or URLs.  ``load_balancing``: ``"on_demand"`` sends a
+    ``static_connectors`` are the other nodes: names from there, or URLs.  ``discovery``: a discovery group, which the
+    broker then has, too; the nodes that it hears of are other nodes as well.  These are dialed with the scheme and the
+    options of ``connector``.  ``load_balancing``: ``"on_demand"`` sends a
     message only where somebody wants it, ``"strict"`` to every node that has the queue, in turn, ``"off"`` to none,
     ``"off_with_redistribution"`` only what no queue here is for.
     ``user`` and ``password`` are the same on all nodes; ``tls``: whom to believe on ``tls://`` links, and as whom to
@@ -68,7 +74,7 @@ class ClusterConnection(Service):
         name: str,
         *,
         connector: str,
-        discovery: object = None,
+        discovery: DiscoveryGroup | None = None,
         static_connectors: Sequence[str] = (),
         user: str = DEFAULT_USER,
         password: str | Secret = DEFAULT_PASSWORD,
@@ -82,7 +88,7 @@ class ClusterConnection(Service):
         self.settings: ClusterSettings = ClusterSettings(
             name=name,
             connector=connector,
-            discovery=discovery,  # type: ignore[arg-type]
+            discovery=discovery,
             static_connectors=static_connectors,
             **settings,
         )
@@ -92,13 +98,18 @@ class ClusterConnection(Service):
         check_tls("tls", tls)
         self._tls = tls
         self._urls: list[str] = []
-        self._peers: list[Peer] = []
+        # By URL; the static connectors first, in their order.
+        self._keepers: dict[str, LinkKeeper] = {}
+        # Which of the peers reads the queue for a node: two that read it would make gaps in its numbers.
+        self._claims: dict[bytes, Peer] = {}
         self._broker: LocalBroker | None = None
-        self._changed = trio.Event()
+        # Told when a peer or a queue has changed; and the wakeup of the task that compares peers with announcements.
+        self._changed = ChangeSignal()
+        self._look = Wakeup()
         self._warnings = Warnings("cluster", trio.current_time)
 
     def __repr__(self) -> str:
-        return f"<ClusterConnection {self.name!r} {self.settings.load_balancing} peers={len(self._peers)}>"
+        return f"<ClusterConnection {self.name!r} {self.settings.load_balancing} peers={len(self._keepers)}>"
 
     # -- the service
 
@@ -111,6 +122,11 @@ class ClusterConnection(Service):
         every = f"addresses that begin with {shared!r}" if shared else "addresses"
         both = f"the cluster connections {self.name} and {other.name}"
         return "cluster_addresses_overlap", f"{both} both share {every}: what is sent there may come twice"
+
+    @property
+    def needs(self) -> Sequence[Service]:
+        """The discovery group."""
+        return () if self.settings.discovery is None else (self.settings.discovery,)
 
     @property
     def _default(self) -> bool:
@@ -138,18 +154,27 @@ class ClusterConnection(Service):
         if self.settings.connector not in connectors:
             allowed = f"one of the broker's connectors: {known}"
             found.append(SettingsError("connector", self.settings.connector, allowed))
+        elif self.settings.discovery is not None:
+            try:
+                announced_connector(connectors[self.settings.connector])
+            except SettingsError as error:
+                found.append(error)
         for name in self.settings.static_connectors:
             if "://" not in name and name not in connectors:
                 found.append(SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}"))
         dialed = [name for name in self.settings.static_connectors if "://" in name or name in connectors]
-        if self._default and self.settings.connector in connectors:
+        # Announced nodes are dialed as this node is, so its own connector says whether that may be.
+        own = self._default or self.settings.discovery is not None
+        if own and self.settings.connector in connectors:
             dialed.insert(0, self.settings.connector)
         far: dict[str, None] = {}
         for name in dict.fromkeys(dialed):
             try:
                 # Checked now: a link that can't be dialed must not be found out at the first message.
-                if not all(endpoint.loopback for endpoint in self._factory(name, connectors, env).endpoints):
-                    far[_url(connectors, name)] = None
+                url = _url(connectors, name)
+                setting = "static_connectors" if url == name else f"connectors[{name!r}]"
+                if not all(endpoint.loopback for endpoint in self._factory(url, setting, env).endpoints):
+                    far[url] = None
             except SettingsError as error:
                 found.append(error)
         if self._default and far:
@@ -176,21 +201,21 @@ class ClusterConnection(Service):
 
     def take_up(self, broker: LocalBroker) -> None:
         """Restore the bindings of other nodes as known before the restart; they apply until each node is linked."""
-        claims: dict[bytes, Peer] = {}
-        self._peers = [
-            Peer(self.settings, broker, url, self._something_changed, claims, warn=self._warnings.say)
-            for url in self._urls
-        ]
-        by_url = dict(zip(self._urls, self._peers, strict=True))
+        self._claims = {}
+        self._keepers = {url: self._keeper(url, broker, static=True) for url in self._urls}
+        rules = self._rules(broker.control) if self.settings.discovery is not None else None
         for former in broker.peers.former(self.settings.prefix):
-            if not former.connector:
+            url = former.connector
+            if not url:
                 # Another node answers at the URL, so the place of this node is unknown.
                 continue
             link = broker.peers.forwarding(former.name)
             broker.routes.take_up(link, self.settings.load_balancing)
-            peer = by_url.get(former.connector)
-            if peer is not None:
-                peer.was(former)
+            if url not in self._keepers and rules is not None and not former.left and rules.fits(url):
+                # It was announced before the restart, and may be there without being announced.
+                self._keepers[url] = self._keeper(url, broker, static=False)
+            if url in self._keepers:
+                self._keepers[url].peer.was(former)
             else:
                 # It is not linked to any more; what only it has waits, until it is reached in another way.
                 broker.routes.mark(link, "left")
@@ -207,90 +232,111 @@ class ClusterConnection(Service):
         self._broker = broker
         broker.demand.watch(self._something_changed)
         broker.demand.watch_peers(self._met)
+        group = self.settings.discovery
         try:
             async with trio.open_nursery() as nursery:
-                for url, peer in zip(self._urls, self._peers, strict=True):
-                    nursery.start_soon(self._keep, url, peer)
+                for keeper in self._keepers.values():
+                    nursery.start_soon(keeper.run, broker.control)
+                if group is not None:
+                    nursery.start_soon(self._hear, group)
+                    nursery.start_soon(self._follow, group, broker, nursery)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
             self._broker = None
-            for peer in self._peers:
-                peer.end()
+            for keeper in self._keepers.values():
+                keeper.peer.end()
             self._something_changed()
-
-    async def _keep(self, url: str, peer: Peer) -> None:
-        """One link; begun again whenever the other node has ended it for good."""
-        broker = self._broker
-        assert broker is not None
-        control = broker.control
-        settings = self.settings
-        factory = self._factory(url, control.connectors, control.env)
-        while True:
-            peer.link = factory.link(peer, label=control.name, instance=control.instance)
-            error = await self._run(peer.link)
-            peer.end()
-            if error is None:
-                return
-            if error.refusal == "same_node":
-                # Our own connector by another name, and nothing is wrong; or somebody has led us back to ourselves, who
-                # may be gone later.
-                await trio.sleep(settings.check_period)
-                continue
-            if isinstance(error, RedundantLinkError):
-                # Another node may be there one day.
-                with trio.move_on_after(settings.check_period):
-                    while peer.spare:
-                        await self._changed.wait()
-                continue
-            if error.refusal is None and settings.gives_up:
-                if peer.state != "down":
-                    self._warnings.say("peer_down", f"{peer.label} is given up: {error}", url)
-                peer.forget(error)
-                # It may come back: one look now and then, and at once when it links to us.
-                factory = self._factory(url, control.connectors, control.env, initial_connect_attempts=1)
-                await peer.wait_for_call(settings.check_period)
-                continue
-            peer.parted("away", error)
-            self._warnings.say("peer_lost", f"the link to {peer.label} ended: {error}", url)
-            await peer.wait_for_call(settings.max_retry_interval)
 
     def _met(self, node_id: bytes, connector: str) -> None:
         """Handle a node that has linked to this node: the other node is alive, so connect to it at once."""
-        for url, peer in zip(self._urls, self._peers, strict=True):
-            if not peer.connected and (node_id == peer.node_id or connector == url):
-                peer.call()
+        for url, keeper in self._keepers.items():
+            if not keeper.peer.connected and (node_id == keeper.peer.node_id or connector == url):
+                keeper.peer.call()
 
-    def _factory(self, name: str, connectors: Mapping[str, str], env: Env, **changed: Any) -> ClientFactory:
-        """Make the client factory for a URL or for a connector of the broker."""
-        url = _url(connectors, name)
+    def _factory(self, url: str, setting: str, env: Env, **changed: Any) -> ClientFactory:
+        """Make the client factory for a URL, which is part of a setting."""
         # What says whom to believe is for links that go over TLS.
         tls = self._tls if url.startswith("tls://") else None
         settings = {**self.settings.client(), **changed}
-        setting = "static_connectors" if url == name else f"connectors[{name!r}]"
         return factory_of(url, setting, env=env, user=self._user, password=self._password, tls=tls, **settings)
 
-    async def _run(self, link: PeerLink) -> MeshqError | None:
-        try:
-            return await link.run()
-        except RedundantLinkError as error:
-            return error
-        except AddressFullError as error:
-            # There is no room for the definition of the store-and-forward queue; later there may be.
-            error.refusal = "address_full"
-            return error
-
     def _something_changed(self) -> None:
-        event, self._changed = self._changed, trio.Event()
-        event.set()
+        self._changed.tell()
+
+    def _peer_changed(self) -> None:
+        self._changed.tell()
+        self._look.wake()
+
+    def _keeper(self, url: str, broker: LocalBroker, *, static: bool) -> LinkKeeper:
+        """Make the keeper of the link to the node at a URL."""
+        control = broker.control
+        setting = "static_connectors" if static else "discovery"
+        return LinkKeeper(
+            url,
+            Peer(self.settings, broker, url, self._peer_changed, self._claims, warn=self._warnings.say),
+            static=static,
+            settings=self.settings,
+            factory=partial(self._factory, url, setting, control.env),
+            changed=self._changed,
+            warn=self._warnings.say,
+        )
+
+    # -- announced nodes
+
+    def _rules(self, control: NodeControl) -> DialRules:
+        static = [
+            endpoint
+            for keeper in self._keepers.values()
+            if keeper.static
+            for endpoint in self._factory(keeper.url, "static_connectors", control.env).endpoints
+        ]
+        return DialRules(control.connectors[self.settings.connector], static, loopback_only=self._default)
+
+    async def _hear(self, group: DiscoveryGroup) -> None:
+        while True:
+            await group.change()
+            self._look.wake()
+
+    async def _follow(self, group: DiscoveryGroup, broker: LocalBroker, nursery: trio.Nursery) -> None:
+        """Dial the nodes that are announced, and forget those that are not and that are needed no more."""
+        rules = self._rules(broker.control)
+        while True:
+            self._look.clear()
+            keepers = self._keepers
+            dialed = [DialedConnector(one.url, one.static, one.peer.needed) for one in keepers.values()]
+            plan = rules.plan(group.known, dialed)
+            for url in plan.end:
+                keepers.pop(url).forget()
+            for url in plan.begin:
+                self._begin(url, broker, nursery)
+            for refused in plan.refused:
+                self._warnings.say("announced_node_not_dialed", refused.text, refused.node_id.hex())
+            if plan.begin or plan.end:
+                self._changed.tell()
+            await self._look.wait()
+
+    def _begin(self, url: str, broker: LocalBroker, nursery: trio.Nursery) -> None:
+        keeper = self._keeper(url, broker, static=False)
+        try:
+            keeper.check()
+        except SettingsError as error:
+            self._warnings.say("announced_node_not_dialed", str(error), url)
+            return
+        self._keepers[url] = keeper
+        nursery.start_soon(keeper.run, broker.control)
 
     # -- what it knows
+
+    @property
+    def _peers(self) -> list[Peer]:
+        return [keeper.peer for keeper in self._keepers.values()]
 
     def peers(self) -> list[PeerStatistics]:
         """Return a record of each other node."""
         return [
             PeerStatistics(
-                connector=url,
+                connector=peer.url,
                 node_id=peer.node_id.hex(),
                 node_name=peer.name,
                 connected=peer.connected,
@@ -299,7 +345,7 @@ class ClusterConnection(Service):
                 waiting=peer.waiting,
                 unconfirmed=peer.link.unconfirmed if peer.link is not None else 0,
             )
-            for url, peer in zip(self._urls, self._peers, strict=False)
+            for peer in self._peers
         ]
 
     def nodes(self) -> int:

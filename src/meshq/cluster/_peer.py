@@ -42,7 +42,7 @@ class Peer:
     ) -> None:
         self._settings = settings
         self._broker = broker
-        self._url = url
+        self.url: str = url
         self._changed = changed
         # Which of a connection's peers reads the queue for a node: two that read it would make gaps in its numbers.
         self._claims = claims
@@ -63,6 +63,8 @@ class Peer:
         #: The last error; None: no error so far.
         self.error: MeshqError | None = None
         self._name = ""
+        # Whether a durable queue of the node was known when the last session ended, or before the restart.
+        self._had_durable = False
         self._called = trio.Event()
         self._forwarding: StoreAndForwardQueue | None = None
         self._queues: dict[int, RemoteQueue] = {}
@@ -78,6 +80,19 @@ class Peer:
     def waiting(self) -> int:
         """The number of messages that wait here for the node."""
         return self._forwarding.waiting if self._forwarding is not None else 0
+
+    @property
+    def needed(self) -> bool:
+        """Whether the connector is needed, also when no announcement names it any more.
+
+        It is needed while the node is connected there, while messages wait here for the node, and while a durable queue
+        of the node is known.
+        """
+        durable = self._has_durable() if self.known else self._had_durable
+        return self.connected or (self._forwarding is not None and (durable or self.waiting > 0))
+
+    def _has_durable(self) -> bool:
+        return any(queue.durable for queue in self._queues.values())
 
     def consumers(self, queue: str) -> int:
         """Return the number of known consumers of a queue on the node."""
@@ -112,6 +127,7 @@ class Peer:
     def _lead_to(self, node_id: bytes) -> None:
         """Switch to another node at the same URL, or back to a node that was given up."""
         self._yield()
+        self._had_durable = False
         if self._forwarding is not None:
             self._broker.peers.met(self._forwarding, "")
             # The place of the old node is unknown: its messages wait, and no more are dealt to it.
@@ -123,7 +139,7 @@ class Peer:
         if holder is not None and holder.absent:
             holder.move_out()
         if (reached := self._claims.setdefault(node_id, self)) is not self:
-            text = f"the connector {self._url} is used when the other one of {reached.label} fails"
+            text = f"the connector {self.url} is used when the other one of {reached.label} fails"
             self._warn("peer_twice", text, node_id.hex())
             self.error, self.state = RedundantLinkError(text), "spare"
             raise self.error
@@ -148,8 +164,14 @@ class Peer:
     def was(self, former: KnownPeer) -> None:
         """Restore a node that was linked before the restart."""
         self._lead_to(bytes.fromhex(former.name.removeprefix(self._settings.prefix)))
+        self._had_durable = True
         if former.left:
             self.state = "left"
+
+    def retire(self) -> None:
+        """End the use of the connector for good; another one may lead to its node."""
+        self.end()
+        self.move_out()
 
     def _yield(self) -> None:
         if self._claims.get(self.node_id) is self:
@@ -198,7 +220,7 @@ class Peer:
         number, store = self._opened
         self.known = True
         self._broker.routes.replace(forwarding, self._settings.load_balancing, list(self._queues.values()), store)
-        self._broker.peers.met(forwarding, self._url)
+        self._broker.peers.met(forwarding, self.url)
         self._broker.routes.mark(forwarding, "")
         forwarding.attach(self._take, number)
         _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
@@ -250,7 +272,7 @@ class Peer:
     @property
     def label(self) -> str:
         """The other node in logs: its name, once known, and its URL."""
-        return f"node {self.name} at {self._url}" if self.name else f"the node at {self._url}"
+        return f"node {self.name} at {self.url}" if self.name else f"the node at {self.url}"
 
     def _take(self, held: ForwardRun) -> None:
         link = self.link
@@ -302,6 +324,8 @@ class Peer:
         self._forget_session()
 
     def _forget_session(self) -> None:
+        if self.known:
+            self._had_durable = self._has_durable()
         self.known, self._described, self._opened = False, False, None
 
     def forget(self, error: MeshqError) -> None:

@@ -10,6 +10,7 @@ import attrs
 
 from meshq.address import check_name
 from meshq.bridge import LinkOptions, LinkSettings
+from meshq.discovery import DiscoveryGroup
 from meshq.errors import SettingsError
 from meshq.settings import is_bool, one_of, only
 
@@ -30,6 +31,11 @@ def _names(value: Any) -> tuple[str, ...]:
 def _all_names(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     for name in value:
         check_name(attribute.name, name)
+
+
+def _discovery(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and not isinstance(value, DiscoveryGroup):
+        raise SettingsError(attribute.name, value, "one DiscoveryGroup, or None")
 
 
 def _prefixes(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -59,7 +65,7 @@ class ClusterSettings(LinkSettings):
 
     name: str = attrs.field(validator=_name)
     connector: str = attrs.field(validator=_name)
-    discovery: None = attrs.field(default=None, validator=only(None, "discovery is"))
+    discovery: DiscoveryGroup | None = attrs.field(default=None, validator=_discovery)
     static_connectors: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_all_names)
     allow_direct_connections_only: bool = attrs.field(default=False, validator=is_bool)
     address: str = attrs.field(default="", validator=_prefixes)
@@ -75,6 +81,11 @@ class ClusterSettings(LinkSettings):
     )
     notification_interval: float = attrs.field(default=1.0, validator=only(1.0, "announcements are"))
     notification_attempts: int = attrs.field(default=2, validator=only(2, "announcements are"))
+
+    def __attrs_post_init__(self) -> None:
+        if self.allow_direct_connections_only and self.discovery is not None:
+            allowed = "False with discovery: other nodes than those of static_connectors are found"
+            raise SettingsError("allow_direct_connections_only", True, allowed)
 
     def takes(self, address: str) -> bool:
         """Whether messages to an address are shared: by literal prefix, and exclusion beats inclusion."""

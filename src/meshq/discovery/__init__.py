@@ -1,7 +1,7 @@
 """Discovery: nodes announce where they are reached.  An announcement is only a hint where to dial."""
 
 from meshq.discovery._broadcast_group import BroadcastGroup
-from meshq.discovery._datagram_format import Announcement, ConnectorPair, RefusalReason
+from meshq.discovery._datagram_format import Announcement, ConnectorPair, RefusalReason, announced_connector
 from meshq.discovery._discovery_group import DiscoveryGroup, DiscoveryStatistics
 from meshq.discovery._known_nodes_machine import DiscoveredNode
 from meshq.discovery._shared_directory import SharedDirectory
@@ -19,4 +19,5 @@ __all__ = [
     "SharedDirectory",
     "StaticUnicast",
     "UDPMulticast",
+    "announced_connector",
 ]

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from meshq.abc import BroadcastChannel, BroadcastEndpoint, Env, LocalBroker, NodeControl, Service
+from meshq.concurrency import ChangeSignal
 from meshq.discovery._datagram_format import RefusalReason, RefusedDatagram, decode_announcement
 from meshq.discovery._known_nodes_machine import DiscoveredNode, KnownNodes, NodeChange
 from meshq.discovery._settings import PERIODS_PER_REFRESH, DiscoverySettings, key_of
@@ -43,7 +44,9 @@ class DiscoveryStatistics:
 class DiscoveryListener:
     """A listener at one endpoint, with the nodes that it knows."""
 
-    def __init__(self, settings: DiscoverySettings, env: Env, own: bytes, warnings: Warnings) -> None:
+    def __init__(
+        self, settings: DiscoverySettings, env: Env, own: bytes, warnings: Warnings, changed: ChangeSignal
+    ) -> None:
         self._settings = settings
         self._env = env
         self._warnings = warnings
@@ -51,7 +54,7 @@ class DiscoveryListener:
         self._known = KnownNodes(settings.refresh_timeout, own=own, signed=self._key is not None)
         self._datagrams = 0
         self._refused: Counter[str] = Counter()
-        self._changed = trio.Event()
+        self._changed = changed
 
     async def run(self) -> None:
         """Listen until cancelled.
@@ -81,15 +84,6 @@ class DiscoveryListener:
         """Return the counters."""
         refused = {reason: self._refused[reason] for reason in get_args(RefusalReason)}
         return DiscoveryStatistics(nodes=len(self._known), datagrams=self._datagrams, refused=refused)
-
-    async def change(self) -> None:
-        """Wait until the known nodes change.  Checkpoint: always.  Cancellation: nothing has changed."""
-        await self._changed.wait()
-
-    def wake(self) -> None:
-        """Wake the tasks that wait for a change."""
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
 
     async def _listen(self, channel: BroadcastChannel) -> None:
         while True:
@@ -123,7 +117,7 @@ class DiscoveryListener:
             event = f"discovered_node_{change.reason}"
             _log.info("the node %s at %s: %s", node.name, at, change.reason, extra={"event": event})
         if changes:
-            self.wake()
+            self._changed.tell()
 
     def _refuse(self, refused: RefusedDatagram) -> None:
         self._refused[refused.reason] += 1
@@ -165,6 +159,8 @@ class DiscoveryGroup(Service):
         )
         self.name = name
         self._listener: DiscoveryListener | None = None
+        # Told when the known nodes change, and when the group begins and ends to listen.
+        self._changed = ChangeSignal()
         self._warnings = Warnings("discovery", trio.current_time)
 
     def __repr__(self) -> str:
@@ -184,13 +180,16 @@ class DiscoveryGroup(Service):
         """
         check_in_trio("Broker")
         control = broker.control
-        self._listener = DiscoveryListener(self.settings, control.env, bytes(control.node_id), self._warnings)
+        self._listener = DiscoveryListener(
+            self.settings, control.env, bytes(control.node_id), self._warnings, self._changed
+        )
+        self._changed.tell()
         task_status.started()
         try:
             await self._listener.run()
         finally:
-            ended, self._listener = self._listener, None
-            ended.wake()
+            self._listener = None
+            self._changed.tell()
 
     def nodes(self) -> tuple[DiscoveredNode, ...]:
         """Return the nodes that announce themselves, in the order of their ids, without the own node.
@@ -199,6 +198,15 @@ class DiscoveryGroup(Service):
             NotActiveError: the broker isn't active.
         """
         return self._served().nodes()
+
+    @property
+    def known(self) -> tuple[DiscoveredNode, ...]:
+        """The nodes that announce themselves, as in ``nodes()``; none while the broker isn't active."""
+        return () if self._listener is None else self._listener.nodes()
+
+    async def change(self) -> None:
+        """Wait until the known nodes change.  Checkpoint: always.  Cancellation: nothing has changed."""
+        await self._changed.wait()
 
     def statistics(self) -> DiscoveryStatistics:
         """Return the counters of the group.
@@ -227,7 +235,7 @@ class DiscoveryGroup(Service):
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(limit):
             while len(self._served().nodes()) < nodes:
-                await self._served().change()
+                await self._changed.wait()
         # The node that was waited for may have come at the very end of the time.
         known = len(self._served().nodes())
         if known < nodes:

@@ -61,9 +61,8 @@ def _connectors(value: Mapping[str, str] | None) -> dict[str, str]:
 def _services(value: Sequence[Service]) -> tuple[Service, ...]:
     found: dict[tuple[str, str], None] = {}
     controllable: dict[str, None] = {}
-    for service in _several("services", value):
-        if not isinstance(service, Service):
-            raise SettingsError("services", service, "services, such as ClusterConnection(...)")
+    services = _with_needed(_several("services", value))
+    for service in services:
         # An operator finds a service by its name, and queues of a service are named after it.
         if (service.kind, service.name) in found:
             raise SettingsError("services", service, f"different names for services of the kind {service.kind!r}")
@@ -73,7 +72,17 @@ def _services(value: Sequence[Service]) -> tuple[Service, ...]:
             if service.name in controllable:
                 raise SettingsError("services", service, "different names for services that can be paused")
             controllable[service.name] = None
-    return tuple(value)
+    return services
+
+
+def _with_needed(given: Sequence[Service]) -> tuple[Service, ...]:
+    """Return the services, and before each of them the services that it needs, each once."""
+    for service in given:
+        if not isinstance(service, Service):
+            raise SettingsError("services", service, "services, such as ClusterConnection(...)")
+    listed = set(map(id, given))
+    needed = {id(one): one for service in given for one in service.needs if id(one) not in listed}
+    return (*needed.values(), *given)
 
 
 def _peers(services: Sequence[Service]) -> dict[str, Secret]:
