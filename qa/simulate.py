@@ -1,7 +1,8 @@
 """The command that runs seeds of the simulation.
 
 ``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time;
-``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers.
+``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
+``--discovery`` three that find each other.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results.
@@ -32,6 +33,7 @@ KIND: Final = "simulation"
 ABOUT_STAGES: Final = {
     "mesh": "three brokers that are linked, not one",
     "redistribution": "three linked brokers, which move messages to each other's consumers",
+    "discovery": "three linked brokers that are told nothing but a multicast group",
     "turns": "one broker that has to step back from time to time",
     "replicated": "one broker that takes turns, too, and whose records have to be durable at a partner",
 }

@@ -27,7 +27,7 @@ MESH_KINDS: Final = (*KINDS, *LINK_FAULTS)
 class MeshFaults(Faults):
     """Faults of a mesh; each is aimed at one node, drawn anew."""
 
-    kinds = MESH_KINDS
+    kinds: tuple[str, ...] = MESH_KINDS
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from meshq import abc
 from meshq.bridge import Bridge
 from meshq.client import Client, connect
 from meshq.cluster import ClusterConnection, LoadBalancing
+from meshq.endpoint import Endpoint
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.testing import SimNode, Swarm
@@ -19,12 +20,11 @@ from qa.checkers.history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
 from qa.mesh.delays import MeshDelays
 from qa.mesh.flood import BURST, BURST_BYTES
+from qa.mesh.membership import NODES, Memberships
 from qa.simulation.accounts import FORWARDING
 from qa.simulation.broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
 from qa.simulation.workload import ADDRESSES, CLIENT_SETTINGS, SETTINGS
 
-NODES: Final = ("a", "b", "c")
-URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
 #: A queue that every node has, nobody consumes, and one node loses before the end.
 RETIRED: Final = "retired"
 #: An address on which each node has a queue of another name, which nobody consumes; and how these names begin.
@@ -60,9 +60,11 @@ class MeshNode(BrokerNode):
         bridges: MeshBridges,
         *,
         delays: MeshDelays,
+        memberships: Memberships,
         more_services: MoreServices | None = None,
     ) -> None:
         super().__init__(node, history, swarm)
+        self._memberships = memberships
         self._more_services = more_services
         self._ways = bridges
         self._delays = delays
@@ -92,10 +94,10 @@ class MeshNode(BrokerNode):
         """The broker of this life."""
         name = self.place
         links = {key: value for key, value in SETTINGS.items() if key not in NOT_OF_LINKS}
+        membership = self._memberships.of(name)
         self._cluster = ClusterConnection(
             "mesh",
-            connector=name,
-            static_connectors=[other for other in NODES if other != name],
+            **membership.cluster,
             load_balancing=self.mode,
             user="mesh",
             password="the mesh's own",
@@ -110,9 +112,9 @@ class MeshNode(BrokerNode):
             data_dir=DIRECTORY,
             directories=self.directories,
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
-            acceptors=[f"tcp://{name}:5000?insecure=true"],
-            connectors=URLS,
-            services=[self._cluster, *self.bridges, *more],
+            acceptors=[f"tcp://{name}:5000?insecure=true", *membership.acceptors],
+            connectors=membership.connectors,
+            services=[self._cluster, *self.bridges, *more, *membership.services],
             queues=[
                 *(address for address, queues in ADDRESSES.items() if len(queues) == 1),
                 *self._ways.queues(name),
@@ -174,11 +176,19 @@ class MeshNode(BrokerNode):
         """How it sees each of the others, ``forgotten`` if it knows nothing of one; empty while it does not serve."""
         if not self.active or self._cluster is None:
             return {}
-        names = {url: name for name, url in URLS.items()}
-        return {
-            names[peer.connector]: peer.state if peer.node_id or peer.state == "connecting" else "forgotten"
-            for peer in self._cluster.peers()
-        }
+        states = {name: "forgotten" for name in NODES if name != self.place}
+        for peer in self._cluster.peers():
+            name = Endpoint.parse(peer.connector).host
+            known = peer.node_id or peer.state == "connecting"
+            # A node that moves has an old connector for a while.
+            if known and name in states and states[name] != "linked":
+                states[name] = peer.state
+        return states
+
+    def nowhere(self, places: Sequence[str]) -> int:
+        """Return how many of these places the node dials."""
+        assert self._cluster is not None
+        return sum(peer.connector.startswith(tuple(f"{place}?" for place in places)) for peer in self._cluster.peers())
 
     async def linked(self, nodes: int, patience_s: float) -> int:
         """Wait for so many nodes, itself included; returns how many are missing after a while.

@@ -21,11 +21,13 @@ from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh
 from qa.mesh.bridges import BRIDGE_SIGHTS, MeshBridges
 from qa.mesh.delays import DELAY_SIGHTS, MeshDelays
+from qa.mesh.discovery import DiscoveredMemberships, DiscoveryFaults, Stranger
 from qa.mesh.doubt import expire_in_doubt
 from qa.mesh.faults import MeshFaults
 from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
-from qa.mesh.node import MODES, NODES, RETIRED, SPREAD, MeshNode
+from qa.mesh.membership import NODES, StaticMemberships
+from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.sends import send_where_it_stands, spread
 from qa.mesh.stranded import STRANDED, MeshRedistribution, redistribute_in_order
 from qa.mesh.watch import WATCH_SIGHTS, watch
@@ -114,10 +116,11 @@ class MeshCast:
         return [machine for machines in self.machines.values() for machine in machines]
 
 
-async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False) -> Outcome:
+async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, discovered: bool = False) -> Outcome:
     """One seed's minute, and its accounts.
 
-    ``redistributed``: messages go from node to node while they have no consumer.
+    ``redistributed``: messages go from node to node while they have no consumer.  ``discovered``: the nodes know
+    nothing of each other but a multicast group.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
@@ -131,9 +134,17 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False) 
     delays = MeshDelays(simulation.swarm, NODES)
     delays.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
+    discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
     nodes = [
         MeshNode(
-            simulation.node(name), history, simulation.swarm, mode, bridges, delays=delays, more_services=redistribution
+            simulation.node(name),
+            history,
+            simulation.swarm,
+            mode,
+            bridges,
+            delays=delays,
+            memberships=StaticMemberships() if discovery is None else discovery,
+            more_services=redistribution,
         )
         for name in NODES
     ]
@@ -145,7 +156,14 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False) 
     for node in nodes:
         node.start()
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode)
-    faults = MeshFaults(simulation, scene, nodes, cast.machines, gone)
+    faults: MeshFaults
+    stranger: Stranger | None = None
+    if discovery is None:
+        faults = MeshFaults(simulation, scene, nodes, cast.machines, gone)
+    else:
+        faults = DiscoveryFaults(simulation, scene, nodes, cast.machines, gone, discovery)
+        stranger = Stranger(simulation.node("stranger"), simulation.swarm, discovery)
+        stranger.start()
     simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
     for machine in cast.all_machines:
         machine.start()
@@ -166,9 +184,13 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False) 
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
+    if stranger is not None:
+        stranger.hush()
     await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
     if redistributed:
         await redistribute_in_order(scene, nodes)
+    if discovery is not None:
+        discovery.settle(faults.fabric, nodes)
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
@@ -247,8 +269,8 @@ async def _retire(node: MeshNode, faults: MeshFaults) -> None:
     faults.mend()
 
 
-def run_mesh_seed(seed: int, *, redistributed: bool = False) -> SimulationResult:
-    """One seed: the result has the failure, if there was one.  ``redistributed``: as in ``mesh_scenario``."""
+def run_mesh_seed(seed: int, *, redistributed: bool = False, discovered: bool = False) -> SimulationResult:
+    """One seed: the result has the failure, if there was one.  The keywords are those of ``mesh_scenario``."""
     log = logging.getLogger("meshq")
     before = log.level
     # What goes wrong on purpose is no news.
@@ -256,7 +278,7 @@ def run_mesh_seed(seed: int, *, redistributed: bool = False) -> SimulationResult
     try:
         return simulate(
             seed,
-            functools.partial(mesh_scenario, redistributed=redistributed),
+            functools.partial(mesh_scenario, redistributed=redistributed, discovered=discovered),
             duration_s=DURATION_S,
             limit_s=LIMIT_S,
             network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),

@@ -8,7 +8,8 @@ import trio
 
 from qa.checkers.history import body_of
 from qa.mesh.gone import MeshGone
-from qa.mesh.node import LINKED_S, NODES, RETIRED, SPREAD, MeshNode
+from qa.mesh.membership import NODES
+from qa.mesh.node import LINKED_S, RETIRED, SPREAD, MeshNode
 from qa.simulation.workload import Scene
 
 #: So many messages can be dealt evenly to two nodes and to three.

@@ -5,27 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import attrs
 import pytest
 
-from meshq.cluster._dial_plan import DialedConnector, DialRules
-from meshq.discovery import DiscoveredNode
+from meshq.cluster._dial_plan import AnnouncedNode, DialedConnector, DialRules
 from meshq.endpoint import Endpoint
-from tests.discovery.kit import an_announcement, at
 
 OWN = "tcp://a:5000?insecure=true"
 
 
-def node(name: str, *urls: str) -> DiscoveredNode:
-    announcement = an_announcement(node_id=name.encode().ljust(16, b"."), name=name, connectors=at(*urls))
-    return DiscoveredNode(heard_at=0.0, **attrs.asdict(announcement, recurse=False))
+def node(name: str, *urls: str) -> AnnouncedNode:
+    return AnnouncedNode(name.encode().ljust(16, b"."), name, urls)
 
 
 def dialed(*urls: str, static: bool = False, needed: bool = False) -> list[DialedConnector]:
     return [DialedConnector(url, static, needed) for url in urls]
 
 
-def begun(rules: DialRules, nodes: Sequence[DiscoveredNode], now: Sequence[DialedConnector] = ()) -> list[str]:
+def begun(rules: DialRules, nodes: Sequence[AnnouncedNode], now: Sequence[DialedConnector] = ()) -> list[str]:
     return rules.plan(nodes, now).begin
 
 

@@ -12,7 +12,7 @@ import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, factory_of, shown_url
-from meshq.cluster._dial_plan import DialedConnector, DialRules
+from meshq.cluster._dial_plan import AnnouncedNode, DialedConnector, DialRules
 from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
 from meshq.cluster._peer import Peer
@@ -305,7 +305,11 @@ class ClusterConnection(Service):
             self._look.clear()
             keepers = self._keepers
             dialed = [DialedConnector(one.url, one.static, one.peer.needed) for one in keepers.values()]
-            plan = rules.plan(group.known, dialed)
+            announced = [
+                AnnouncedNode(node.node_id, node.name, tuple(pair.primary for pair in node.connectors))
+                for node in group.known
+            ]
+            plan = rules.plan(announced, dialed)
             for url in plan.end:
                 keepers.pop(url).forget()
             for url in plan.begin:

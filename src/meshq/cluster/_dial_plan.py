@@ -10,9 +10,17 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from meshq.discovery import DiscoveredNode
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
+
+
+@attrs.frozen
+class AnnouncedNode:
+    """A node that announces itself, and the URLs of its connectors, without options."""
+
+    node_id: bytes
+    name: str
+    connectors: tuple[str, ...]
 
 
 @attrs.frozen
@@ -59,7 +67,7 @@ class DialRules:
         self._static = {attrs.evolve(one, options=()) for one in static}
         self._loopback_only = loopback_only
 
-    def plan(self, nodes: Sequence[DiscoveredNode], dialed: Sequence[DialedConnector]) -> DialPlan:
+    def plan(self, nodes: Sequence[AnnouncedNode], dialed: Sequence[DialedConnector]) -> DialPlan:
         """Compare the announced nodes with the connectors that are dialed."""
         refused: list[NotDialed] = []
         wanted: dict[str, None] = {}
@@ -83,9 +91,9 @@ class DialRules:
             return False
         return all(self._reason(one) is None for one in places) and self._url(places) == url
 
-    def _dialed(self, node: DiscoveredNode, refused: list[NotDialed]) -> str | None:
+    def _dialed(self, node: AnnouncedNode, refused: list[NotDialed]) -> str | None:
         """Return the URL by which a node is dialed; None: by none, or by a static connector."""
-        announced = [Endpoint.parse(pair.primary) for pair in node.connectors]
+        announced = list(map(Endpoint.parse, node.connectors))
         places = [place for place in announced if self._reason(place) is None]
         # A node that is dialed may have more connectors, for others; but nobody else has this node's.
         if not places or self._own in announced:

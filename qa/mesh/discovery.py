@@ -1,0 +1,190 @@
+"""A simulated mesh that forms by discovery: nodes that move to other ports, a silent network, and a stranger in it.
+
+A node knows one multicast group and nothing else of the others.  A stranger hears what is announced, says it again
+later, announces places at which no node is, and sends what is no announcement.  In half of the seeds the group has a
+secret, which the stranger doesn't know.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from meshq import abc
+from meshq.discovery import Announcement, BroadcastGroup, ConnectorPair, DiscoveryGroup, UDPMulticast
+from meshq.discovery._datagram_format import encode_announcement
+from meshq.testing import MemoryNetwork, SimNode, Simulation, Swarm
+from qa.mesh.faults import MESH_KINDS, MeshFaults
+from qa.mesh.gone import MeshGone
+from qa.mesh.membership import URLS, Membership
+from qa.mesh.node import MeshNode
+from qa.simulation.faults import Machine
+from qa.simulation.workload import Scene
+
+LAN: Final = UDPMulticast("231.7.7.7", 9876)
+#: The first port at which nodes hear each other; each move is to the next one.
+PORT: Final = 6000
+#: Seconds between announcements, and the silence after which a node is dropped.
+PERIOD_S: Final = 0.5
+REFRESH_S: Final = 3.0
+#: The stranger sends this often, and remembers so many datagrams.
+STRANGE_S: Final = 0.3
+REMEMBERED: Final = 200
+SECRET: Final = "the group's own"
+#: Places at which the stranger announces nodes, and nobody listens.
+NOWHERE: Final = tuple(f"tcp://{host}:{port}" for host in ("a", "b", "c", "nowhere") for port in (1, 2))
+DISCOVERY_SIGHTS: Final = (
+    "datagram_doubled",
+    "datagram_lost",
+    "forgery_refused",
+    "forgery_heard",
+    "moved",
+    "replay_refused",
+)
+DISCOVERY_KINDS: Final = (*MESH_KINDS, "move", "silent_lan")
+
+
+class DiscoveredMemberships:
+    """Memberships by discovery: each life of a node announces itself, and listens to the others."""
+
+    def __init__(self, swarm: Swarm) -> None:
+        self._swarm = swarm
+        self._rng = swarm.rng("mesh/ports")
+        self._secret = SECRET if swarm.on("mesh.secret") else None
+        self._port = PORT
+        self._ports: dict[str, int] = {}
+        #: The discovery group of the present life of each node.
+        self.groups: dict[str, DiscoveryGroup] = {}
+        for sight in DISCOVERY_SIGHTS:
+            swarm.count(f"seen.{sight}", 0)
+
+    @property
+    def signed(self) -> bool:
+        """Whether the group has a secret."""
+        return self._secret is not None
+
+    def move(self, name: str) -> None:
+        """The next life of a node is at another port."""
+        self._swarm.count("seen.moved", int(self._ports.pop(name, None) is not None))
+
+    def of(self, name: str) -> Membership:
+        """Return the membership of a life."""
+        if self._rng.random() < 0.2:
+            self.move(name)
+        if name not in self._ports:
+            self._ports[name], self._port = self._port, self._port + 1
+        url = f"tcp://{name}:{self._ports[name]}?insecure=true"
+        group = DiscoveryGroup("lan", LAN, refresh_timeout=REFRESH_S, secret=self._secret)
+        self.groups[name] = group
+        return Membership(
+            connectors={**URLS, "me": url},
+            cluster={"connector": "me", "discovery": group},
+            acceptors=[url],
+            services=[BroadcastGroup("lan", LAN, connectors=["me"], broadcast_period=PERIOD_S, secret=self._secret)],
+        )
+
+    def settle(self, fabric: MemoryNetwork, nodes: Sequence[MeshNode]) -> None:
+        """Count what was lost and refused, and note what a node dials in the end where no node is."""
+        self._swarm.count("seen.datagram_lost", fabric.paths.lost)
+        self._swarm.count("seen.datagram_doubled", fabric.paths.doubled)
+        for node in nodes:
+            refused = self.groups[node.place].statistics().refused
+            self._swarm.count("seen.replay_refused", int(refused["replayed"] > 0))
+            self._swarm.count("seen.forgery_refused", int(refused["unsigned"] > 0))
+            node.left("connectors dialed at which no node is", node.nowhere(NOWHERE))
+
+
+class DiscoveryFaults(MeshFaults):
+    """The faults of a mesh that forms by discovery: nodes move, and datagrams are lost while connections go on."""
+
+    kinds: tuple[str, ...] = DISCOVERY_KINDS
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        scene: Scene,
+        nodes: list[MeshNode],
+        clients: dict[str, list[Machine]],
+        gone: MeshGone,
+        memberships: DiscoveredMemberships,
+    ) -> None:
+        self._memberships = memberships
+        super().__init__(simulation, scene, nodes, clients, gone)
+
+    def mend(self) -> None:
+        """End the present faults."""
+        self.fabric.datagrams.heal()
+        super().mend()
+
+    def _move(self) -> None:
+        """A node dies, and comes back at another port."""
+        self._memberships.move(self.node.place)
+        self.broker.node.kill()
+
+    def _silent_lan(self) -> None:
+        self.fabric.datagrams.cut()
+
+
+class Stranger:
+    """Somebody in the network of the nodes who sends what none of them has sent."""
+
+    def __init__(self, node: SimNode, swarm: Swarm, memberships: DiscoveredMemberships) -> None:
+        self._node = node
+        self._swarm = swarm
+        self._memberships = memberships
+        self._rng = swarm.rng("mesh/stranger")
+        self._heard: list[bytes] = []
+        self._quiet = False
+
+    def start(self) -> None:
+        """Begin to listen and to send."""
+        self._node.spawn(self._run, name="stranger")
+
+    def hush(self) -> None:
+        """Send nothing more."""
+        self._quiet = True
+
+    async def _run(self) -> None:
+        env = self._node.env
+        async with trio.open_nursery() as nursery:
+            channel = await LAN.open(env)
+            nursery.start_soon(self._send, env.datagrams)
+            while True:
+                self._heard.append(await channel.receive())
+                if len(self._heard) > REMEMBERED:
+                    del self._heard[self._rng.randrange(REMEMBERED)]
+
+    async def _send(self, datagrams: abc.Datagrams) -> None:
+        opened = await datagrams.bind("", 0)
+        while True:
+            await trio.sleep(STRANGE_S * 2 * self._rng.random())
+            if not self._quiet:
+                await opened.send(self._datagram(), LAN.group, LAN.port)
+
+    def _datagram(self) -> bytes:
+        way = self._rng.random()
+        if way < 0.4 and self._heard:
+            return self._rng.choice(self._heard)
+        if way < 0.6 and self._heard:
+            damaged = bytearray(self._rng.choice(self._heard))
+            damaged[self._rng.randrange(len(damaged))] ^= 1 << self._rng.randrange(8)
+            return bytes(damaged)
+        if way < 0.7:
+            return self._rng.randbytes(self._rng.randrange(1, 300))
+        self._swarm.count("seen.forgery_heard", int(not self._memberships.signed))
+        return encode_announcement(self._invented(), None)
+
+    def _invented(self) -> Announcement:
+        rng: random.Random = self._rng
+        return Announcement(
+            node_id=rng.randbytes(16),
+            instance=rng.randbytes(16),
+            began_ms=rng.randrange(1, 1 << 40),
+            sequence=rng.randrange(1, 1_000),
+            period_ms=500,
+            name="nobody",
+            connectors=(ConnectorPair(rng.choice(NOWHERE)),),
+        )

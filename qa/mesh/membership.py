@@ -1,0 +1,42 @@
+"""How the nodes of the simulated mesh know each other: by a list that each of them has, or by discovery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+
+from meshq import abc
+
+NODES: Final = ("a", "b", "c")
+URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
+
+
+@attrs.frozen(kw_only=True)
+class Membership:
+    """The settings by which one life of a node knows the others, and is known by them.
+
+    ``cluster``: settings of its cluster connection.  ``acceptors``: where it listens besides, for other nodes.
+    """
+
+    connectors: dict[str, str]
+    cluster: dict[str, Any]
+    acceptors: Sequence[str] = ()
+    services: Sequence[abc.Service] = ()
+
+
+class Memberships(Protocol):
+    """The memberships of all nodes, a new one for each life."""
+
+    def of(self, name: str) -> Membership:
+        """Return the membership of a life that begins."""
+
+
+class StaticMemberships:
+    """Memberships by a list: each node has the connectors of all others."""
+
+    def of(self, name: str) -> Membership:
+        """Return the membership of a life."""
+        others = [other for other in NODES if other != name]
+        return Membership(connectors=URLS, cluster={"connector": name, "static_connectors": others})

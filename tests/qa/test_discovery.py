@@ -1,0 +1,44 @@
+"""The simulated mesh that forms by discovery: a run of its own, and bugs planted in discovery that it catches."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.cluster._dial_plan import DialPlan, DialRules
+from meshq.cluster._peer import Peer
+from qa.seeds import SeedReport, one_seed
+
+SEED = 3
+
+plan = DialRules.plan
+
+
+def run(seed: int = SEED) -> SeedReport:
+    return one_seed(seed, "discovery")
+
+
+@pytest.mark.slow
+def test_a_mesh_that_forms_by_discovery_keeps_every_promise_in_a_run_of_its_own() -> None:
+    report = run()
+    assert report.passed, report.line
+    assert report.counters["seen.moved"] > 0
+    assert report.counters["seen.datagram_lost"] > 0
+    assert report.line.endswith(" -- python -m qa.simulate --seed 3 --discovery")
+
+
+@pytest.mark.slow
+def test_a_node_that_is_looked_for_at_its_old_place_only_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never_again(self: DialRules, nodes: object, dialed: object) -> DialPlan:
+        found = plan(self, nodes, dialed)  # type: ignore[arg-type]
+        known = {one.url.split(":")[1] for one in dialed}  # type: ignore[attr-defined]
+        return DialPlan([url for url in found.begin if url.split(":")[1] not in known], found.end, found.refused)
+
+    monkeypatch.setattr(DialRules, "plan", never_again)
+    assert "Q14" in run().caught_by
+
+
+@pytest.mark.slow
+def test_places_that_are_dialed_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Peer, "needed", property(lambda self: True))
+    reports = [run(seed) for seed in (3, 4)]
+    assert any("at which no node is" in report.failure for report in reports)
