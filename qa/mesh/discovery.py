@@ -16,13 +16,9 @@ import trio
 from meshq import abc
 from meshq.discovery import Announcement, BroadcastGroup, ConnectorPair, DiscoveryGroup, UDPMulticast
 from meshq.discovery._datagram_format import encode_announcement
-from meshq.testing import MemoryNetwork, SimNode, Simulation, Swarm
-from qa.mesh.faults import MESH_KINDS, MeshFaults
-from qa.mesh.gone import MeshGone
+from meshq.testing import MemoryNetwork, SimNode, Swarm
 from qa.mesh.membership import URLS, Membership
 from qa.mesh.node import MeshNode
-from qa.simulation.faults import Machine
-from qa.simulation.workload import Scene
 
 LAN: Final = UDPMulticast("231.7.7.7", 9876)
 #: The first port at which nodes hear each other; each move is to the next one.
@@ -44,11 +40,13 @@ DISCOVERY_SIGHTS: Final = (
     "moved",
     "replay_refused",
 )
-DISCOVERY_KINDS: Final = (*MESH_KINDS, "move", "silent_lan")
 
 
 class DiscoveredMemberships:
     """Memberships by discovery: each life of a node announces itself, and listens to the others."""
+
+    #: Nodes are killed and come back at another port; datagrams are lost while connections go on.
+    fault_kinds: tuple[str, ...] = ("move", "silent_lan")
 
     def __init__(self, swarm: Swarm) -> None:
         self._swarm = swarm
@@ -95,37 +93,6 @@ class DiscoveredMemberships:
             self._swarm.count("seen.replay_refused", int(refused["replayed"] > 0))
             self._swarm.count("seen.forgery_refused", int(refused["unsigned"] > 0))
             node.left("connectors dialed at which no node is", node.nowhere(NOWHERE))
-
-
-class DiscoveryFaults(MeshFaults):
-    """The faults of a mesh that forms by discovery: nodes move, and datagrams are lost while connections go on."""
-
-    kinds: tuple[str, ...] = DISCOVERY_KINDS
-
-    def __init__(
-        self,
-        simulation: Simulation,
-        scene: Scene,
-        nodes: list[MeshNode],
-        clients: dict[str, list[Machine]],
-        gone: MeshGone,
-        memberships: DiscoveredMemberships,
-    ) -> None:
-        self._memberships = memberships
-        super().__init__(simulation, scene, nodes, clients, gone)
-
-    def mend(self) -> None:
-        """End the present faults."""
-        self.fabric.datagrams.heal()
-        super().mend()
-
-    def _move(self) -> None:
-        """A node dies, and comes back at another port."""
-        self._memberships.move(self.node.place)
-        self.broker.node.kill()
-
-    def _silent_lan(self) -> None:
-        self.fabric.datagrams.cut()
 
 
 class Stranger:

@@ -6,6 +6,7 @@ from typing import Final
 
 from meshq.testing import Simulation
 from qa.mesh.gone import MeshGone
+from qa.mesh.membership import Memberships
 from qa.mesh.node import MeshNode
 from qa.simulation.faults import KINDS, Faults, Machine
 from qa.simulation.workload import Scene
@@ -36,7 +37,10 @@ class MeshFaults(Faults):
         nodes: list[MeshNode],
         clients: dict[str, list[Machine]],
         gone: MeshGone,
+        memberships: Memberships,
     ) -> None:
+        self._memberships = memberships
+        self.kinds = (*MESH_KINDS, *memberships.fault_kinds)
         self._nodes = list(nodes)
         self._gone = gone
         self._machines = clients
@@ -63,6 +67,7 @@ class MeshFaults(Faults):
 
     def mend(self) -> None:
         """End the present faults, on all nodes."""
+        self.fabric.datagrams.heal()
         for node in self._nodes:
             self._aim(node)
             super().mend()
@@ -108,3 +113,11 @@ class MeshFaults(Faults):
 
     def _link_slow(self) -> None:
         self.fabric.slow(*self._pair(), self.rng.choice((5_000.0, 50_000.0)))
+
+    def _move(self) -> None:
+        """A node dies, and comes back elsewhere."""
+        self._memberships.move(self.node.place)
+        self.broker.node.kill()
+
+    def _silent_lan(self) -> None:
+        self.fabric.datagrams.cut()

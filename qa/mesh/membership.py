@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from meshq import abc
+from meshq.errors import invariant
 
 NODES: Final = ("a", "b", "c")
 URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
@@ -29,12 +30,24 @@ class Membership:
 class Memberships(Protocol):
     """The memberships of all nodes, a new one for each life."""
 
+    #: The kinds of faults that there are besides those of every mesh.
+    fault_kinds: tuple[str, ...]
+
+    def move(self, name: str) -> None:
+        """Let the next life of a node listen elsewhere."""
+
     def of(self, name: str) -> Membership:
         """Return the membership of a life that begins."""
 
 
 class StaticMemberships:
     """Memberships by a list: each node has the connectors of all others."""
+
+    fault_kinds: tuple[str, ...] = ()
+
+    def move(self, name: str) -> None:
+        """Fail: the others would not find the node."""
+        invariant(False, f"{name} has one place")
 
     def of(self, name: str) -> Membership:
         """Return the membership of a life."""

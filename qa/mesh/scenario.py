@@ -21,12 +21,12 @@ from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh
 from qa.mesh.bridges import BRIDGE_SIGHTS, MeshBridges
 from qa.mesh.delays import DELAY_SIGHTS, MeshDelays
-from qa.mesh.discovery import DiscoveredMemberships, DiscoveryFaults, Stranger
+from qa.mesh.discovery import DiscoveredMemberships, Stranger
 from qa.mesh.doubt import expire_in_doubt
 from qa.mesh.faults import MeshFaults
 from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
-from qa.mesh.membership import NODES, StaticMemberships
+from qa.mesh.membership import NODES, Memberships, StaticMemberships
 from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.sends import send_where_it_stands, spread
 from qa.mesh.stranded import STRANDED, MeshRedistribution, redistribute_in_order
@@ -135,6 +135,7 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
     delays.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
+    memberships: Memberships = StaticMemberships() if discovery is None else discovery
     nodes = [
         MeshNode(
             simulation.node(name),
@@ -143,7 +144,7 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
             mode,
             bridges,
             delays=delays,
-            memberships=StaticMemberships() if discovery is None else discovery,
+            memberships=memberships,
             more_services=redistribution,
         )
         for name in NODES
@@ -156,13 +157,9 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
     for node in nodes:
         node.start()
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode)
-    faults: MeshFaults
-    stranger: Stranger | None = None
-    if discovery is None:
-        faults = MeshFaults(simulation, scene, nodes, cast.machines, gone)
-    else:
-        faults = DiscoveryFaults(simulation, scene, nodes, cast.machines, gone, discovery)
-        stranger = Stranger(simulation.node("stranger"), simulation.swarm, discovery)
+    faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships)
+    stranger = Stranger(simulation.node("stranger"), simulation.swarm, discovery) if discovery is not None else None
+    if stranger is not None:
         stranger.start()
     simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
     for machine in cast.all_machines:

@@ -1,4 +1,4 @@
-"""``ChangeSignal``: wakes every task that waits for a change, which then looks what has changed."""
+"""``ChangeSignal``: wakes every task that waits for a change."""
 
 from __future__ import annotations
 
