@@ -85,7 +85,7 @@ class DiscoveredMemberships:
         )
 
     def settle(self, fabric: MemoryNetwork, nodes: Sequence[MeshNode]) -> None:
-        """Count what was lost and refused, and note what a node dials in the end where no node is."""
+        """Count the datagrams that were lost or refused, and note invented places that are dialed in the end."""
         self._swarm.count("seen.datagram_lost", fabric.paths.lost)
         self._swarm.count("seen.datagram_doubled", fabric.paths.doubled)
         for node in nodes:
@@ -96,7 +96,7 @@ class DiscoveredMemberships:
 
 
 class Stranger:
-    """Somebody in the network of the nodes who sends what none of them has sent."""
+    """A stranger in the network of the nodes: sends datagrams that no node has sent."""
 
     def __init__(self, node: SimNode, swarm: Swarm, memberships: DiscoveredMemberships) -> None:
         self._node = node

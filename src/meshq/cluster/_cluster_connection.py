@@ -299,7 +299,7 @@ class ClusterConnection(Service):
             self._look.wake()
 
     async def _follow(self, group: DiscoveryGroup, broker: LocalBroker, nursery: trio.Nursery) -> None:
-        """Dial the nodes that are announced, and forget those that are not and that are needed no more."""
+        """Dial the announced nodes, and forget connectors that are neither announced nor needed."""
         rules = self._rules(broker.control)
         while True:
             self._look.clear()

@@ -45,7 +45,7 @@ class NotDialed:
 
 @attrs.frozen
 class DialPlan:
-    """The URLs to begin with, the URLs to end with, and what is not dialed."""
+    """A plan: URLs to begin with, URLs to end with, and the nodes that are not dialed."""
 
     begin: list[str]
     end: list[str]
