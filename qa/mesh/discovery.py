@@ -19,6 +19,7 @@ from meshq.discovery._datagram_format import encode_announcement
 from meshq.testing import MemoryNetwork, SimNode, Swarm
 from qa.mesh.membership import URLS, Membership
 from qa.mesh.node import MeshNode
+from qa.simulation.workload import Scene
 
 LAN: Final = UDPMulticast("231.7.7.7", 9876)
 #: The first port at which nodes hear each other; each move is to the next one.
@@ -98,21 +99,17 @@ class DiscoveredMemberships:
 class Stranger:
     """A stranger in the network of the nodes: sends datagrams that no node has sent."""
 
-    def __init__(self, node: SimNode, swarm: Swarm, memberships: DiscoveredMemberships) -> None:
+    def __init__(self, node: SimNode, scene: Scene, swarm: Swarm, memberships: DiscoveredMemberships) -> None:
         self._node = node
+        self._scene = scene
         self._swarm = swarm
         self._memberships = memberships
         self._rng = swarm.rng("mesh/stranger")
         self._heard: list[bytes] = []
-        self._quiet = False
 
     def start(self) -> None:
-        """Begin to listen and to send."""
+        """Begin to listen, and to send until the scene closes."""
         self._node.spawn(self._run, name="stranger")
-
-    def hush(self) -> None:
-        """Send nothing more."""
-        self._quiet = True
 
     async def _run(self) -> None:
         env = self._node.env
@@ -128,7 +125,7 @@ class Stranger:
         opened = await datagrams.bind("", 0)
         while True:
             await trio.sleep(STRANGE_S * 2 * self._rng.random())
-            if not self._quiet:
+            if not self._scene.closing:
                 await opened.send(self._datagram(), LAN.group, LAN.port)
 
     def _datagram(self) -> bytes:

@@ -37,6 +37,7 @@ class MeshFaults(Faults):
         nodes: list[MeshNode],
         clients: dict[str, list[Machine]],
         gone: MeshGone,
+        *,
         memberships: Memberships,
     ) -> None:
         self._memberships = memberships

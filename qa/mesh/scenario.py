@@ -136,19 +136,8 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
     memberships: Memberships = StaticMemberships() if discovery is None else discovery
-    nodes = [
-        MeshNode(
-            simulation.node(name),
-            history,
-            simulation.swarm,
-            mode,
-            bridges,
-            delays=delays,
-            memberships=memberships,
-            more_services=redistribution,
-        )
-        for name in NODES
-    ]
+    make = functools.partial(MeshNode, delays=delays, memberships=memberships, more_services=redistribution)
+    nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in NODES]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
@@ -157,10 +146,9 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
     for node in nodes:
         node.start()
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode)
-    faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships)
-    stranger = Stranger(simulation.node("stranger"), simulation.swarm, discovery) if discovery is not None else None
-    if stranger is not None:
-        stranger.start()
+    faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
+    if discovery is not None:
+        Stranger(simulation.node("stranger"), scene, simulation.swarm, discovery).start()
     simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
     for machine in cast.all_machines:
         machine.start()
@@ -171,18 +159,11 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
         nodes = [node for node in nodes if node is not gone.node]
     for node in nodes:
         await node.serving()
-    crashed: SimDisk | None = None
-    if crashes:
-        # A last power loss in the middle of work: what it leaves is recovered in every way.
-        last = rng("last").choice(nodes)
-        last.node.power_off()
-        crashed = last.node.disk.copy()
-        await last.serving()
+    # A last power loss in the middle of work: what it leaves is recovered in every way.
+    crashed = await _crash(rng("last").choice(nodes)) if crashes else None
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    if stranger is not None:
-        stranger.hush()
     await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
     if redistributed:
         await redistribute_in_order(scene, nodes)
@@ -239,6 +220,14 @@ async def _peace(
     await spread(scene, nodes, gone)
     for node in nodes if gone.done else ():
         await gone.judge(node, dealt[node.place])
+
+
+async def _crash(node: MeshNode) -> SimDisk:
+    """Cut the power of a node, and wait until it serves again; returns a copy of the disk in between."""
+    node.node.power_off()
+    crashed = node.node.disk.copy()
+    await node.serving()
+    return crashed
 
 
 async def _furnish(node: MeshNode, *, redistributed: bool) -> None:

@@ -48,6 +48,7 @@ class InstantPaths:
     """Ways on which each datagram arrives at once."""
 
     async def may_run(self, host: str) -> None:
+        """Let others run.  Checkpoint: always.  Cancellation: nothing has changed."""
         await trio.lowlevel.checkpoint()
 
     def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:

@@ -25,6 +25,10 @@ class NetworkPaths:
         self.doubled: int = 0
 
     async def may_run(self, host: str) -> None:
+        """Wait while the process on a host is paused, and for ever once it is dead.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        """
         found = self._fabric.find(host)
         if found is None:
             await trio.lowlevel.checkpoint()
