@@ -17,7 +17,7 @@ GONE_BUGS: Final = (
     ),
     Bug(
         name="look no more for a node that was given up",
-        function="meshq.cluster:ClusterConnection._keep",
+        function="meshq.cluster:LinkKeeper._keep",
         old="            await peer.wait_for_call(settings.check_period)\n",
         new="            return\n",
         checkers=("Q14",),

@@ -18,7 +18,7 @@ from meshq.settings import TLS
 #: The kinds of services, as a file names them.
 SERVICES: Final[dict[str, type[Any]]] = {service.kind: service for service in (Bridge, ClusterConnection)}
 #: Keys whose type in a file is narrower than in a program.
-_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": object}
+_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": object, "discovery": object}
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)
 
