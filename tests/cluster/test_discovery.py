@@ -44,8 +44,10 @@ class Finders(Hosts):
 
     endpoint: BroadcastEndpoint = LAN
     ports: dict[str, int] = attrs.field(factory=dict)
-    groups: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     static: dict[str, list[str]] = attrs.field(factory=dict)
+    #: Other endpoints of single nodes; and endpoints of nodes that have more than one cluster.
+    endpoints: dict[str, BroadcastEndpoint] = attrs.field(factory=dict)
+    also: dict[str, list[BroadcastEndpoint]] = attrs.field(factory=dict)
 
     def url(self, name: str) -> str:
         return f"tcp://{name}:{self.ports.get(name, 5000)}?insecure=true"
@@ -54,23 +56,28 @@ class Finders(Hosts):
         return attrs.evolve(super().machine(name), datagrams=self.network.datagrams.host(name))
 
     def make(self, name: str) -> Broker:
-        settings = {"user": "u", "password": "p", **FAST, **self.cluster}
-        group = DiscoveryGroup("lan", self.endpoint, **self.groups.get(name, {}))
-        mesh = ClusterConnection(
-            "mesh",
-            connector="me",
-            discovery=group,
-            static_connectors=self.static.get(name, ()),
-            load_balancing=self.mode,
-            **settings,
-        )
+        services: list[abc.Service] = []
+        for number, endpoint in enumerate(self.also.get(name, [self.endpoints.get(name, self.endpoint)]), 1):
+            suffix = f" {number}" if number > 1 else ""
+            group = DiscoveryGroup(f"lan{suffix}", endpoint)
+            services += [
+                BroadcastGroup(f"lan{suffix}", endpoint, connectors=["me"]),
+                ClusterConnection(
+                    f"mesh{suffix}",
+                    connector="me",
+                    discovery=group,
+                    static_connectors=self.static.get(name, ()),
+                    load_balancing=self.mode,
+                    **{"user": "u", "password": "p", **FAST, **self.cluster},
+                ),
+            ]
         return Broker(
             name,
             **{
                 "data_dir": f"/data/{name}",
                 "acceptors": [self.url(name)],
                 "connectors": {"me": self.url(name)},
-                "services": [BroadcastGroup("lan", self.endpoint, connectors=["me"]), mesh],
+                "services": services,
                 "env": self.lives[name].env,
                 **self.broker,
                 **self.own.get(name, {}),
@@ -186,6 +193,33 @@ async def test_with_discovery_the_own_connector_is_one_that_can_be_announced(url
     with pytest.raises(SettingsError, match=allowed):
         async with Broker("a", data_dir=None, connectors={"me": url}, services=[mesh]):
             pass
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [UDPMulticast("231.7.7.8", 9876), UDPMulticast("231.7.7.7", 9877), StaticUnicast(["a:9876"])],
+    ids=["another group", "another port", "another kind"],
+)
+async def test_a_node_at_another_endpoint_is_not_found_and_at_the_same_one_it_is(endpoint: BroadcastEndpoint) -> None:
+    async with finders("ab", endpoints={"b": endpoint}) as nodes:
+        await trio.sleep(30)
+        assert [nodes.known(name).nodes() for name in "ab"] == [1, 1]
+        await nodes.stop("b")
+        nodes.endpoints.clear()
+        await nodes.start("b")
+        await joined(nodes, *"ab")
+
+
+async def test_a_broker_with_two_groups_is_in_two_clusters_that_do_not_meet() -> None:
+    lan, other = (UDPMulticast(f"231.7.7.{number}", 9876) for number in (7, 8))
+    async with finders("ab", endpoints={"b": other}, also={"c": [lan, other]}) as nodes:
+        await nodes.start("c")
+        clusters = [nodes.brokers["c"].cluster(name) for name in ("mesh", "mesh 2")]
+        for cluster in clusters:
+            await cluster.wait_for(nodes=2, timeout=30)
+        await trio.sleep(10)
+        assert [[peer.node_name for peer in cluster.peers()] for cluster in clusters] == [["a"], ["b"]]
+        assert [nodes.known(name).nodes() for name in "ab"] == [2, 2]
 
 
 # -- moving and leaving

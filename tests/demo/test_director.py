@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,24 @@ async def test_a_port_that_is_taken_after_a_kill_is_asked_for_again(monkeypatch:
         await run._restart(member)
         assert member.url == "tcp://h:7"
         assert started == [("d/node-2", "2", "6", "7")] * 3
+
+
+@pytest.mark.parametrize(("discover", "place"), [("multicast", r"multicast:\d+"), ("directory", "directory:d/members")])
+async def test_nodes_that_discover_are_told_one_place_and_the_port_for_their_own_clients(
+    monkeypatch: pytest.MonkeyPatch, discover: str, place: str
+) -> None:
+    async with trio.open_nursery() as nursery:
+        run = director(nursery, nodes=2, discover=discover)
+        started = answering(run, monkeypatch, report.Ready("tcp://h:1"), report.PortTaken(), report.Ready("tcp://h:2"))
+        await run._choose_ports()
+        for member in run.members:
+            run._start_broker(member)
+        await run._restart(run.members[1])
+        first, second, again = started
+        assert re.fullmatch(place, first[2]) and first[2] == second[2]
+        assert [first[1:2], second[1:2]] == [("1",), ("2",)]
+        assert (len(first), len({first[3], second[3]})) == (4, 2)
+        assert again == second
 
 
 async def test_a_port_that_stays_taken_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

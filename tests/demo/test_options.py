@@ -21,6 +21,8 @@ def test_nothing_given_means_all_flights_and_both_kills() -> None:
 def test_everything_can_be_given() -> None:
     given = parse_options(["--rows", "5", "--no-kill", "--json", "--data-dir", "d", "--nodes", "4"])
     assert given == Options(nodes=4, rows=5, kill=False, json=True, data_dir="d")
+    assert parse_options(["--discover"]).discover == parse_options(["--discover", "multicast"]).discover == "multicast"
+    assert parse_options(["--discover", "directory"]) == Options(discover="directory")
     assert parse_options(["--nodes", "5", "--kill", "4"]).killed_first == 4
     assert parse_options(["--nodes", "1"]).killed_first == parse_options(["--nodes", "1", "--kill", "1"]).killed_first
 
@@ -48,6 +50,7 @@ def test_a_number_of_rows_that_cannot_be_is_refused(arguments: list[str], allowe
         (["--nodes", "2", "--kill", "3"], "kill=3 is not allowed; allowed: 2; node 1"),
         (["--nodes", "1", "--kill", "2"], "kill=2 is not allowed; allowed: 1, the only node"),
         (["--kill", "2", "--no-kill"], "kill=2 is not allowed; allowed: nothing with --no-kill"),
+        (["--nodes", "1", "--discover"], "discover='multicast' is not allowed; allowed: with 2 nodes or more"),
         (["--nodes", "5", "--rows", "32499"], "rows=32499 is not allowed; allowed: 32500 or more"),
     ],
 )

@@ -146,6 +146,14 @@ def test_in_a_cluster_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path
 
 
 @pytest.mark.demo
+@pytest.mark.parametrize("discover", ["multicast", "directory"])
+def test_nodes_that_are_told_nothing_find_each_other_and_nothing_is_lost(tmp_path: Path, discover: str) -> None:
+    result, errors = result_of(tmp_path, "--discover", discover, *SMALL)
+    assert f"3 nodes that found each other by {discover}" in errors
+    assert [kill["node"] for kill in result["kills"]] == [2, 1]
+
+
+@pytest.mark.demo
 def test_with_one_node_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path) -> None:
     result, errors = result_of(tmp_path, *ONE)
     first, second = result["kills"]

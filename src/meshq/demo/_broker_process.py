@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from multiprocessing import connection
 
 import trio
 
+from meshq.abc import Service
 from meshq.client import Client
 from meshq.cluster import ClusterConnection
+from meshq.demo._discovery import discovering
+from meshq.demo._member import free_ports
 from meshq.demo._parent import Parent
 from meshq.demo._report_format import AskNumbers, AwaitMesh, Freeze, Frozen, MeshReady, Numbers, PortTaken, Ready
 from meshq.demo._settings import CLUSTER, CONNECTOR, LINKS, QUEUE, node_name
@@ -23,11 +27,25 @@ def make_broker(data_dir: str, number: int, ports: list[str]) -> Broker:
     urls = [f"tcp://127.0.0.1:{port}" for port in ports]
     own = urls.pop(number - 1)
     services = [ClusterConnection(CLUSTER, connector=CONNECTOR, static_connectors=urls, **LINKS)] if urls else []
+    return _broker(data_dir, number, [own], services)
+
+
+def make_finder(data_dir: str, number: int, place: str, ports: list[str]) -> Broker:
+    """The node of this number, which looks for the others at a place.
+
+    ``ports``: where its clients find it, and where other nodes do.
+    """
+    own, for_nodes = [f"tcp://127.0.0.1:{port}" for port in ports]
+    return _broker(data_dir, number, [own, for_nodes], discovering(place))
+
+
+def _broker(data_dir: str, number: int, acceptors: list[str], services: Sequence[Service]) -> Broker:
+    """Make a broker; other nodes reach it by the last acceptor."""
     return Broker(
         node_name(number),
         data_dir=data_dir,
-        acceptors=[own],
-        connectors={CONNECTOR: own},
+        acceptors=acceptors,
+        connectors={CONNECTOR: acceptors[-1]},
         queues=[QUEUE],
         services=services,
     )
@@ -56,10 +74,19 @@ def freeze() -> None:
 
 async def run_broker(parent: Parent, data_dir: str, number: str, *ports: str) -> None:
     """Serve until the parent has had enough, then stop in peace."""
-    clustered = len(ports) > 1
+    await _serve(parent, make_broker(data_dir, int(number), list(ports)), clustered=len(ports) > 1)
+
+
+async def run_finder(parent: Parent, data_dir: str, number: str, place: str, port: str) -> None:
+    """Serve likewise, at another port for other nodes each time."""
+    (for_nodes,) = await free_ports(1)
+    await _serve(parent, make_finder(data_dir, int(number), place, [port, str(for_nodes)]), clustered=True)
+
+
+async def _serve(parent: Parent, made: Broker, *, clustered: bool) -> None:
     try:
         async with (
-            make_broker(data_dir, int(number), list(ports)) as broker,
+            made as broker,
             broker.client() as client,
             trio.open_nursery() as nursery,
         ):

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import trio
 
-from meshq.demo._broker_process import run_broker
+from meshq.demo._broker_process import run_broker, run_finder
 from meshq.demo._consumer_process import run_consumer
 from meshq.demo._parent import Parent
 from meshq.demo._producer_process import run_producer
 
 ROLES: Final[dict[str, Callable[..., Awaitable[None]]]] = {
     "broker": run_broker,
+    "finder": run_finder,
     "producer": run_producer,
     "consumer": run_consumer,
 }

@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from meshq.demo import _report_format as report
+from meshq.demo._discovery import place_of
 from meshq.demo._flights import parse_lines, read_lines
 from meshq.demo._kill_plan import (
     BATCH,
@@ -65,6 +66,9 @@ class Director:
         self._failure: DemoError | None = None
         self._bell = trio.Event()
         place = Path(data_dir)
+        self._data_dir = data_dir
+        # Where nodes that discover find each other; empty: each node is told all ports.
+        self._place = ""
         several = options.nodes > 1
         #: The nodes, by number from 1.
         self.members = [
@@ -164,6 +168,8 @@ class Director:
         await self._until(lambda: self._states.all_ready(clients), "all processes are connected")
         await self._all_met()
         who = f"{len(self.members)} nodes" if self._clustered else "a broker"
+        if self._options.discover is not None:
+            who += f" that found each other by {self._options.discover}"
         self._view.say(f"{who}, a producer and {len(consumers)} consumers are at work")
         self._phase_ended("start")
         if self._options.kill:
@@ -192,14 +198,20 @@ class Director:
         return len(self.members) > 1
 
     async def _choose_ports(self) -> None:
-        """Choose the ports of all nodes, which each node has to know before its start."""
-        for member, port in zip(self.members, await free_ports(len(self.members)), strict=True):
+        """Choose the ports of all nodes, and the place where they find each other if they are not told the ports."""
+        *ports, port_of_group = await free_ports(len(self.members) + 1)
+        for member, port in zip(self.members, ports, strict=True):
             member.port = port
+        if self._options.discover is not None:
+            self._place = place_of(self._options.discover, self._data_dir, port_of_group)
 
     def _start_broker(self, member: Member) -> None:
-        ports = [str(other.port) for other in self.members]
         name = f"broker of node {member.number}" if self._clustered else "broker"
-        member.process = self._start(name, "broker", member.data_dir, str(member.number), *ports)
+        if self._place:
+            role, places = "finder", [self._place, str(member.port)]
+        else:
+            role, places = "broker", [str(other.port) for other in self.members]
+        member.process = self._start(name, role, member.data_dir, str(member.number), *places)
         self._brokers[member.process] = member
 
     def _start_consumers(self) -> None:

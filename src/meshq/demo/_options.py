@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from meshq.demo._discovery import DIRECTORY, GROUP, MULTICAST, Discovery
 from meshq.demo._kill_plan import (
     DELIVERED_MIN,
     FIRST_KILLED,
@@ -42,6 +43,8 @@ class Options:
     kill: bool = True
     #: The node that the first kill takes; None for the second one, or the only one.
     first_killed: int | None = None
+    #: How the nodes find each other; None: each is told the ports of all.
+    discover: Discovery | None = None
     json: bool = False
     data_dir: str | None = None
 
@@ -88,6 +91,15 @@ def parse_options(arguments: Sequence[str]) -> Options:
         f"{PRODUCER_NODE}, the producer's own",
     )
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="let all nodes live")
+    parser.add_argument(
+        "--discover",
+        nargs="?",
+        const=MULTICAST,
+        choices=(MULTICAST, DIRECTORY),
+        help=f"tell the nodes nothing of each other: they meet in the multicast group {GROUP} on the loopback "
+        "interface (multicast, if nothing is said), or in a shared directory (directory); a node that was killed comes "
+        "back at another port for the other nodes",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
@@ -102,6 +114,8 @@ def check_options(options: Options) -> None:
     nodes, rows = options.nodes, options.rows
     if not 1 <= nodes <= NODES_MAX:
         raise SettingsError("nodes", nodes, f"1 to {NODES_MAX}")
+    if options.discover is not None and nodes == 1:
+        raise SettingsError("discover", options.discover, "with 2 nodes or more")
     _check_killed(options)
     if rows is None:
         return
