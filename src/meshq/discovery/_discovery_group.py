@@ -206,6 +206,7 @@ class DiscoveryGroup(Service):
 
     async def change(self) -> None:
         """Wait until the known nodes change.  Checkpoint: always.  Cancellation: nothing has changed."""
+        check_in_trio("Broker")
         await self._changed.wait()
 
     def statistics(self) -> DiscoveryStatistics:
