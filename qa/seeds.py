@@ -22,7 +22,8 @@ from qa.simulation.scenario import Outcome, run_seed
 BROKER: Final = "broker"
 #: The simulations by their names, which are the flags of ``qa.simulate``: of a single broker; of a broker that has to
 #: step back from time to time; of such a broker whose records have to be durable at a partner, too; of three brokers
-#: that are linked; of three such brokers that move messages to each other's consumers; of three that find each other.
+#: that are linked; of three such brokers that move messages to each other's consumers; of three that find each other;
+#: and of three of which one drains and goes for good.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "turns": partial(run_seed, turns=True),
@@ -30,6 +31,7 @@ STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     "mesh": run_mesh_seed,
     "redistribution": partial(run_mesh_seed, redistributed=True),
     "discovery": partial(run_mesh_seed, discovered=True),
+    "drain": partial(run_mesh_seed, drained=True),
 }
 #: Seeds that wait for each process: enough that none is ever idle, and that an early end wastes little.
 AHEAD: Final = 3

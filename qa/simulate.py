@@ -2,7 +2,8 @@
 
 ``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time;
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
-``--discovery`` three that find each other.
+``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
+goes.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results.
@@ -32,6 +33,7 @@ KIND: Final = "simulation"
 #: The simulations besides that of a single broker, and what is said about each.
 ABOUT_STAGES: Final = {
     "mesh": "three brokers that are linked, not one",
+    "drain": "three linked brokers, of which one hands its messages over to another one, and goes for good",
     "redistribution": "three linked brokers, which move messages to each other's consumers",
     "discovery": "three linked brokers that are told nothing but a multicast group",
     "turns": "one broker that has to step back from time to time",

@@ -60,11 +60,23 @@ def recount_mesh(history: History, states: dict[str, Any], identities: dict[str,
 
     ``identities``: the nodes' names by their ids.
     """
+    for place, live in standing(states, identities).items():
+        history.final.recounted(place, live)
+
+
+def standing(states: dict[str, Any], identities: dict[str, str]) -> dict[str, list[tuple[int, int]]]:
+    """Return the (uid, sequence) of each message in journals, by its place; messages for other nodes are left out.
+
+    ``identities``: the nodes' names by their ids.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
     for name, state in states.items():
         for queue, (live, _) in state["queues"].items():
-            history.final.recounted(MeshNode.place_of(queue, name), live)
+            found[MeshNode.place_of(queue, name)] = live
         for queue, (number, rows) in state["forwarding"].items():
-            peer = identities[queue.rpartition(".")[2]]
+            peer = identities.get(queue.rpartition(".")[2])
+            if peer is None:
+                continue
             link = hashlib.sha256(bytes.fromhex(state["store"]) + number.to_bytes(8, "big")).digest()[:16]
             stored = states[peer]["links"].get(link.hex(), 0)
             there = {number: queue for queue, number in states[peer]["numbers"].items()}
@@ -72,5 +84,6 @@ def recount_mesh(history: History, states: dict[str, Any], identities: dict[str,
             for uid, sequence, targets in rows:
                 for target in targets if sequence > stored else ():
                     waiting.setdefault(there.get(target, "a queue that is gone"), []).append((uid, sequence))
-            for target_queue, found in waiting.items():
-                history.final.recounted(f"{MeshNode.logical(target_queue)}@{name}>{peer}", found)
+            for target_queue, those in waiting.items():
+                found[f"{MeshNode.logical(target_queue)}@{name}>{peer}"] = those
+    return found

@@ -7,7 +7,7 @@ the end, and nothing else is dealt to it; what it had stored stands in its journ
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -37,10 +37,32 @@ GONE_SIGHTS: Final = (
 )
 
 
-class MeshGone:
-    """The node that goes for good in a seed, and the reaction of the others."""
+class Departure(Protocol):
+    """The work of a node before it goes for good, in peace."""
 
-    def __init__(self, swarm: Swarm, history: History, nodes: list[MeshNode], bridges: MeshBridges, mode: str) -> None:
+    async def prepare(self, node: MeshNode, others: list[MeshNode]) -> None:
+        """Do all that a node does before it is stopped for good, beside the others, which stay.
+
+        Checkpoint: always.  Cancellation: the simulation ends.
+        """
+
+
+class MeshGone:
+    """The node that goes for good in a seed, and the reaction of the others.
+
+    ``departure``: the work of a node that goes in every seed, and is stopped after that.
+    """
+
+    def __init__(
+        self,
+        swarm: Swarm,
+        history: History,
+        nodes: list[MeshNode],
+        bridges: MeshBridges,
+        mode: str,
+        *,
+        departure: Departure | None = None,
+    ) -> None:
         rng = swarm.rng("mesh/gone")
         self._swarm = swarm
         self._history = history
@@ -49,8 +71,9 @@ class MeshGone:
         self._bridges = bridges
         goes, way, at_s = rng.choice(nodes), rng.choice(WAYS), EARLIEST_S + WITHIN_S * rng.random()
         #: The node that goes, or has gone; None: all stay.
-        self.node: MeshNode | None = goes if swarm.on("mesh.gone") else None
-        self._way = way
+        self.node: MeshNode | None = goes if swarm.on("mesh.gone") or departure is not None else None
+        self._departure = departure
+        self._way = way if departure is None else "stopped"
         self._at_s = at_s
         self._node_id = ""
         #: It has gone.
@@ -68,6 +91,8 @@ class MeshGone:
         node = self.node
         assert node is not None
         await node.serving()
+        if self._departure is not None:
+            await self._departure.prepare(node, [other for other in self._nodes if other is not node])
         self._node_id = node.serving_core.settings.node_id.hex()
         self._history.note(f"{node.place} goes for good: {self._way}")
         self._swarm.count(f"seen.gone_{self._way}")

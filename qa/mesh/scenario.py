@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import trio
@@ -21,6 +21,7 @@ from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh
 from qa.mesh.bridges import BRIDGE_SIGHTS, MeshBridges
 from qa.mesh.delays import DELAY_SIGHTS, MeshDelays
+from qa.mesh.departure import DRAINED, MeshDeparture
 from qa.mesh.discovery import DiscoveredMemberships, Stranger
 from qa.mesh.doubt import expire_in_doubt
 from qa.mesh.faults import MeshFaults
@@ -116,11 +117,14 @@ class MeshCast:
         return [machine for machines in self.machines.values() for machine in machines]
 
 
-async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, discovered: bool = False) -> Outcome:
+async def mesh_scenario(
+    simulation: Simulation, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
+) -> Outcome:
     """One seed's minute, and its accounts.
 
     ``redistributed``: messages go from node to node while they have no consumer.  ``discovered``: the nodes know
-    nothing of each other but a multicast group.
+    nothing of each other but a multicast group.  ``drained``: a node hands its messages over to another one, and goes
+    for good.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
@@ -128,7 +132,7 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
     rng = simulation.swarm.rng
     history = History(trio.current_time)
     scene = Scene(history)
-    mode = "on_demand" if redistributed else rng("mesh").choice(MODES)
+    mode = "on_demand" if redistributed or drained else rng("mesh").choice(MODES)
     bridges = MeshBridges(simulation.swarm, NODES)
     bridges.known(history)
     delays = MeshDelays(simulation.swarm, NODES)
@@ -136,16 +140,18 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
     memberships: Memberships = StaticMemberships() if discovery is None else discovery
-    make = functools.partial(MeshNode, delays=delays, memberships=memberships, more_services=redistribution)
+    departure = MeshDeparture(simulation, scene) if drained else None
+    more = departure or redistribution
+    make = functools.partial(MeshNode, delays=delays, memberships=memberships, more_services=more)
     nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in NODES]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
-        await _furnish(node, redistributed=redistributed)
+        await _furnish(node, (STRANDED,) if redistributed else DRAINED if drained else ())
     cast = MeshCast(simulation, scene, nodes, bridges, delays)
     for node in nodes:
         node.start()
-    gone = MeshGone(simulation.swarm, history, nodes, bridges, mode)
+    gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
     if discovery is not None:
         Stranger(simulation.node("stranger"), scene, simulation.swarm, discovery).start()
@@ -165,8 +171,7 @@ async def mesh_scenario(simulation: Simulation, *, redistributed: bool = False, 
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
     await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
-    if redistributed:
-        await redistribute_in_order(scene, nodes)
+    await _moved_messages(scene, nodes, departure, redistributed=redistributed)
     if discovery is not None:
         discovery.settle(faults.fabric, nodes)
     await expire_in_doubt(nodes, faults, simulation.swarm)
@@ -230,7 +235,17 @@ async def _crash(node: MeshNode) -> SimDisk:
     return crashed
 
 
-async def _furnish(node: MeshNode, *, redistributed: bool) -> None:
+async def _moved_messages(
+    scene: Scene, nodes: list[MeshNode], departure: MeshDeparture | None, *, redistributed: bool
+) -> None:
+    """Receive the messages that have to have gone from node to node."""
+    if redistributed:
+        await redistribute_in_order(scene, nodes)
+    if departure is not None:
+        await departure.judge()
+
+
+async def _furnish(node: MeshNode, more_queues: Iterable[str]) -> None:
     """A node's first life, in which it gets the queues that are not in its settings."""
     node.start()
     await node.started()
@@ -239,8 +254,8 @@ async def _furnish(node: MeshNode, *, redistributed: bool) -> None:
         for queue in ADDRESSES["news"]:
             await client.create_queue(queue, address="news", routing="multicast", filter=topic_filter(node.swarm))
         await client.create_queue(RETIRED)
-        if redistributed:
-            await client.create_queue(STRANDED)
+        for queue in more_queues:
+            await client.create_queue(queue)
         await client.create_queue(node.spread, address=SPREAD)
     node.node.kill()
 
@@ -255,7 +270,9 @@ async def _retire(node: MeshNode, faults: MeshFaults) -> None:
     faults.mend()
 
 
-def run_mesh_seed(seed: int, *, redistributed: bool = False, discovered: bool = False) -> SimulationResult:
+def run_mesh_seed(
+    seed: int, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
+) -> SimulationResult:
     """One seed: the result has the failure, if there was one.  The keywords are those of ``mesh_scenario``."""
     log = logging.getLogger("meshq")
     before = log.level
@@ -264,7 +281,7 @@ def run_mesh_seed(seed: int, *, redistributed: bool = False, discovered: bool = 
     try:
         return simulate(
             seed,
-            functools.partial(mesh_scenario, redistributed=redistributed, discovered=discovered),
+            functools.partial(mesh_scenario, redistributed=redistributed, discovered=discovered, drained=drained),
             duration_s=DURATION_S,
             limit_s=LIMIT_S,
             network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),

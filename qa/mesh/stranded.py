@@ -82,23 +82,27 @@ async def redistribute_in_order(scene: Scene, nodes: list[MeshNode]) -> None:
             await client.send_many(STRANDED, sent)
         for op in ops:
             scene.history.send_ok(op)
-        got = await _received(scene.history, other)
+        got = await received(scene.history, other, STRANDED, MESSAGES)
         node.left("stranded messages lost, doubled or out of order", sum(map(bytes.__ne__, sent, got)))
         node.left("stranded messages too few or too many", abs(len(sent) - len(got)))
 
 
-async def _received(history: History, node: MeshNode) -> list[bytes]:
+async def received(history: History, node: MeshNode, queue: str, messages: int) -> list[bytes]:
+    """Receive so many messages of a queue at a node, and any that come soon after these.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
     name = f"finder@{node.place}"
     got: list[bytes] = []
-    async with node.client() as client, client.consumer(STRANDED) as consumer:
+    async with node.client() as client, client.consumer(queue) as consumer:
         with trio.move_on_after(ARRIVED_S):
             while True:
-                patience_s = QUIET_S if len(got) >= MESSAGES else ARRIVED_S
+                patience_s = QUIET_S if len(got) >= messages else ARRIVED_S
                 batch = await consumer.receive_many(7, timeout=patience_s)
                 if not batch:
                     break
                 numbers = [
-                    history.delivered(name, name, STRANDED, one.body, sequence=one.sequence, node=node.place)
+                    history.delivered(name, name, queue, one.body, sequence=one.sequence, node=node.place)
                     for one in batch
                 ]
                 op = history.settling(numbers)

@@ -30,6 +30,7 @@ from meshq.abc._replication import ReplicatedBatch, ReplicationSink, Replication
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
+from meshq.abc._transfer import Transfer, TransferInventory
 
 __all__ = [
     "Accept",
@@ -79,6 +80,8 @@ __all__ = [
     "Tls",
     "TlsSide",
     "TopologySource",
+    "Transfer",
+    "TransferInventory",
     "WallClock",
     "no_failpoint",
 ]

@@ -11,6 +11,7 @@ import attrs
 from meshq.abc._env import Env
 from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
+from meshq.abc._transfer import Transfer
 from meshq.errors import SettingsError
 from meshq.notifications import Notification
 from meshq.settings import Secret
@@ -72,6 +73,7 @@ class LocalBroker:
     routes: RemoteBindings
     peers: PeerQueues
     stranded: StrandedMessages
+    transfer: Transfer
     notifications: NotificationSink
 
 

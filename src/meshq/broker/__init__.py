@@ -11,8 +11,9 @@ from meshq.broker.connection._server_connection_machine import ConnectionCounts,
 from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
 from meshq.broker.events._event_bus import EventBus
+from meshq.broker.management._inventory import inventory
 from meshq.broker.management._management import answer_call
-from meshq.broker.management._redistributing import redistribute
+from meshq.broker.management._redistributing import redistribute, transfer
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
@@ -47,8 +48,10 @@ __all__ = [
     "at_once",
     "connection_bounds",
     "dispatched_run",
+    "inventory",
     "read_whole",
     "record_prefix",
     "redistribute",
     "run_content",
+    "transfer",
 ]

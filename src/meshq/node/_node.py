@@ -19,6 +19,7 @@ from meshq.broker import (
     FileBodies,
     LinkServer,
     Listeners,
+    ServerConnection,
     SessionBounds,
     SessionRegistry,
     answer_call,
@@ -39,6 +40,7 @@ from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
 from meshq.node._stranded_messages import LocalStrandedMessages
+from meshq.node._transfer import LocalTransfer
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
@@ -218,6 +220,7 @@ class Node:
             routes=LocalRemoteBindings(core),
             peers=LocalPeerQueues(core),
             stranded=LocalStrandedMessages(core),
+            transfer=LocalTransfer(core, self.sessions, self._connections),
             notifications=core.settings.event_bus,
         )
         for service in self._settings.services:
@@ -247,7 +250,7 @@ class Node:
         )
 
     def _described(self) -> dict[str, Any]:
-        return self.statistics("active" if self.core.closing.why is None else "stopping").values()
+        return self.statistics("active" if self.core.closing.stopping is None else "stopping").values()
 
     def _checkpoint(self) -> list[CheckpointRecord]:
         return [CheckpointRecord(kind, payload) for kind, payload in self.core.checkpoint()]
@@ -340,7 +343,7 @@ class Node:
         """Run the timers that are due; the wall clock may be set meanwhile."""
         timers = self.core.timers
         # While the node stops, nothing becomes due.
-        while self.core.closing.why is None:
+        while self.core.closing.stopping is None:
             wait_ms = timers.wait_ms
             # Rounded up: a wait below the resolution of the clock would never end where only waiting moves it.
             wait_s = ALARM_S_MAX if wait_ms is None else math.ceil(wait_ms) / 1000
@@ -414,6 +417,9 @@ class Node:
                 await stream.flush()
             except ConnectionBrokenError:
                 continue
+
+    def _connections(self) -> list[ServerConnection]:
+        return [*self.inproc.connections, *(connection.server for connection in self.listeners.connections)]
 
     def _close_links(self, refusal: str, text: str) -> None:
         self.inproc.close(refusal, text)

@@ -91,7 +91,7 @@ class PagingTask:
 
     async def _page(self) -> None:
         core, pager = self._core, self._core.pager
-        while core.closing.why is None:
+        while core.closing.stopping is None:
             await self._requests.work()
             if not pager.relieve():
                 # What was placed just now can be paged as soon as it is durable.

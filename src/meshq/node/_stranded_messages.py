@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
 from meshq import abc
-from meshq.broker import Core, Queue, redistribute
+from meshq.broker import Core, redistribute
 from meshq.errors import MeshqError
 
 
@@ -37,33 +38,40 @@ class LocalStrandedMessages(abc.StrandedMessages):
         if found is None:
             await trio.lowlevel.checkpoint()
             return 0
-        move = _Move()
-        try:
-            move.begin(self._core, found, limit)
-            await move.ended.wait()
-        finally:
-            move.wanted = False
-        if move.error is not None:
-            raise move.error
-        return move.moved
+        return await MoveCall().run(partial(redistribute, self._core, found, limit))
 
 
-class _Move:
-    """One call of ``move``."""
+class MoveCall:
+    """The wait for one move; a cancelled wait ends the move."""
 
     def __init__(self) -> None:
-        self.wanted = True
-        self.moved = 0
-        self.error: MeshqError | None = None
-        self.ended = trio.Event()
+        #: Whether more messages are to be moved.
+        self.wanted: bool = True
+        self._moved = 0
+        self._error: MeshqError | None = None
+        self._ended = trio.Event()
 
-    def begin(self, core: Core, queue: Queue, limit: int) -> None:
-        redistribute(core, queue, limit, lambda: self.wanted, self._done, self._failed)
+    async def run(self, begin: Callable[[MoveCall], None]) -> int:
+        """Begin a move; return the number of messages when their records are durable.
 
-    def _done(self, moved: int) -> None:
-        self.moved = moved
-        self.ended.set()
+        Checkpoint: always.
+        Cancellation: what has moved has moved, and nothing else will.
+        """
+        try:
+            begin(self)
+            await self._ended.wait()
+        finally:
+            self.wanted = False
+        if self._error is not None:
+            raise self._error
+        return self._moved
 
-    def _failed(self, error: MeshqError) -> None:
-        self.error = error
-        self.ended.set()
+    def done(self, moved: int) -> None:
+        """Note the number of moved messages, whose records are durable."""
+        self._moved = moved
+        self._ended.set()
+
+    def failed(self, error: MeshqError) -> None:
+        """Note that the move has ended early."""
+        self._error = error
+        self._ended.set()

@@ -246,7 +246,7 @@ class Core:
 
     def clock_moved(self) -> bool:
         """Run the timers that are due.  Return True if any of these are left."""
-        if self.closing.why is not None:
+        if self.closing.stopping is not None:
             # The next life of the node runs these timers.
             return False
         left = self.timers.run()
@@ -284,11 +284,11 @@ class Core:
         self.pending.next_round()
         if self.running_operations:
             self.running_operations.next_round()
-        self.pending.fair_scheduler.step(ending=self.closing.why is not None)
+        self.pending.fair_scheduler.step(ending=self.closing.stopping is not None)
         self.pending.run()
 
     def _dispatch(self, queue: Queue) -> None:
-        if self.closing.why is not None or queue.number not in self.router.by_number:
+        if self.closing.stopping is not None or queue.number not in self.router.by_number:
             # A node that stops has written how far messages were delivered, and delivers nothing more.
             return
         if queue in self.pending.unfinished:

@@ -77,7 +77,7 @@ class RunningOperations:
         return self._host.resumes
 
     def _step(self, operation: LongOperation) -> None:
-        ended = operation.step(self._closing.why)
+        ended = operation.step(self._closing.stopping)
         while isinstance(ended, (DiskSpaceWait, FairTurnWait, PendingMovesWait)):
             if isinstance(ended, PendingMovesWait):
                 if not self._pending_moves.when_done(ended.queue, partial(self._resume, operation)):
@@ -92,7 +92,7 @@ class RunningOperations:
                     pass
             elif not self._release_queue.request_space(ended.size_bytes, partial(self._resume, operation)):
                 return
-            ended = operation.step(self._closing.why)
+            ended = operation.step(self._closing.stopping)
         if isinstance(ended, FaultInWait):
             self._pager.fault_in(ended.queue, ended.view, partial(self.schedule, operation))
         elif not ended:

@@ -60,18 +60,13 @@ class Redistribution:
     def movable(self, queue: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]) -> list[int] | None:
         """Return those rows of a run that may move now; None: the queue keeps all its messages.
 
-        Only what a link can carry whole moves: it carries neither the origin of a moved message nor how often a message
-        was delivered, or may have been before a restart.
+        Only what a link can carry whole moves.
         """
         group = [] if self.keeps(queue) else self._group(queue)
         if not group:
             return None
-        options = view.run.options
-        if not travels(view.run) or (options is not None and options.origin is not None):
-            return []
         wants = wants_of(run)
-        still = [row for row in rows if view.states[row] != DELAYED and not view.deliveries(row)]
-        return [row for row in still if _is_wanted(group, row, wants)]
+        return [row for row in carried_whole(view, rows) if _is_wanted(group, row, wants)]
 
     def place(self, run: StoredRun, queue: Queue, gone: tuple[SettledRow, ...]) -> bool:
         """Place messages of a queue, for the queues of its name on other nodes; ``gone``: the rows that the same record
@@ -90,7 +85,7 @@ class Redistribution:
 
     def freed(self, forward: Queue) -> None:
         """Tell the watchers if a store-and-forward queue has room again for messages that could not move there."""
-        if forward in self._full and _has_room(forward):
+        if forward in self._full and has_room(forward):
             del self._full[forward]
             self._router.mobility_changed(forward.number.to_bytes(8, "big"))
 
@@ -105,7 +100,7 @@ class Redistribution:
     def _group(self, queue: Queue) -> list[ClusteredQueue]:
         """The takers that have room, as the only members of their name; empty if there are none."""
         found = self.takers(queue)
-        remotes = [remote for remote in found if _has_room(remote.forward)]
+        remotes = [remote for remote in found if has_room(remote.forward)]
         if len(remotes) < len(found):
             self._full.update((remote.forward, None) for remote in found if remote not in remotes)
         if not remotes:
@@ -121,5 +116,15 @@ def _is_wanted(group: Sequence[ClusteredQueue], row: int, wants: Wants) -> bool:
     return any(taker.gets and taker.asks for taker in found)
 
 
-def _has_room(forward: Queue) -> bool:
+def carried_whole(view: QueueRun, rows: Sequence[int]) -> Sequence[int]:
+    """Return those rows of a run that a link carries whole: a link carries neither the origin of a moved message nor
+    how often a message was delivered, or may have been before a restart, nor when a message is due again."""
+    options = view.run.options
+    if not travels(view.run) or (options is not None and options.origin is not None):
+        return ()
+    return [row for row in rows if view.states[row] != DELAYED and not view.deliveries(row)]
+
+
+def has_room(forward: Queue) -> bool:
+    """Whether more messages may go ahead to the node of a store-and-forward queue."""
     return forward.counts.ready + forward.counts.unacked < AHEAD_MAX

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from meshq.broker.management._requester import Requester
 
 #: Returns those of the rows of a run, whose verdicts are known, that may be moved; None: the bulk move ends here.
-Movable = Callable[[QueueRun, StoredRun, list[int]], list[int] | None]
+Movable = Callable[[QueueRun, StoredRun, list[int]], Sequence[int] | None]
 #: Where the messages of a run go; None: they stay.
 Aim = Callable[[QueueRun], Target | None]
 

@@ -1,10 +1,10 @@
-"""Moving messages of a queue without a consumer here to the consumers of its name on other nodes, in steps."""
+"""Moving messages as they are to queues of other nodes, in steps: to consumers of their queue, or all to one node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from meshq.address import Target
 from meshq.broker.management._bulk_move import bulk_move
@@ -17,29 +17,51 @@ if TYPE_CHECKING:
     from meshq.broker.core._core import Core
 
 
-def redistribute(
+class MoveWatch(Protocol):
+    """The caller of a move; one of the two methods is called at the end.  ``wanted``: whether more is to be moved."""
+
+    wanted: bool
+
+    def done(self, moved: int) -> None:
+        """Note the number of moved messages, whose records are durable."""
+
+    def failed(self, error: MeshqError) -> None:
+        """Note that the move has ended early."""
+
+
+def redistribute(core: Core, queue: Queue, limit: int, watch: MoveWatch) -> None:
+    """Move up to ``limit`` messages to consumers on other nodes; the operation ends at the first consumer here."""
+    movable = partial(core.mover.redistribution.movable, queue)
+    _move(core, queue, Target(queue.address, None), "redistributed", limit, movable, watch)
+
+
+def transfer(core: Core, queue: Queue, forward: Queue, limit: int, watch: MoveWatch) -> None:
+    """Move up to ``limit`` messages to the queue of the same name on the node of a store-and-forward queue."""
+    places = core.mover.transfer_places
+    target = places.aim(queue, forward)
+    if target is None:
+        watch.done(0)
+        return
+    _move(core, queue, target, "transferred", limit, partial(places.movable, queue, forward), watch)
+
+
+def _move(
     core: Core,
     queue: Queue,
+    target: Target,
+    reason: str,
     limit: int,
-    wanted: Callable[[], bool],
-    then: Callable[[int], None],
-    fail: Callable[[MeshqError], None],
+    decide: Callable[[QueueRun, StoredRun, Sequence[int]], Sequence[int] | None],
+    watch: MoveWatch,
 ) -> None:
-    """Move up to ``limit`` messages to other nodes; the operation ends at the first consumer here.
-
-    ``wanted`` says before each move whether more are to be moved.  One of the last two is called at the end: ``then``
-    with the number of moved messages, once their records are durable.
-    """
-
-    def movable(view: QueueRun, run: StoredRun, rows: Sequence[int]) -> list[int] | None:
-        if not wanted() or queue in core.mover.pending_moves.suspended:
+    def movable(view: QueueRun, run: StoredRun, rows: Sequence[int]) -> Sequence[int] | None:
+        if not watch.wanted or queue in core.mover.pending_moves.suspended:
             return None
-        return core.mover.redistribution.movable(queue, view, run, rows)
+        return decide(view, run, rows)
 
     def ended(values: Values) -> None:
-        core.release_queue.when_all_is_durable(partial(then, values["moved"]))
+        core.release_queue.when_all_is_durable(partial(watch.done, values["moved"]))
 
-    target = Target(queue.address, None)
-    steps = bulk_move(core, queue, None, limit, lambda view: target, "redistributed", movable=movable)
-    core.running_operations.schedule(LongOperation(steps, ended, fail))
+    steps = bulk_move(core, queue, None, limit, lambda view: target, reason, movable=movable)
+    core.running_operations.schedule(LongOperation(steps, ended, watch.failed))
     core.pending.run()

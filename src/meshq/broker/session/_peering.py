@@ -148,7 +148,7 @@ class Peering:
             store = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
             return {"number": self._ingress.links.get(header.link, 0), "store": store}
 
-        self._calls.answering(frame, link)
+        self._calls.answering(frame, link, takes_in=False)
         if frame.channel not in self.channels:
             return
         unsure = False

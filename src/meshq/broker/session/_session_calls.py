@@ -63,10 +63,10 @@ class SessionCalls:
             raise violation("too_many", f"{limits.CALLS_MAX} calls wait for their answers")
         self._waiting[frame.first] = None
 
-    def answering(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps]) -> None:
+    def answering(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps], *, takes_in: bool = True) -> None:
         """Answer a frame with the result of ``work``, or of its last step, once its records are durable; or with its
-        error."""
-        values = self._try(frame, work)
+        error.  ``takes_in``: ``work`` may only be done while the node takes something in."""
+        values = self._try(frame, work, takes_in=takes_in)
         if values is None:
             return
         if isinstance(values, dict):
@@ -83,9 +83,12 @@ class SessionCalls:
         if values is not None:
             self.answer(frame.first, values)
 
-    def _try(self, frame: Frame, work: Callable[[], T]) -> T | None:
+    def _try(self, frame: Frame, work: Callable[[], T], *, takes_in: bool = True) -> T | None:
         try:
-            self._closing.check()
+            if takes_in:
+                self._closing.check()
+            else:
+                self._closing.check_running()
             return work()
         except RemoteProtocolError:
             raise

@@ -75,7 +75,11 @@ class SessionRegistry:
         if session is not None and not _is_theirs(session, wanted, owner):
             session = None
         if session is None:
-            self._closing.check()
+            if owner[0] == "peer":
+                # A node that hands over what it has tells other nodes how far their messages are stored.
+                self._closing.check_running()
+            else:
+                self._closing.check()
         self._admit(link, label, owner, resumes=session is not None)
         if session is not None:
             self._ttl[session.number] = ttl

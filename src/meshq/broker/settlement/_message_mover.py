@@ -17,6 +17,7 @@ from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._filters_at import costly, filters_of_moved
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._redistribution import Redistribution
+from meshq.broker.ingress._transfer_places import TransferPlaces
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._delivery_options import DeliveryOptions
@@ -44,11 +45,12 @@ FATES: Final = {
     "redriven": "moved",
     "given_back": "moved",
     "redistributed": "moved",
+    "transferred": "moved",
 }
 #: Why the node moves messages that nobody asked it to move.
 OWN: Final = ("rejected", "attempts", "expired")
 #: Why messages go to queues of other nodes, as they are: nobody has handled them yet.
-_ON: Final = ("given_back", "redistributed")
+_ON: Final = ("given_back", "redistributed", "transferred")
 #: Of some rows that nobody holds those that may still go.
 Still = Callable[[Sequence[int]], Sequence[int]]
 
@@ -73,6 +75,8 @@ class MessageMover:
         self._router = router
         #: Finds places on other nodes for messages that no consumer here can get.
         self.redistribution: Redistribution = Redistribution(ingress, router)
+        #: Finds places for all messages on one node.
+        self.transfer_places: TransferPlaces = TransferPlaces(ingress, router)
         self._acknowledger = acknowledger
         self._release_queue = release_queue
         self._fair_scheduler = fair_scheduler
@@ -370,6 +374,8 @@ class MessageMover:
             logged = self._ingress.place_anew(moved, (queue, span.view.remote), gone)
         elif reason == "redistributed":
             logged = self.redistribution.place(moved, queue, gone)
+        elif reason == "transferred":
+            logged = self.transfer_places.place(moved, queue, target, gone)
         else:
             logged = self._ingress.place_moved(moved, target, gone)
         moved.verdicts = ()

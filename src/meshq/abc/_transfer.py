@@ -1,0 +1,74 @@
+"""Everything that a broker holds, as seen by a service that hands it over to another node."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import attrs
+
+from meshq.abc._links import StoreAndForwardQueue
+
+
+@attrs.frozen(kw_only=True)
+class TransferInventory:
+    """The contents of a broker that another node does not have yet.  Names without contents are left out.
+
+    ``messages``: by queue, due or not, unacked ones included.  ``forwarded``: messages that wait for other nodes, by
+    store-and-forward queue.  ``ids``: remembered duplicate ids, by address.  ``prepared``: transactions that are
+    prepared and not decided.  Messages that are not durable count, too.
+    """
+
+    messages: Mapping[str, int]
+    forwarded: Mapping[str, int]
+    ids: Mapping[str, int]
+    prepared: int
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left."""
+        return not (self.messages or self.forwarded or self.ids or self.prepared)
+
+
+class Transfer(ABC):
+    """The contents of a broker whose node leaves for good, with the calls of a service that hands the contents over.
+
+    No contents are in two places: one record removes messages from their queue and places them in the store-and-forward
+    queue of the target.  So a transfer that was cut needs no memory: a new transfer goes on with the inventory.
+    """
+
+    @abstractmethod
+    def inventory(self) -> TransferInventory:
+        """Return the inventory, including messages that are placed and not durable yet.  An empty inventory after
+        ``close`` stays empty."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Take in no message, duplicate id or transaction any more, until the broker is started again.
+
+        Messages and acknowledgements that came before are stored and confirmed.  Then clients lose their sessions, with
+        ``not_active``, which new ones are answered with, too; unacked messages are ready again.  Prepared transactions
+        stay, and cannot be decided.  Links with other nodes stay: what waits here goes to other nodes, and these are
+        told how far their messages are stored here, but no further messages of these are stored.
+        Twice is silent.
+
+        Checkpoint: always.
+        Cancellation: nothing is taken in any more; sessions may be left until the next call.
+        Raises:
+            NotActiveError: the node stops.
+        """
+
+    @abstractmethod
+    async def move(self, queue: str, target: StoreAndForwardQueue, limit: int) -> int:
+        """Move up to ``limit`` messages of a queue, in their order, to the queue of that name on another node, whether
+        or not that has a consumer; return how many were moved, when that is durable.
+
+        0: the queue is missing here or there, or the node is not linked, or so many messages wait for the node that no
+        others go ahead, or all messages that are left stay because a link does not carry these.
+
+        Checkpoint: always.
+        Cancellation: what has moved has moved, and nothing else will.
+        Raises:
+            AddressFullError: the disk is full; if the outcome is unknown some messages were moved.
+            NotActiveError: the node stops; outcome unknown.
+        """

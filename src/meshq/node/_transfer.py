@@ -1,0 +1,59 @@
+"""Everything that a node holds, as seen by the service that hands it over to another node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import trio
+
+from meshq import abc
+from meshq.broker import Core, ServerConnection, SessionRegistry, inventory, transfer
+from meshq.errors import NotActiveError
+from meshq.node._stranded_messages import MoveCall
+
+
+class LocalTransfer(abc.Transfer):
+    """Everything that a node holds.  ``connections`` lists the open connections of the node."""
+
+    def __init__(
+        self, core: Core, sessions: SessionRegistry, connections: Callable[[], Iterable[ServerConnection]]
+    ) -> None:
+        self._core = core
+        self._sessions = sessions
+        self._connections = connections
+
+    def inventory(self) -> abc.TransferInventory:
+        """Count the contents that are left."""
+        return inventory(self._core)
+
+    async def close(self) -> None:
+        """Take nothing in any more, and end the sessions of clients once all their messages are confirmed."""
+        closing = self._core.closing
+        closing.check_running()
+        why = f"the node {self._core.settings.name!r} leaves, and hands over to another node what it holds"
+        closing.take_nothing_in(why)
+        await self._all_durable()
+        closing.check_running()
+        for connection in self._connections():
+            if connection.session is not None and connection.handshake.role == "client":
+                connection.refuse(NotActiveError(why))
+        for session in list(self._sessions.by_number.values()):
+            if session.principal.owner[0] == "client":
+                self._sessions.end(session)
+        self._core.pending.run()
+        await self._all_durable()
+
+    async def move(self, queue: str, target: abc.StoreAndForwardQueue, limit: int) -> int:
+        """Move up to ``limit`` messages to the queue of the same name on the target's node; return how many."""
+        router = self._core.router
+        found, forward = router.queues.get(queue), router.by_number.get(target.number)
+        if found is None or forward is None:
+            await trio.lowlevel.checkpoint()
+            return 0
+        return await MoveCall().run(partial(transfer, self._core, found, forward, limit))
+
+    async def _all_durable(self) -> None:
+        durable = trio.Event()
+        self._core.release_queue.when_all_is_durable(durable.set)
+        await durable.wait()

@@ -1,0 +1,85 @@
+"""The simulated mesh with a node that drains: a run of its own, and bugs planted in the transfer that it catches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from meshq.abc import TransferInventory
+from meshq.broker import Core, inventory
+from meshq.broker.ingress._transfer_places import TransferPlaces
+from meshq.broker.session._session_calls import SessionCalls
+from meshq.broker.work._closing import Closing
+from qa.mesh.departure import DRAINED
+from qa.seeds import SeedReport, one_seed
+
+SEED = 3
+#: A seed in which a node dies that holds a part of a run, of which another part has moved.
+TORN_SEED = 0
+
+movable, place, answering = TransferPlaces.movable, TransferPlaces.place, SessionCalls.answering
+
+
+def run(seed: int = SEED) -> SeedReport:
+    return one_seed(seed, "drain")
+
+
+@pytest.mark.slow
+def test_a_mesh_with_a_node_that_drains_keeps_every_promise_in_a_run_of_its_own() -> None:
+    report = run()
+    assert report.passed, report.line
+    assert report.counters["seen.drained"] >= sum(DRAINED.values())
+    assert report.trace != one_seed(SEED, "mesh").trace
+    assert report.line.endswith(" -- python -m qa.simulate --seed 3 --drain")
+
+
+@pytest.mark.slow
+def test_a_record_that_hands_messages_over_and_does_not_remove_them_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransferPlaces, "place", lambda self, moved, queue, to, gone: place(self, moved, queue, to, ()))
+    assert "Q14" in run(TORN_SEED).caught_by
+
+
+@pytest.mark.slow
+def test_messages_that_are_handed_over_out_of_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def every_other_first(self: TransferPlaces, *about: Any) -> Sequence[int] | None:
+        found = movable(self, *about)
+        return found and (found[1::2] or found)
+
+    monkeypatch.setattr(TransferPlaces, "movable", every_other_first)
+    assert {"Q7", "Q14"} <= set(run().caught_by)
+
+
+@pytest.mark.slow
+def test_an_inventory_that_leaves_a_queue_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shortened(core: Core) -> TransferInventory:
+        found = inventory(core)
+        return attrs.evolve(found, messages={name: left for name, left in found.messages.items() if name in DRAINED})
+
+    monkeypatch.setattr("meshq.node._transfer.inventory", shortened)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "in no inventory" in report.failure
+
+
+@pytest.mark.slow
+def test_a_node_that_takes_messages_in_after_its_close_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Closing, "take_nothing_in", lambda self, why: None)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "messages taken in after its close" in report.failure
+
+
+@pytest.mark.slow
+def test_a_closed_node_that_does_not_tell_others_how_far_their_messages_are_stored_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def closed(self: SessionCalls, frame: Any, work: Callable[[], Any], *, takes_in: bool = True) -> None:
+        answering(self, frame, work)
+
+    monkeypatch.setattr(SessionCalls, "answering", closed)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "nodes that do not see it again" in report.failure
