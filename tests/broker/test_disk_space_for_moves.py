@@ -10,7 +10,15 @@ import pytest
 from meshq import abc
 from meshq.node._local_broker import LocalPeerQueues, LocalRemoteBindings
 from meshq.settings import AddressSettings
-from meshq.wire import BY_NAME, FLAG_REJECT, KIND_HEADERS, Envelope, encode_map
+from meshq.wire import (
+    BY_NAME,
+    FLAG_REJECT,
+    KIND_HEADERS,
+    KIND_PLAIN,
+    KIND_PROPERTIES,
+    Envelope,
+    encode_map,
+)
 from tests.broker.kit import make_house
 from tests.broker.logs import FakeLog
 from tests.broker.test_moving import bodies
@@ -57,6 +65,35 @@ def test_what_a_link_carries_while_room_is_made_does_not_expire_here(carried: bo
     assert len(given) == carried
     assert house.queue("late").counts.ready == (not carried)
     assert forwarding.queue.counts.ready == carried
+    house.check()
+
+
+def test_a_run_that_waits_for_room_to_be_moved_is_not_paged_meanwhile_however_scarce_memory_is() -> None:
+    house = make_house(BusyLog(large_bytes=1_000))
+    client = house.client()
+    for name in ("in", "out"):
+        client.call("create_queue", name=name)
+    producer = client.produce("in")
+    for number in range(4):
+        properties = Envelope(KIND_PLAIN | KIND_PROPERTIES, b"", b"", encode_map({"n": number}))
+        # No room need be made for the first two.
+        client.put(producer, bytes(10 if number < 2 else 5_000), envelopes=[properties])
+        while house.log.asked:
+            house.log.answer()
+        house.rest()
+    assert client.call("move_messages", name="in", filter="n = 2", address="out", limit=10) is None
+    house.rest()
+    assert len(house.log.asked) == 1
+    pager, memory = house.core.pager, house.core.memory
+    memory.page_at, memory.limit_bytes = 0, 1
+    pager.relieve()
+    # The one that is next, and the one that is to be moved.
+    assert [bool(view.run.paged) for view in house.queue("in").runs()] == [False, True, False, True]
+    house.log.answer()
+    house.rest()
+    assert (client.code, house.queue("in").counts.ready, house.queue("out").counts.ready) == (0, 3, 1)
+    pager.relieve()
+    assert [bool(view.run.paged) for view in house.queue("in").runs()] == [False, True, True]
     house.check()
 
 

@@ -171,7 +171,9 @@ def _made_ready(
             continue
         asked = True
         if wanted := need or core.mover.room_for(view):
-            yield DiskSpaceWait(wanted)
+            # Paged meanwhile, it would be read and wait again, and so for ever.
+            with core.pager.holding(view.run):
+                yield DiskSpaceWait(wanted)
     return need
 
 

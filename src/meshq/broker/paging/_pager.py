@@ -8,7 +8,8 @@ in the journal; any other run is written to a file first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from meshq import limits
@@ -76,6 +77,8 @@ class Pager:
         self._resident_limit = self._shared_limit = RESIDENT_SLACK
         # What is to be written, and what is being written.
         self._spilling: dict[StoredRun, dict[QueueRun, Queue]] = {}
+        # Runs that stay in memory because somebody is about to use them, and how many do.
+        self._held: dict[StoredRun, int] = {}
         # Paged runs that several queues have, with these queues.
         self._shared: dict[StoredRun, dict[QueueRun, Queue]] = {}
         #: Bytes that went to the disk and that came back, since the start.
@@ -95,6 +98,17 @@ class Pager:
         return self._memory.limit_bytes * PAGE_TO if self._router.pages else math.inf
 
     # -- what is needed
+
+    @contextmanager
+    def holding(self, run: StoredRun) -> Iterator[None]:
+        """Keep a run that is in memory there within the block."""
+        self._held[run] = self._held.get(run, 0) + 1
+        try:
+            yield
+        finally:
+            self._held[run] -= 1
+            if not self._held[run]:
+                del self._held[run]
 
     def fault_in_all(self, queue: Queue) -> None:
         """Read all runs that a queue needs in memory."""
@@ -264,7 +278,7 @@ class Pager:
                 if freed >= need:
                     break
                 run = view.run
-                if pinned(view) or run in self._spilling:
+                if pinned(view) or run in self._spilling or run in self._held:
                     self.resident[view] = queue
                 elif run.origin is not None:
                     # A share has one queue.
