@@ -21,7 +21,7 @@ from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh
 from qa.mesh.bridges import BRIDGE_SIGHTS, MeshBridges
 from qa.mesh.delays import DELAY_SIGHTS, MeshDelays
-from qa.mesh.departure import DRAINED, MeshDeparture
+from qa.mesh.departure import FURNISHED, MeshDeparture
 from qa.mesh.discovery import DiscoveredMemberships, Stranger
 from qa.mesh.doubt import expire_in_doubt
 from qa.mesh.faults import MeshFaults
@@ -147,7 +147,7 @@ async def mesh_scenario(
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
-        await _furnish(node, (STRANDED,) if redistributed else DRAINED if drained else ())
+        await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else ())
     cast = MeshCast(simulation, scene, nodes, bridges, delays)
     for node in nodes:
         node.start()

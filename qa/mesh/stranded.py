@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from meshq.client import Delivery
 from meshq.testing import Swarm
 from qa.checkers.history import History, body_of
 from qa.mesh.node import MeshNode
@@ -82,18 +83,18 @@ async def redistribute_in_order(scene: Scene, nodes: list[MeshNode]) -> None:
             await client.send_many(STRANDED, sent)
         for op in ops:
             scene.history.send_ok(op)
-        got = await received(scene.history, other, STRANDED, MESSAGES)
+        got = [one.body for one in await received(scene.history, other, STRANDED, MESSAGES)]
         node.left("stranded messages lost, doubled or out of order", sum(map(bytes.__ne__, sent, got)))
         node.left("stranded messages too few or too many", abs(len(sent) - len(got)))
 
 
-async def received(history: History, node: MeshNode, queue: str, messages: int) -> list[bytes]:
+async def received(history: History, node: MeshNode, queue: str, messages: int) -> list[Delivery]:
     """Receive so many messages of a queue at a node, and any that come soon after these.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
     name = f"finder@{node.place}"
-    got: list[bytes] = []
+    got: list[Delivery] = []
     async with node.client() as client, client.consumer(queue) as consumer:
         with trio.move_on_after(ARRIVED_S):
             while True:
@@ -108,5 +109,5 @@ async def received(history: History, node: MeshNode, queue: str, messages: int) 
                 op = history.settling(numbers)
                 await consumer.ack(*batch, confirm=True)
                 history.settle_ok(op)
-                got += [one.body for one in batch]
+                got += batch
     return got

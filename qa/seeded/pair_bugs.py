@@ -35,8 +35,8 @@ MESH_PAIR_BUGS: Final = (
     Bug(
         name="count a delay on another node by the clocks of both",
         function="meshq.broker:Ingress.asked_of_forwarded",
-        old="taken=self._timers.elapsed_ms - waited_ms, begun=begun",
-        new="taken=self._timers.elapsed_ms - (self._timers.now_ms - arrival_ms), begun=begun",
+        old="taken = self._timers.elapsed_ms - waited_ms",
+        new="taken = self._timers.elapsed_ms - (self._timers.now_ms - arrival_ms)",
         checkers=("L3",),
         mesh=True,
     ),

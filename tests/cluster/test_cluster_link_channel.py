@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ class Owner:
     def described(self, binding: Binding) -> None:
         self.bindings.append(binding)
 
-    def opened(self, number: int, store: bytes) -> None:
+    def opened(self, number: int, store: bytes, features: Sequence[str]) -> None:
         self.opened_at.append(number)
         self.stores.append(store)
 

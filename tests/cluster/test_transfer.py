@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import trio
 
-from meshq import Client, ConnectionBrokenError, Delivery, MeshqError, Message, NotActiveError, abc
+from meshq import Client, ConnectionBrokenError, Delivery, MeshqError, Message, MessageOrigin, NotActiveError, abc
 from meshq.broker.ingress._redistribution import AHEAD_MAX
 from qa.mesh.drain import STEP, Drain
 from qa.simulation.accounts import recount
@@ -202,17 +202,71 @@ async def test_what_a_link_does_not_carry_whole_stays_and_is_counted() -> None:
         async with client.consumer("q", window=1) as consumer:
             await consumer.nack(*await consumer.receive_many(1))
         await client.send("q", Message(b"not due", delay=900.0))
-        await client.send("r", b"moved before")
-        await client.move_messages("r", "q")
         await client.create_queue("sub", address="topic", routing="multicast")
         await client.send("topic", b"a copy")
         await client.create_queue("only here")
         await client.send("only here", b"alone")
-        assert await inside_moved(nodes) == 3
+        assert await inside_moved(nodes) == 2
         assert await inside(nodes).transfer.move("sub", to(nodes), STEP) == 0
         assert await inside(nodes).transfer.move("only here", to(nodes), STEP) == 0
         assert await inside(nodes).transfer.move("nowhere", to(nodes), STEP) == 0
-        assert inside(nodes).transfer.inventory().messages == {"q": 3, "sub": 1, "only here": 1}
+        assert inside(nodes).transfer.inventory().messages == {"q": 2, "sub": 1, "only here": 1}
+
+
+async def moved_before(nodes: Mesh) -> None:
+    """Have 300 messages in ``q`` of the node ``a``, and as many behind these that were moved there."""
+    await nodes.send("a", numbered(300))
+    async with nodes.client("a") as client:
+        await client.send_many("r", [Message(body, ttl=900.0, delay=0.01) for body in numbered(300, 300)])
+        await until(lambda: inside(nodes).transfer.inventory().messages["r"] == 300)
+        await trio.sleep(0.02)
+        assert await client.move_messages("r", "q") == 300
+
+
+async def test_a_message_that_was_moved_before_keeps_its_origin_over_crashes_of_both_nodes() -> None:
+    async with nodes_with_queues() as nodes:
+        await moved_before(nodes)
+        assert await inside(nodes).transfer.move("q", to(nodes), 200) == 200
+        await nodes.kill("a")
+        await nodes.start("a")
+        await nodes.joined()
+        assert (await drained(nodes, "q")).messages == {}
+        stored = nodes.brokers["b"]._node.core.ingress.links
+        assert len(stored) == 1
+        await nodes.kill("b")
+        await nodes.start("b")
+        await nodes.joined()
+        assert nodes.brokers["b"]._node.core.ingress.links == stored
+        found = await taken(nodes, "b")
+        assert bodies(found) == numbered(600)
+        assert [one.origin for one in found] == [None] * 300 + [MessageOrigin("r", "r", "moved")] * 300
+
+
+async def test_a_message_that_was_moved_before_and_comes_back_from_its_way_keeps_its_origin() -> None:
+    async with nodes_with_queues() as nodes:
+        await moved_before(nodes)
+        await nodes.kill("b")
+        await nodes.start("b")
+        await nodes.joined()
+        nodes.brokers["b"]._node.core.closing.take_nothing_in("nothing arrives")
+        assert await inside(nodes).transfer.move("q", to(nodes), 600) == 600
+        await nodes.kill("b")
+        await until(lambda: nodes.known("a").peers()[0].state != "linked")
+        async with nodes.client("a") as client:
+            assert await client.give_back(nodes.forward("b").rpartition(".")[2], force=True) == 600
+        found = await taken(nodes, "a")
+        assert bodies(found) == numbered(600)
+        assert [one.origin for one in found] == [None] * 300 + [MessageOrigin("r", "r", "moved")] * 300
+
+
+async def test_a_message_with_an_origin_stays_if_the_other_node_does_not_understand_origins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshq.broker.session._peering.LINK_FEATURES", "something else")
+    async with nodes_with_queues() as nodes:
+        await moved_before(nodes)
+        assert await inside_moved(nodes) == 300
+        assert bodies(await taken(nodes, "b")) == numbered(300)
 
 
 async def test_a_message_that_the_queue_there_does_not_take_stays() -> None:

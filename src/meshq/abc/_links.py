@@ -18,7 +18,9 @@ class ForwardRun:
     queue, of the first message, which rises by ``step``; ``message``: its producer's number for it, which rises by
     ``step`` times ``stride``.  ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of
     the other node's queues that they are for; ``topic``: of a multicast address.  ``arrival``: when the first broker
-    took them (its clock, ms); 0: that doesn't matter.  ``waited()``: how long ago that is, ms, whatever clocks show."""
+    took them (its clock, ms); 0: that doesn't matter.  ``waited()``: how long ago that is, ms, whatever clocks show.
+    ``origin``: address, queue and reason of messages that were moved before; empty: there is none.
+    """
 
     tag: int
     rows: int
@@ -36,6 +38,7 @@ class ForwardRun:
     topic: bool = False
     arrival: int = 0
     waited: Callable[[], int]
+    origin: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -43,7 +46,8 @@ class RemoteQueue:
     """A queue of another node, as described by that node.
 
     ``filters``: if each of its consumers has one.  ``filter``: what the queue itself takes; empty for everything.
-    ``durable``: it outlives its node.
+    ``durable``: it outlives its node.  ``features``: the parts of runs that its node understands besides those that
+    every node does.
     """
 
     number: int
@@ -54,6 +58,7 @@ class RemoteQueue:
     filters: tuple[str, ...] = ()
     filter: str = ""
     durable: bool = True
+    features: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+import attrs
 import trio
 
 from meshq.abc import ForwardRun, KnownPeer, LocalBroker, RemoteQueue, StoreAndForwardQueue
@@ -56,8 +57,9 @@ class Peer:
         self.known = False
         # Whether all queues were described in this session.
         self._described = False
-        # What it had stored of the link when this session began, and what it calls its store; None: it has not said so.
-        self._opened: tuple[int, bytes] | None = None
+        # What it had stored of the link when this session began, what it calls its store, and its features; None: it
+        # has not said so.
+        self._opened: tuple[int, bytes, tuple[str, ...]] | None = None
         #: ``connecting``, ``linked``, ``spare``, ``left``, ``away`` or ``down``.
         self.state = "connecting"
         #: The last error; None: no error so far.
@@ -196,6 +198,7 @@ class Peer:
                 filters=binding.filters,
                 filter=binding.filter,
                 durable=binding.durable,
+                features=self._opened[2] if self._opened is not None else (),
             )
             self._queues[queue.number] = queue
             if self.known:
@@ -207,9 +210,9 @@ class Peer:
         self._described = True
         self._begin()
 
-    def opened(self, number: int, store: bytes) -> None:
+    def opened(self, number: int, store: bytes, features: Sequence[str]) -> None:
         """Handle that the other node has accepted the link and has stored everything up to ``number``."""
-        self._opened = number, store
+        self._opened = number, store, tuple(features)
         self._begin()
 
     def _begin(self) -> None:
@@ -217,8 +220,9 @@ class Peer:
         forwarding = self._forwarding
         if forwarding is None or self._opened is None or not self._described:
             return
-        number, store = self._opened
+        number, store, features = self._opened
         self.known = True
+        self._queues = {one.number: attrs.evolve(one, features=features) for one in self._queues.values()}
         self._broker.routes.replace(forwarding, self._settings.load_balancing, list(self._queues.values()), store)
         self._broker.peers.met(forwarding, self.url)
         self._broker.routes.mark(forwarding, "")
@@ -292,6 +296,7 @@ class Peer:
             topic=held.topic,
             arrival=held.arrival,
             waited=held.waited,
+            origin=held.origin,
         )
         self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
         link.send(run)

@@ -125,6 +125,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
                 topic=self._core.router.routing_anywhere(run.address) == "multicast",
                 arrival=run.options.arrival if run.options is not None else 0,
                 waited=partial(self._waited, run),
+                origin=tuple(run.options.origin) if run.options is not None and run.options.origin is not None else (),
             )
         )
 
@@ -281,6 +282,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
             filters=_filters(queue.filters),
             # One that is not understood here is applied there.
             filter=next(iter(_filters((queue.filter,))), None) if queue.filter else None,
+            features=queue.features,
         )
 
 

@@ -28,9 +28,12 @@ def scalar(
     return attrs.field(metadata={"types": types, "size": size, "size_max": size_max, "key": key}, **kwargs)
 
 
-def list_of(*items: type, item_min: int | None = None) -> Any:
-    """Define a field with a flat list; ``item_min`` bounds the numbers in it."""
-    return attrs.field(default=(), metadata={"types": (list,), "items": items, "item_min": item_min})
+def list_of(*items: type, item_min: int | None = None, key: str = "") -> Any:
+    """Define a field with a flat list; ``item_min`` bounds the numbers in it.
+
+    ``key``: its key in the map, if that is not its name.
+    """
+    return attrs.field(default=(), metadata={"types": (list,), "items": items, "item_min": item_min, "key": key})
 
 
 def _one_line(text: str) -> str:

@@ -368,7 +368,8 @@ class Forward(Header):
     same one, and names more queues; it is stored when all have been named.  ``topic``: the address is multicast,
     so that no queue of another kind is made for it; absent: the peer is older, or doesn't know.  ``arrival``:
     when the first broker took them (its clock, ms), if that matters; ``waited``: how long that was ago when the frame
-    was made, ms, independent of clocks; absent: the peer is older, and the delay begins anew.
+    was made, ms, independent of clocks; absent: the peer is older, and the delay begins anew.  ``origin``: address,
+    queue and reason of messages that were moved before; only for a node that has named the feature ``origin``.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -382,6 +383,7 @@ class Forward(Header):
     arrival: int = scalar((int,), default=0)
     waited: int = scalar((int,), default=0, key="~waited")
     topic: bool = scalar((bool,), default=False, key="~topic")
+    origin: tuple[str, ...] = list_of(str, key="~origin")
 
 
 @attrs.frozen(kw_only=True)

@@ -52,6 +52,8 @@ class RemoteBinding(NamedTuple):
     filter: Filter | None = None
     #: How its node is gone: "away", or "left"; empty while it is there.
     gone: str = ""
+    #: The parts of runs that its node understands besides those that every node does.
+    features: tuple[str, ...] = ()
 
 
 class Share(NamedTuple):

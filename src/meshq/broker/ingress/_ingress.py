@@ -36,6 +36,7 @@ from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import USER_PRODUCERS, SettledRow, UserProducersRecord, encode_user_producers
 from meshq.broker.records._row_options import SPECIAL, RowOptions, asked_of_moved, read_options
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
+from meshq.message import MessageOrigin
 from meshq.wire import KIND_ID, RunBytes, duplicate_ids
 
 #: Bytes that a run takes in the journal beside its content and its names, at most: heads; for each message: what is
@@ -434,8 +435,7 @@ class Ingress:
         shares = self.anew.shares(waited[0], run, waited[1], address)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no queue of {run.address!r} takes the message")
-        asked = read_options(run.content, run.options.arrival if run.options is not None else 0)
-        return self.place_shares(run, shares, asked, gone)
+        return self.place_shares(run, shares, options_of(run), gone)
 
     def place_shares(
         self, run: StoredRun, shares: list[Share], asked: list[RowOptions], gone: tuple[SettledRow, ...]
@@ -453,21 +453,22 @@ class Ingress:
         return logged
 
     def asked_of_forwarded(
-        self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int
+        self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int, origin: MessageOrigin | None
     ) -> list[RowOptions] | None:
         """Return the options of each message of a run from another node; ``arrival_ms``: when the first node took it,
-        ``waited_ms``: how long that is ago.
+        ``waited_ms``: how long that is ago; ``origin``: of messages that were moved before.
 
         Raises:
             RemoteProtocolError: its headers can't be read.
         """
-        if not kinds & SPECIAL and run.body is None:
+        if not kinds & SPECIAL and run.body is None and origin is None:
             return None
-        asked = read_options(run.content, arrival_ms)
+        asked = (read_options if origin is None else asked_of_moved)(run.content, arrival_ms)
         if run.options is None:
             # Otherwise it has waited here, for filters or for disk space, since it came.
             begun = max(1, self._timers.now_ms - waited_ms) if any(one.due for one in asked) else 0
-            run.options = DeliveryOptions(arrival_ms, taken=self._timers.elapsed_ms - waited_ms, begun=begun)
+            taken = self._timers.elapsed_ms - waited_ms
+            run.options = DeliveryOptions(arrival_ms, taken=taken, begun=begun, origin=origin)
         return asked
 
     def _all_known(self, then: Callable[[], None]) -> None:
@@ -480,6 +481,14 @@ def _full(run: StoredRun, quota: AddressQuota) -> AddressFullError:
     return AddressFullError(
         f"the address {run.address!r} has {quota.messages} messages in {quota.total_bytes} bytes and takes no more"
     )
+
+
+def options_of(run: StoredRun) -> list[RowOptions]:
+    """Return the options of each message of a run that is moved as it is: messages with an origin wait no more."""
+    options = run.options
+    if options is None:
+        return read_options(run.content, 0)
+    return (read_options if options.origin is None else asked_of_moved)(run.content, options.arrival)
 
 
 def _nothing() -> None:

@@ -14,12 +14,11 @@ from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBindin
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import travels, wants_of
 from meshq.broker.ingress._filter_scan_plan import placed
-from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._ingress import Ingress, options_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import DELAYED, QueueRun, StoredRun
 from meshq.broker.records import SettledRow
-from meshq.broker.records._row_options import read_options
 from meshq.errors import UsageError
 
 #: While so many messages wait for a node, no others are moved to it: what has moved does not come back for a consumer
@@ -80,7 +79,7 @@ class Redistribution:
         shares = self._shares(queue, run)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no consumer of {queue.name!r} on another node takes the message")
-        asked = read_options(run.content, run.options.arrival if run.options is not None else 0)
+        asked = options_of(run)
         return self._ingress.place_shares(run, shares, asked, gone)
 
     def freed(self, forward: Queue) -> None:
@@ -116,11 +115,15 @@ def _is_wanted(group: Sequence[ClusteredQueue], row: int, wants: Wants) -> bool:
     return any(taker.gets and taker.asks for taker in found)
 
 
-def carried_whole(view: QueueRun, rows: Sequence[int]) -> Sequence[int]:
-    """Return those rows of a run that a link carries whole: a link carries neither the origin of a moved message nor
-    how often a message was delivered, or may have been before a restart, nor when a message is due again."""
+def carried_whole(view: QueueRun, rows: Sequence[int], features: Sequence[str] = ()) -> Sequence[int]:
+    """Return those rows of a run that a link carries whole to a node with these features.
+
+    No link carries how often a message was delivered, or may have been before a restart, nor when a message is due
+    again; the origin of a moved message goes to nodes with the feature ``origin``.
+    """
     options = view.run.options
-    if not travels(view.run) or (options is not None and options.origin is not None):
+    moved = options is not None and options.origin is not None
+    if not travels(view.run) or (moved and "origin" not in features):
         return ()
     return [row for row in rows if view.states[row] != DELAYED and not view.deliveries(row)]
 

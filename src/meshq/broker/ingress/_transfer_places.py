@@ -8,13 +8,12 @@ from meshq.address import Target
 from meshq.broker.catalog._distribution_plan import RemoteBinding, Share, takes
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import wants_of
-from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._ingress import Ingress, options_of
 from meshq.broker.ingress._redistribution import carried_whole, has_room
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.records import SettledRow
-from meshq.broker.records._row_options import read_options
 from meshq.errors import UsageError
 
 
@@ -42,7 +41,7 @@ class TransferPlaces:
         if there is None or not has_room(forward):
             return None
         wants = wants_of(run)
-        return [row for row in carried_whole(view, rows) if takes(there.filter, row, wants)]
+        return [row for row in carried_whole(view, rows, there.features) if takes(there.filter, row, wants)]
 
     def place(self, run: StoredRun, queue: Queue, target: Target, gone: tuple[SettledRow, ...]) -> bool:
         """Place messages of a queue for the queue of its name on the target's node; ``gone``: the rows that the same
@@ -58,8 +57,7 @@ class TransferPlaces:
         if forward is None or there is None:
             raise UsageError(f"the node of {target.queue!r} is not linked, or has no queue {queue.name!r}")
         shares = [Share(forward, range(run.content.rows), (there.number,))]
-        asked = read_options(run.content, run.options.arrival if run.options is not None else 0)
-        return self._ingress.place_shares(run, shares, asked, gone)
+        return self._ingress.place_shares(run, shares, options_of(run), gone)
 
     def _there(self, queue: Queue, forward: Queue) -> RemoteBinding | None:
         """The queue of the same name and address on a node that is linked."""

@@ -68,9 +68,12 @@ def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> 
 
 
 def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions | None:
-    """Return the options of messages that wait for another node: the time to live; the other node applies the rest."""
+    """Return the options of messages that wait for another node: the time to live, and the origin; the other node
+    applies the rest."""
     expires = tuple(asked[row].expires for row in rows)
-    return whole._replace(expires=expires) if any(expires) else None
+    if not any(expires):
+        return whole if whole.origin is not None else None
+    return whole._replace(expires=expires)
 
 
 def _options(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions:

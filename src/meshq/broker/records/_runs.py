@@ -187,8 +187,8 @@ class PlacedRecord(NamedTuple):
     @property
     def moved(self) -> bool:
         """Whether it was in a queue here: who has sent it, and under which duplicate ids, was said when it came."""
-        # What is given back has no origin.
-        return self.origin is not None or bool(self.settled)
+        # What is given back has no origin; and what comes from another node may have one from there.
+        return not self.routed.link and (self.origin is not None or bool(self.settled))
 
 
 def encode_placed_head(record: PlacedRecord) -> bytes:

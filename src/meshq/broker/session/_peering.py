@@ -35,6 +35,7 @@ from meshq.broker.work._closing import Closing
 from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
+from meshq.message import MessageOrigin
 from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
@@ -54,6 +55,8 @@ from meshq.wire import (
 _STEP_MAX: Final = 2**16 - 1
 
 
+#: The parts of runs that this node understands besides those that every node does, separated by spaces.
+LINK_FEATURES: Final = "origin"
 #: What a description of a queue takes beside its names and filters.
 _DESCRIPTION_BYTES_MAX: Final = 256
 
@@ -146,7 +149,7 @@ class Peering:
             self.channels[frame.channel] = header.link
             self._definitions.router.demand.met(header.node_id, header.connector)
             store = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
-            return {"number": self._ingress.links.get(header.link, 0), "store": store}
+            return {"number": self._ingress.links.get(header.link, 0), "store": store, "features": LINK_FEATURES}
 
         self._calls.answering(frame, link, takes_in=False)
         if frame.channel not in self.channels:
@@ -219,7 +222,7 @@ class Peering:
             return
         run = judged[1] if judged is not None and judged[0] is frame else self._run(frame, header, content)
         rows = range(stored, content.rows)
-        asked = self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+        asked = self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited, _origin(header))
         if frame.size_bytes > self._disk_space.large_bytes:
             self._disk_space.check(frame)
         self._ingress.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
@@ -278,7 +281,7 @@ class Peering:
             content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
             kinds = check_run(content)
             run = self._run(frame, header, content)
-            self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+            self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited, _origin(header))
             self._judged = frame, run
         return self._judged[1]
 
@@ -342,3 +345,16 @@ class Peering:
             durable=queue.durable,
         )
         self._stream.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
+
+
+def _origin(header: Forward) -> MessageOrigin | None:
+    """Return the origin of a run.
+
+    Raises:
+        RemoteProtocolError: the header has a part of an origin.
+    """
+    if not header.origin:
+        return None
+    if len(header.origin) != len(MessageOrigin._fields):
+        raise violation("bad_header", f"an origin of {len(header.origin)} parts")
+    return MessageOrigin(*header.origin)

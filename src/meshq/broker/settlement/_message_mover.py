@@ -343,7 +343,7 @@ class MessageMover:
         arrival = options.arrival if options is not None and reason in ("moved", *_ON) else 0
         if reason in _ON:
             moved.options = (
-                DeliveryOptions(arrival, taken=options.taken, begun=options.begun)
+                DeliveryOptions(arrival, taken=options.taken, begun=options.begun, origin=options.origin)
                 if options is not None
                 else DeliveryOptions(0)
             )

@@ -8,7 +8,7 @@ link's numbers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
@@ -69,6 +69,8 @@ class ForwardedRun(NamedTuple):
     waited: Callable[[], int] = _no_wait
     #: The same run follows, with more queues.
     more: bool = False
+    #: Address, queue and reason of messages that were moved before; empty: there is no origin.
+    origin: tuple[str, ...] = ()
 
     @property
     def last(self) -> int:
@@ -88,6 +90,7 @@ class ForwardedRun(NamedTuple):
             topic=self.topic,
             arrival=self.arrival,
             waited=self.waited(),
+            origin=self.origin,
         )
         return Frame(
             FrameType.FORWARD,
@@ -111,9 +114,10 @@ class PeerEvents(Protocol):
     def described(self, binding: Binding) -> None:
         """A queue of the other node, as it is now."""
 
-    def opened(self, number: int, store: bytes) -> None:
+    def opened(self, number: int, store: bytes, features: Sequence[str]) -> None:
         """The other node takes the link: it has stored everything up to this number, and takes nothing more from an
-        earlier session.  ``store``: what it calls its store; empty: it is older, and doesn't say."""
+        earlier session.  ``store``: what it calls its store; empty: it is older, and doesn't say.  ``features``: the
+        parts of runs that it understands besides those that every node does."""
 
     def snapshot(self) -> None:
         """Note the end of the snapshot: all queues of the other node are described."""
@@ -253,6 +257,9 @@ class ClusterLinkChannel:
         store = values.get("store", b"")
         if type(store) is not bytes or len(store) not in (0, IDENTITY_BYTES):
             raise violation("bad_header", f"the link is opened by a store whose name is not {IDENTITY_BYTES} bytes")
+        features = values.get("features", "")
+        if type(features) is not str:
+            raise violation("bad_header", "the link is opened with features that are no text")
         self._life.on("open")
-        self._events.opened(number, store)
+        self._events.opened(number, store, features.split())
         self.pump()
