@@ -112,6 +112,11 @@ class MeshGone:
         self._history.ended(node.place)
 
     @property
+    def killed(self) -> bool:
+        """Whether the node goes without an orderly stop."""
+        return self._way != "stopped"
+
+    @property
     def identity(self) -> dict[str, str]:
         """The id of the node that is gone, with its name."""
         return {self._node_id: self.node.place} if self.done and self.node is not None else {}
