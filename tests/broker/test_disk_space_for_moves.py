@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from meshq import abc
+from meshq.broker import transfer
 from meshq.node._local_broker import LocalPeerQueues, LocalRemoteBindings
+from meshq.node._stranded_messages import MoveCall
 from meshq.settings import AddressSettings
 from meshq.wire import (
     BY_NAME,
@@ -142,6 +145,31 @@ def test_an_operators_move_ends_when_the_room_that_it_asks_for_is_not_to_be_had(
             house.rest()
     assert client.code == FULL
     assert (house.queue("q").counts.ready, house.queue("there").counts.ready) == (1, 0)
+    house.check()
+
+
+def test_no_small_message_overtakes_a_large_one_that_finds_no_room_to_be_handed_over() -> None:
+    house = make_house(BusyLog(large_bytes=1_000))
+    client = house.client()
+    routes = LocalRemoteBindings(house.core)
+    forwarding = LocalPeerQueues(house.core).forwarding("$meshq.cluster.x")
+    theirs = abc.RemoteQueue(number=7, name="q", address="q", routing="anycast", consumers=0)
+    routes.replace(forwarding, "on_demand", [theirs])
+    client.put(client.produce("q"), *(b"%d" % number + bytes(5_000 * (number in (1, 2, 4))) for number in range(6)))
+    house.log.answer()
+    house.rest()
+    given: list[abc.ForwardRun] = []
+    forwarding.attach(given.append, 0)
+    # Small records are placed still: nobody knows that the disk is full.
+    for house.log.room_bytes in (4_000, math.inf):
+        transfer(house.core, house.queue("q"), forwarding.queue, 100, MoveCall())
+        while house.log.asked:
+            house.log.answer()
+            house.rest()
+    house.log.sync()
+    house.rest()
+    assert b"".join(bytes(run.body).replace(b"\0", b"") for run in given) == b"012345"
+    assert house.queue("q").counts.ready == 0
     house.check()
 
 

@@ -110,18 +110,22 @@ class MessageMover:
         ``known``: what filters have said of the run (``as_moved``).
 
         Returns those that could not be moved: nothing has changed for them.  What the node moves goes when room has
-        been made for it, unless somebody has it by then; ``still`` says which of such rows may go even so.
+        been made for it, unless somebody has it by then; ``still`` says which of such rows may go even so.  What others
+        ask for keeps its order: nothing goes behind messages that find no room.
         """
         left: list[RowSpan] = []
         moved = self.waits_for = 0
         self.asked = {}
-        for span in self._cut(spans) if target is not None else spans:
+        waiting = iter(self._cut(spans) if target is not None else spans)
+        for span in waiting:
             try:
                 logged = target is not None and self._place(queue, span, target, reason, still, known)
             except (AddressFullError, UsageError, JournalBrokenError, ClosedError) as error:
                 # There is no room, or nobody there takes it, or the node is ending, for which it says why.
                 self.refused = error
                 left.append(span)
+                if reason not in OWN and isinstance(error, AddressFullError):
+                    left += waiting
                 continue
             for part in _still_there(queue, span):
                 self._acknowledger.remove(queue, part, FATES[reason], logged=logged)
