@@ -281,6 +281,42 @@ async def test_a_message_that_the_queue_there_does_not_take_stays() -> None:
         assert inside(nodes).transfer.inventory().messages == {"some": 3}
 
 
+async def test_messages_stay_if_the_filter_of_the_queue_there_is_not_understood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshq.node._local_broker._filters", lambda texts: ())
+    async with nodes_with_queues() as nodes, nodes.client("a") as here, nodes.client("b") as there:
+        await here.create_queue("some")
+        for number in range(6):
+            await here.send("some", Message(b"%d" % number, properties={"odd": number % 2}))
+        await there.create_queue("some", filter="odd = 1")
+        await until(lambda: known(nodes, "some"))
+        assert await inside(nodes).transfer.move("some", to(nodes), STEP) == 0
+        assert inside(nodes).transfer.inventory().messages == {"some": 6}
+
+
+async def test_messages_of_an_anycast_address_stay_if_it_is_multicast_there() -> None:
+    async with nodes_with_queues() as nodes, nodes.client("a") as here, nodes.client("b") as there:
+        await here.create_queue("some")
+        await here.send("some", b"not for a subscription")
+        await there.create_queue("some", address="some", routing="multicast")
+        await until(lambda: known(nodes, "some"))
+        assert await inside(nodes).transfer.move("some", to(nodes), STEP) == 0
+        assert inside(nodes).transfer.inventory().messages == {"some": 1}
+
+
+async def test_durable_messages_stay_if_the_queue_there_is_not_durable() -> None:
+    async with nodes_with_queues() as nodes, nodes.client("a") as here, nodes.client("b") as there:
+        await here.create_queue("some")
+        await here.send("some", b"durable")
+        await here.send("some", Message(b"not durable", durable=False))
+        await there.create_queue("some", durable=False)
+        await until(lambda: known(nodes, "some"))
+        assert await inside(nodes).transfer.move("some", to(nodes), STEP) == 1
+        assert bodies(await taken(nodes, "b", "some")) == [b"not durable"]
+        assert inside(nodes).transfer.inventory().messages == {"some": 1}
+
+
 async def test_a_transfer_that_is_cut_by_a_kill_goes_on_with_what_is_left() -> None:
     async with nodes_with_queues() as nodes:
         await nodes.send("a", numbered(1_000))

@@ -64,7 +64,8 @@ class Transfer(ABC):
         or not that has a consumer; return how many were moved, when that is durable.
 
         0: the queue is missing here or there, or the node is not linked, or so many messages wait for the node that no
-        others go ahead, or all messages that are left stay because a link does not carry these.
+        others go ahead, or all messages that are left stay because a link does not carry these or because the queue
+        there may drop or lose these.
 
         Checkpoint: always.
         Cancellation: what has moved has moved, and nothing else will.

@@ -271,6 +271,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
         self._core.definitions.peers.drop(link.number, number)
 
     def _binding(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> RemoteBinding:
+        own = next(iter(_filters((queue.filter,))), None) if queue.filter else None
         return RemoteBinding(
             forward=self._core.router.by_number[link.number],
             mode=mode,
@@ -281,8 +282,10 @@ class LocalRemoteBindings(abc.RemoteBindings):
             consumers=queue.consumers,
             filters=_filters(queue.filters),
             # One that is not understood here is applied there.
-            filter=next(iter(_filters((queue.filter,))), None) if queue.filter else None,
+            filter=own,
             features=queue.features,
+            understood=own is not None or not queue.filter,
+            durable=queue.durable,
         )
 
 

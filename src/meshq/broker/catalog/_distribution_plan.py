@@ -54,6 +54,10 @@ class RemoteBinding(NamedTuple):
     gone: str = ""
     #: The parts of runs that its node understands besides those that every node does.
     features: tuple[str, ...] = ()
+    #: Whether its own filter is understood here; otherwise nobody here knows what the queue drops.
+    understood: bool = True
+    #: Whether it outlives its node.
+    durable: bool = True
 
 
 class Share(NamedTuple):

@@ -53,7 +53,11 @@ class Redistribution:
         return [
             remote
             for remote in (clustered.remotes if clustered is not None else ())
-            if remote.mode in MODES and remote.consumers and not remote.gone and remote.forward.roster.consumers
+            if remote.mode in MODES
+            and remote.consumers
+            and remote.understood
+            and not remote.gone
+            and remote.forward.roster.consumers
         ]
 
     def movable(self, queue: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]) -> list[int] | None:

@@ -40,6 +40,8 @@ class TransferPlaces:
         there = self._there(queue, forward)
         if there is None or not has_room(forward):
             return None
+        if run.durable and queue.durable and not there.durable:
+            return []
         wants = wants_of(run)
         return [row for row in carried_whole(view, rows, there.features) if takes(there.filter, row, wants)]
 
@@ -60,9 +62,11 @@ class TransferPlaces:
         return self._ingress.place_shares(run, shares, options_of(run), gone)
 
     def _there(self, queue: Queue, forward: Queue) -> RemoteBinding | None:
-        """The queue of the same name and address on a node that is linked."""
+        """The queue of the same name and address on a node that is linked, if it drops nothing unseen."""
         if not forward.roster.consumers or self._router.by_number.get(queue.number) is not queue:
             return None
-        bindings = self._router.remote(forward.number.to_bytes(8, "big"))
-        same = (one for one in bindings if (one.name, one.address) == (queue.name, queue.address) and not one.gone)
-        return next(same, None)
+        wanted = queue.name, queue.address, self._router.addresses[queue.address].routing
+        for one in self._router.remote(forward.number.to_bytes(8, "big")):
+            if (one.name, one.address, one.routing) == wanted and not one.gone:
+                return one if one.understood else None
+        return None
