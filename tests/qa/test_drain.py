@@ -18,7 +18,7 @@ from qa.seeds import SeedReport, one_seed
 
 SEED = 3
 #: A seed in which a node dies that holds a part of a run, of which another part has moved.
-TORN_SEED = 0
+TORN_SEED = 4
 
 movable, place, answering = TransferPlaces.movable, TransferPlaces.place, SessionCalls.answering
 
