@@ -63,6 +63,7 @@ class RawPeer(RawClient):
         stamp: int = 0,
         more: bool = False,
         arrival: int = 0,
+        origin: Sequence[str] = (),
     ) -> None:
         """Forward a run."""
         run = encode_run(list(bodies), envelopes)
@@ -75,6 +76,7 @@ class RawPeer(RawClient):
             queues=tuple(queues),
             more=more,
             arrival=arrival,
+            origin=tuple(origin),
         )
         self.send(
             FrameType.FORWARD,

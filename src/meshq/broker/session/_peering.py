@@ -57,6 +57,8 @@ _STEP_MAX: Final = 2**16 - 1
 
 #: The parts of runs that this node understands besides those that every node does, separated by spaces.
 LINK_FEATURES: Final = "origin"
+#: The reason of a move is one short word; later versions may have other words.
+_REASON_CHARACTERS_MAX: Final = 32
 #: What a description of a queue takes beside its names and filters.
 _DESCRIPTION_BYTES_MAX: Final = 256
 
@@ -351,10 +353,15 @@ def _origin(header: Forward) -> MessageOrigin | None:
     """Return the origin of a run.
 
     Raises:
-        RemoteProtocolError: the header has a part of an origin.
+        RemoteProtocolError: the header has a part of an origin, or an origin that no moved message has.
     """
     if not header.origin:
         return None
     if len(header.origin) != len(MessageOrigin._fields):
         raise violation("bad_header", f"an origin of {len(header.origin)} parts")
-    return MessageOrigin(*header.origin)
+    origin = MessageOrigin(*header.origin)
+    # Messages are moved back to their origin: a queue would be made there, or messages of a node's own be mixed up.
+    named = is_name(origin.address) and is_name(origin.queue) and not origin.address.startswith(INTERNAL)
+    if not named or not origin.reason.isidentifier() or len(origin.reason) > _REASON_CHARACTERS_MAX:
+        raise violation("bad_header", "an origin that no moved message has")
+    return origin
