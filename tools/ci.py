@@ -41,7 +41,7 @@ ONE_CORE = {
 }
 #: Tiers that wait for processes, for disks and for time: a third of a core, beside the tiers of one core.
 WAITING = {"processes": "tests"}
-#: Tiers that keep every core busy.
+#: Tiers that keep every core busy: the first beside those that wait, the second alone, because its times are shown.
 ALL_CORES = {"seeds": "tests/seeds", "demo": "tests"}
 
 
@@ -197,13 +197,16 @@ def submission(steps: Steps) -> None:
     if environment(steps, "test", "coverage[toml]"):
         readme_tests(steps)
         environment(steps, "test", "-e", ".[test-all,lint,docs]")
-        with ThreadPoolExecutor(max(1, len(WAITING))) as beside, ThreadPoolExecutor(max(1, CORES)) as pool:
+        with ThreadPoolExecutor(max(1, len(WAITING))) as beside:
             waiting = [beside.submit(tier, steps, name, place, 1) for name, place in WAITING.items()]
-            one_core = [pool.submit(tier, steps, name, place, 1) for name, place in ONE_CORE.items()]
-            for future in (*waiting, *one_core, pool.submit(checks, steps)):
+            with ThreadPoolExecutor(max(1, CORES)) as pool:
+                one_core = [pool.submit(tier, steps, name, place, 1) for name, place in ONE_CORE.items()]
+                for future in (*one_core, pool.submit(checks, steps)):
+                    future.result()
+            tier(steps, "seeds", ALL_CORES["seeds"], CORES)
+            for future in waiting:
                 future.result()
-        for name, place in ALL_CORES.items():
-            tier(steps, name, place, CORES)
+        tier(steps, "demo", ALL_CORES["demo"], CORES)
         demo(steps)
     reports = sorted(steps.folder.glob("*.xml"))
     python = steps.folder / "test/bin/python"
