@@ -29,7 +29,7 @@ from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._release_queue import ReleaseQueue, Views
-from meshq.broker.queue._delivery_options import DeliveryOptions
+from meshq.broker.queue._delivery_options import DeliveryOptions, options_of_moved
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import TimerService
@@ -435,7 +435,7 @@ class Ingress:
         shares = self.anew.shares(waited[0], run, waited[1], address)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no queue of {run.address!r} takes the message")
-        return self.place_shares(run, shares, options_of(run), gone)
+        return self.place_shares(run, shares, options_of_moved(run.content, run.options), gone)
 
     def place_shares(
         self, run: StoredRun, shares: list[Share], asked: list[RowOptions], gone: tuple[SettledRow, ...]
@@ -481,14 +481,6 @@ def _full(run: StoredRun, quota: AddressQuota) -> AddressFullError:
     return AddressFullError(
         f"the address {run.address!r} has {quota.messages} messages in {quota.total_bytes} bytes and takes no more"
     )
-
-
-def options_of(run: StoredRun) -> list[RowOptions]:
-    """Return the options of each message of a run that is moved as it is: messages with an origin wait no more."""
-    options = run.options
-    if options is None:
-        return read_options(run.content, 0)
-    return (read_options if options.origin is None else asked_of_moved)(run.content, options.arrival)
 
 
 def _nothing() -> None:

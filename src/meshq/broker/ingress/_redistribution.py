@@ -14,7 +14,8 @@ from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBindin
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import travels, wants_of
 from meshq.broker.ingress._filter_scan_plan import placed
-from meshq.broker.ingress._ingress import Ingress, options_of
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.queue._delivery_options import options_of_moved
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import DELAYED, QueueRun, StoredRun
@@ -83,7 +84,7 @@ class Redistribution:
         shares = self._shares(queue, run)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no consumer of {queue.name!r} on another node takes the message")
-        asked = options_of(run)
+        asked = options_of_moved(run.content, run.options)
         return self._ingress.place_shares(run, shares, asked, gone)
 
     def freed(self, forward: Queue) -> None:

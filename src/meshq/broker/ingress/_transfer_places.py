@@ -8,8 +8,9 @@ from meshq.address import Target
 from meshq.broker.catalog._distribution_plan import RemoteBinding, Share, takes
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import wants_of
-from meshq.broker.ingress._ingress import Ingress, options_of
+from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._redistribution import carried_whole, has_room
+from meshq.broker.queue._delivery_options import options_of_moved
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import QueueRun, StoredRun
@@ -59,7 +60,7 @@ class TransferPlaces:
         if forward is None or there is None:
             raise UsageError(f"the node of {target.queue!r} is not linked, or has no queue {queue.name!r}")
         shares = [Share(forward, range(run.content.rows), (there.number,))]
-        return self._ingress.place_shares(run, shares, options_of(run), gone)
+        return self._ingress.place_shares(run, shares, options_of_moved(run.content, run.options), gone)
 
     def _there(self, queue: Queue, forward: Queue) -> RemoteBinding | None:
         """The queue of the same name and address on a node that is linked, if it drops nothing unseen."""

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshq import limits
-from meshq.broker.records._row_options import WAIT_MS_MAX, RowOptions
+from meshq.broker.records._row_options import WAIT_MS_MAX, RowOptions, asked_of_moved, read_options
 from meshq.broker.records._row_ranges import pieces
 from meshq.message import MessageOrigin
+from meshq.wire import RunBytes
 
 
 class DeliveryOptions(NamedTuple):
@@ -84,3 +85,10 @@ def _options(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -
         expires=tuple(one.expires for one in chosen) if any(one.expires for one in chosen) else None,
         groups=tuple(one.group for one in chosen) if any(one.group is not None for one in chosen) else None,
     )
+
+
+def options_of_moved(content: RunBytes, options: DeliveryOptions | None) -> list[RowOptions]:
+    """Return the options of each message of a run that is moved as it is: messages with an origin wait no more."""
+    if options is None:
+        return read_options(content, 0)
+    return (read_options if options.origin is None else asked_of_moved)(content, options.arrival)
