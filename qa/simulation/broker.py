@@ -14,6 +14,7 @@ from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
 from meshq.limits import PAGE_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.node import Broker
 from meshq.settings import AddressSettings, FullPolicy, JournalSettings
+from meshq.store.inspection._check import check_store
 from meshq.testing import DiskOperation, MemoryRole, SimNode, Swarm
 from qa.checkers.end import check_history
 from qa.checkers.history import History
@@ -331,7 +332,11 @@ class BrokerNode:
             path, bit = self._flipped = chosen
             self.history.note(f"bit {bit} of {path} is flipped")
             disk.flip_bit(path, bit)
-            self._before = {file: disk.content(file) for file in disk.files() if not file.endswith("lock")}
+            # A segment that the manifest has not come to list is nothing yet, whatever stands in it.
+            regions = check_store(disk.copy(), DIRECTORY).regions
+            nothing = {region.file for region in regions if region.what == "unlisted"}
+            kept = (file for file in disk.files() if file not in nothing and not file.endswith("lock"))
+            self._before = {file: disk.content(file) for file in kept}
         await self.started()
         if self._flipped is None:
             return

@@ -67,6 +67,10 @@ class Swarm:
         return True
 
 
+#: Openings of files that wait for a descriptor: a thread that opens hundreds would wait far beyond the fault's end.
+WAITS_MAX: Final = 30
+
+
 class DiskLatency:
     """Seconds that calls of a simulated disk take: a device with a speed of its own, and now and then a stall."""
 
@@ -77,12 +81,12 @@ class DiskLatency:
         #: From a fast device with a battery to a slow one.
         self._sync_s = rng.choice((0.0001, 0.001, 0.01))
         self._stall_rate = rng.choice((0.0, 0.001, 0.02))
-        #: For so long whatever opens a file that is there waits for a descriptor; and how often that was.
+        #: For so long the first openings of existing files wait for a descriptor; and how often that was.
         self.opening_s: float = 0.0
         self.waited: int = 0
 
     def __call__(self, call: str, size: int) -> float:
-        if call == "open" and self.opening_s:
+        if call == "open" and self.opening_s and self.waited < WAITS_MAX:
             self.waited += 1
             return self.opening_s
         if call not in ("sync", "sync_directory"):
