@@ -114,3 +114,16 @@ def test_of_the_connectors_of_an_earlier_life_those_fit_that_an_announcement_cou
     url: str, fits: bool
 ) -> None:
     assert DialRules(OWN).fits(url) is fits
+
+
+def test_what_was_decided_for_a_node_is_not_decided_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = DialRules(OWN)
+    nodes = [node(f"n{number}", f"tcp://n{number}:1", "tls://n:1") for number in range(1_024)]
+    first = rules.plan([*nodes, node("own", "tcp://a:5000")], [])
+
+    def parse(url: str) -> Endpoint:
+        raise AssertionError("an announcement that has not changed was read again")
+
+    monkeypatch.setattr(Endpoint, "parse", parse)
+    again = rules.plan([*nodes, node("own", "tcp://a:5000")], dialed(*first.begin))
+    assert (len(first.begin), again.begin, again.refused) == (1_024, [], first.refused)

@@ -130,6 +130,11 @@ def test_the_largest_announcement_is_taken_and_a_larger_one_neither_made_nor_rea
         an_announcement(connectors=at("tcp://[::]:61616")),
         an_announcement(connectors=at("tcp://127.0.0.1:0")),
         an_announcement(connectors=at("nonsense")),
+        an_announcement(connectors=at("tcp://a,b:1")),
+        an_announcement(connectors=at("tcp://(a:1")),
+        an_announcement(connectors=at("tcp://a b:1")),
+        an_announcement(connectors=at("tcp://a\x1bc:1")),
+        an_announcement(connectors=at("tcp://a\u2028b:1")),
     ],
 )
 def test_a_member_that_breaks_a_rule_of_the_format_is_refused(wrong: Announcement) -> None:

@@ -52,6 +52,14 @@ class DialPlan:
     refused: list[NotDialed]
 
 
+@attrs.frozen
+class _Decision:
+    """The URL by which a node is dialed; None: by none, or by a static connector."""
+
+    url: str | None
+    refused: NotDialed | None
+
+
 class DialRules:
     """The rules by which announced nodes are dialed.
 
@@ -66,20 +74,19 @@ class DialRules:
         self._query = str(endpoint).removeprefix(str(self._own))
         self._static = {attrs.evolve(one, options=()) for one in static}
         self._loopback_only = loopback_only
+        # The decisions of the last plan by node: a plan is made at each change, and a thousand nodes may be announced.
+        self._decided: dict[AnnouncedNode, _Decision] = {}
 
     def plan(self, nodes: Sequence[AnnouncedNode], dialed: Sequence[DialedConnector]) -> DialPlan:
         """Compare the announced nodes with the connectors that are dialed."""
-        refused: list[NotDialed] = []
-        wanted: dict[str, None] = {}
-        for node in nodes:
-            url = self._dialed(node, refused)
-            if url is not None:
-                wanted[url] = None
+        self._decided = {node: self._decided.get(node) or self._decide(node) for node in nodes}
+        decisions = self._decided.values()
+        wanted = dict.fromkeys(one.url for one in decisions if one.url is not None)
         known = {one.url for one in dialed}
         return DialPlan(
             begin=[url for url in wanted if url not in known],
             end=[one.url for one in dialed if not (one.static or one.needed or one.url in wanted)],
-            refused=refused,
+            refused=[one.refused for one in decisions if one.refused is not None],
         )
 
     def fits(self, url: str) -> bool:
@@ -91,18 +98,17 @@ class DialRules:
             return False
         return all(self._reason(one) is None for one in places) and self._url(places) == url
 
-    def _dialed(self, node: AnnouncedNode, refused: list[NotDialed]) -> str | None:
-        """Return the URL by which a node is dialed; None: by none, or by a static connector."""
+    def _decide(self, node: AnnouncedNode) -> _Decision:
         announced = list(map(Endpoint.parse, node.connectors))
         places = [place for place in announced if self._reason(place) is None]
+        refused = None
         # A node that is dialed may have more connectors, for others; but nobody else has this node's.
         if not places or self._own in announced:
             reasons = [f"{place} {self._reason(place)}" for place in announced if place not in places]
             shown = f"the node {node.name!r} ({node.node_id.hex()})"
-            refused.append(NotDialed(node.node_id, f"{shown} is not dialed there: {', '.join(reasons)}"))
-        if not places or self._static.issuperset(places):
-            return None
-        return self._url(places)
+            refused = NotDialed(node.node_id, f"{shown} is not dialed there: {', '.join(reasons)}")
+        dialed = places and not self._static.issuperset(places)
+        return _Decision(self._url(places) if dialed else None, refused)
 
     def _reason(self, place: Endpoint) -> str | None:
         """Return why an announced place is not dialed; None: it is dialed."""

@@ -29,6 +29,7 @@ CHECK_BYTES: Final = 32
 _SCHEMES: Final = ("tcp", "tls")
 #: Hosts that a broker can listen at, and no client can dial.
 _WILDCARDS: Final = ("0.0.0.0", "::")
+_NOT_IN_HOSTS: Final = frozenset(" ,()")
 
 #: The reasons for which a datagram is refused, each of which has a counter.
 RefusalReason = Literal[
@@ -87,7 +88,9 @@ def announced_connector(url: str) -> str:
         SettingsError: the URL is wrong, or other machines can't dial it.
     """
     endpoint = Endpoint.parse(url)
-    if endpoint.scheme not in _SCHEMES or endpoint.host in _WILDCARDS or not endpoint.port:
+    dialed = endpoint.scheme in _SCHEMES and endpoint.host not in _WILDCARDS and endpoint.port
+    # Hosts come into logs and into lists of URLs.
+    if not dialed or not endpoint.host.isprintable() or set(endpoint.host) & _NOT_IN_HOSTS:
         raise SettingsError("connectors", url, "tcp://HOST:PORT or tls://HOST:PORT, which other machines can dial")
     return str(attrs.evolve(endpoint, options=()))
 
