@@ -140,23 +140,26 @@ def environment(steps: Steps, name: str, *packages: str) -> bool:
     return made and (not packages or steps.run(f"{name}-packages", where / "bin/pip", "install", *packages))
 
 
-def measured(steps: Steps, name: str) -> dict[str, str]:
-    """How a run of tests writes down what ran and what was covered."""
-    results = f"--junitxml={steps.folder / name}.xml"
-    options = f"-q --no-header {results} -p tests.covered --durations=10"
-    return {"PYTEST_ADDOPTS": options, "MESHQ_COVERAGE": str(steps.folder / "coverage")}
+def written(steps: Steps, name: str, *options: str) -> str:
+    """How a run of tests writes down what ran."""
+    return " ".join(("-q --no-header --durations=10", f"--junitxml={steps.folder / name}.xml", *options))
 
 
 def readme_tests(steps: Steps) -> bool:
-    """The README's command, in a fresh environment."""
+    """The README's command, in a fresh environment; what its tests cover is measured in the same run.
+
+    The longer tiers are not measured: whatever must not surprise is tested in less than half a second.
+    """
     path = f"{steps.folder / 'test/bin'}{os.pathsep}{os.environ['PATH']}"
-    return steps.run("readme", "bash", "-c", from_readme("pytest"), PATH=path, **measured(steps, "readme"))
+    measured = {"PYTEST_ADDOPTS": written(steps, "readme", "-p", "tests.covered")}
+    folder = str(steps.folder / "coverage")
+    return steps.run("readme", "bash", "-c", from_readme("pytest"), PATH=path, MESHQ_COVERAGE=folder, **measured)
 
 
 def tier(steps: Steps, name: str, place: str, cores: int) -> bool:
     """One tier of the tests, in one process; ``cores``: how many of them a test may keep busy."""
     command = (steps.folder / "test/bin/python", "-m", "pytest", "-n0", "-m", name, place)
-    return steps.run(name, *command, MESHQ_TEST_CORES=str(cores), **measured(steps, name))
+    return steps.run(name, *command, MESHQ_TEST_CORES=str(cores), PYTEST_ADDOPTS=written(steps, name))
 
 
 def checks(steps: Steps) -> None:
