@@ -2,9 +2,9 @@
 
 First the README's own test command, as it stands there, on all cores.  Then the tier of a submission, which is every
 test that the README's command leaves out, the linter, the types, the docs and the demo from a wheel in an empty folder.
-A step that keeps one core busy has one core; a step that keeps all cores busy runs alone; a step that mostly waits runs
-beside others.  The last line of the output is the count of the tests of all runs together.  An interrupted run ends its
-own processes and removes its folder.
+A step that keeps one core busy has one core; steps that keep all cores busy run one after the other; steps that mostly
+wait run beside them.  The last line of the output is the count of the tests of all runs together.  An interrupted run
+ends its own processes and removes its folder.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ONE_CORE = {
     "rules": "tests",
     "examples": "tests",
 }
-#: Tiers that wait for processes, for disks and for time: a third of a core, beside the tiers of one core.
-WAITING = {"processes": "tests"}
-#: Tiers that keep every core busy: the first beside those that wait, the second alone, because its times are shown.
-ALL_CORES = {"seeds": "tests/seeds", "demo": "tests"}
+#: Tiers that wait for processes, for disks and for time: one after the other, beside whatever keeps the cores busy.
+WAITING = {"processes": "tests", "demo": "tests"}
+#: Tiers that keep every core busy, when those of one core are done.
+ALL_CORES = {"seeds": "tests/seeds"}
 
 
 class Steps:
@@ -200,16 +200,17 @@ def submission(steps: Steps) -> None:
     if environment(steps, "test", "coverage[toml]"):
         readme_tests(steps)
         environment(steps, "test", "-e", ".[test-all,lint,docs]")
-        with ThreadPoolExecutor(max(1, len(WAITING))) as beside:
+        with ThreadPoolExecutor(1) as beside:
             waiting = [beside.submit(tier, steps, name, place, 1) for name, place in WAITING.items()]
             with ThreadPoolExecutor(max(1, CORES)) as pool:
                 one_core = [pool.submit(tier, steps, name, place, 1) for name, place in ONE_CORE.items()]
                 for future in (*one_core, pool.submit(checks, steps)):
                     future.result()
-            tier(steps, "seeds", ALL_CORES["seeds"], CORES)
+            for name, place in ALL_CORES.items():
+                tier(steps, name, place, CORES)
             for future in waiting:
                 future.result()
-        tier(steps, "demo", ALL_CORES["demo"], CORES)
+        # Alone, because its times are shown.
         demo(steps)
     reports = sorted(steps.folder.glob("*.xml"))
     python = steps.folder / "test/bin/python"
