@@ -17,6 +17,7 @@ from meshq import abc
 from meshq.discovery import Announcement, BroadcastGroup, ConnectorPair, DiscoveryGroup, UDPMulticast
 from meshq.discovery._datagram_format import encode_announcement
 from meshq.testing import MemoryNetwork, SimNode, Swarm
+from qa.mesh.finder import Finder
 from qa.mesh.membership import URLS, Membership
 from qa.mesh.node import MeshNode
 from qa.simulation.workload import Scene
@@ -85,8 +86,13 @@ class DiscoveredMemberships:
             services=[BroadcastGroup("lan", LAN, connectors=["me"], broadcast_period=PERIOD_S, secret=self._secret)],
         )
 
-    def settle(self, fabric: MemoryNetwork, nodes: Sequence[MeshNode]) -> None:
-        """Count the datagrams that were lost or refused, and note invented places that are dialed in the end."""
+    def group_of_a_client(self) -> DiscoveryGroup:
+        """Return the group of a client: the place of the announcements, and the secret if there is one."""
+        return DiscoveryGroup("lan", LAN, refresh_timeout=REFRESH_S, secret=self._secret)
+
+    def settle(self, fabric: MemoryNetwork, nodes: Sequence[MeshNode], finder: Finder) -> None:
+        """Count the datagrams that were lost or refused, and note invented places that are dialed in the end, and a
+        client that has found none of the nodes."""
         self._swarm.count("seen.datagram_lost", fabric.paths.lost)
         self._swarm.count("seen.datagram_doubled", fabric.paths.doubled)
         for node in nodes:
@@ -94,6 +100,7 @@ class DiscoveredMemberships:
             self._swarm.count("seen.replay_refused", int(refused["replayed"] > 0))
             self._swarm.count("seen.forgery_refused", int(refused["unsigned"] > 0))
             node.left("connectors dialed at which no node is", node.nowhere(NOWHERE))
+        nodes[0].left("clients that have found no node", int(not finder.connected))
 
 
 class Stranger:

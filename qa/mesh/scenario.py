@@ -25,6 +25,7 @@ from qa.mesh.departure import FURNISHED, MeshDeparture
 from qa.mesh.discovery import DiscoveredMemberships, Stranger
 from qa.mesh.doubt import expire_in_doubt
 from qa.mesh.faults import MeshFaults
+from qa.mesh.finder import Finder
 from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
 from qa.mesh.membership import NODES, Memberships, StaticMemberships
@@ -155,6 +156,8 @@ async def mesh_scenario(
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
     if discovery is not None:
         Stranger(simulation.node("stranger"), scene, simulation.swarm, discovery).start()
+        finder = Finder(simulation.node("finder"), scene, simulation.swarm, discovery.group_of_a_client())
+        finder.start()
     simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
     for machine in cast.all_machines:
         machine.start()
@@ -173,7 +176,8 @@ async def mesh_scenario(
     await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
     await _moved_messages(scene, nodes, departure, redistributed=redistributed)
     if discovery is not None:
-        discovery.settle(faults.fabric, nodes)
+        discovery.settle(faults.fabric, nodes, finder)
+        finder.node.kill()
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()

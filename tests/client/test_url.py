@@ -11,6 +11,7 @@ import pytest
 
 from meshq.client import ClientFactory, ClientSettings, connect
 from meshq.client.settings._url import SNAKE_CASE, parse_url
+from meshq.discovery import UDPMulticast
 from meshq.errors import SettingsError
 from meshq.settings import TLS
 from tests.client._server import FakeNode, fake_env
@@ -44,6 +45,50 @@ def test_an_option_means_its_setting(query: str, settings: dict[str, Any]) -> No
     factory = ClientFactory(f"tcp://127.0.0.1:61616{query}")
     for name, value in settings.items():
         assert getattr(factory.settings, name) == value
+
+
+@pytest.mark.parametrize("written", ["discovery:(multicast://x)", "discovery://multicast://x", "discovery:multicast:x"])
+def test_an_agent_needs_no_brackets_where_there_are_no_options_behind_them(written: str) -> None:
+    read, inside = parse_url(written), parse_url(f"{written}?refresh_timeout=3&call_timeout=5")
+    assert read.heard_at is not None and read.heard_at.endpoint == UDPMulticast.named("x")
+    assert read.heard_at.refresh_timeout == 10.0 and read.options == {}
+    assert inside.heard_at is not None and inside.heard_at.refresh_timeout == 3.0
+    assert inside.options == {"call_timeout": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("query", "settings"),
+    [
+        ("", (math.inf, math.inf, 0.01, 2.0, 30.0)),
+        ("?maxReconnectAttempts=0", (math.inf, math.inf, 0.01, 2.0, 30.0)),
+        ("?maxReconnectAttempts=3", (3, 3, 0.01, 2.0, 30.0)),
+        ("?initialReconnectDelay=200&maxReconnectDelay=400", (math.inf, math.inf, 0.2, 2.0, 0.4)),
+        ("?initial_reconnect_delay=0.2&max_reconnect_delay=4", (math.inf, math.inf, 0.2, 2.0, 4.0)),
+        ("?useExponentialBackOff=false", (math.inf, math.inf, 0.01, 1.0, 30.0)),
+        ("?backOffMultiplier=3&useExponentialBackOff=true", (math.inf, math.inf, 0.01, 3.0, 30.0)),
+        ("?reconnect_attempts=0", (1, 0, 0.01, 2.0, 30.0)),
+        ("?initial_connect_attempts=2", (2, math.inf, 0.01, 2.0, 30.0)),
+    ],
+)
+def test_discovery_has_a_table_of_its_own_for_coming_back(query: str, settings: tuple[float, ...]) -> None:
+    got = ClientFactory(f"discovery:(multicast://default){query}").settings
+    attempts = (got.initial_connect_attempts, got.reconnect_attempts)
+    assert (*attempts, got.retry_interval, got.retry_interval_multiplier, got.max_retry_interval) == settings
+
+
+def test_a_keyword_beats_what_discovery_takes_unless_told() -> None:
+    settings = ClientFactory("discovery:(multicast://default)", retry_interval=0.5).settings
+    assert (settings.retry_interval, settings.max_retry_interval) == (0.5, 30.0)
+
+
+def test_a_url_of_a_multicast_group_is_that_endpoint_with_its_options() -> None:
+    url = "udp://231.7.7.7:9876?localBindAddress=127.0.0.1&localBindPort=-1&refreshTimeout=500&callTimeout=5000"
+    read = parse_url(url)
+    assert read.heard_at is not None and read.targets == ()
+    assert read.heard_at.endpoint == UDPMulticast("231.7.7.7", 9876, bind_address="127.0.0.1")
+    assert (read.heard_at.refresh_timeout, read.options) == (0.5, {"call_timeout": 5.0})
+    settings = ClientFactory("udp://231.7.7.7:9876").settings
+    assert (settings.initial_wait_timeout, settings.initial_wait_for) == (10, None)
 
 
 def test_every_setting_is_an_option_or_is_said_to_stand_beside_the_url() -> None:
@@ -82,12 +127,32 @@ def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:
         ("()", "tcp://HOST:PORT"),
         ("(tcp://127.0.0.1:1?call_timeout=1,tcp://127.0.0.1:2)", "once, after the bracket"),
         ("(tcp://127.0.0.1:1)?call_timeout", "key=value"),
-        ("udp://231.7.7.7:9876", "discovery to come"),
-        ("discovery:(multicast://x)", "discovery to come"),
-        ("fanout:(multicast://x)", "discovery to come"),
-        ("static:(tcp://x:1)", "discovery to come"),
-        ("zeroconf://x", "discovery to come"),
-        ("multicast://x", "discovery to come"),
+        ("fanout:(multicast://x)", "fanout to come"),
+        ("zeroconf://x", "zeroconf to come"),
+        ("udp://231.7.7.7", "udp://GROUP:PORT"),
+        ("udp://231.7.7.7:" + "9" * 5_000, "udp://GROUP:PORT"),
+        ("udp://231.7.7.7:0", "port=0"),
+        ("udp://240.0.0.1:9876", "an address from 224.0.0.1"),
+        ("udp://231.7.7.7:9876?refresh_timout=1", "'refresh_timeout'"),
+        ("udp://231.7.7.7:9876?refreshTimeout=0", "refresh_timeout=0"),
+        ("udp://231.7.7.7:9876?bind_port=1", "together with bind_address"),
+        ("udp://231.7.7.7:9876?bind_address=here", "the IPv4 address of an interface"),
+        ("udp://231.7.7.7:9876?initial_wait_for=0", "a whole number of brokers from 1 to 1024"),
+        ("udp://231.7.7.7:9876?initial_wait_timeout=-1", "initial_wait_timeout=-1"),
+        ("udp://231.7.7.7:9876?secret=x", "secret= beside the URL"),
+        ("udp://231.7.7.7:9876?maxReconnectAttempts=3", "'reconnectAttempts'"),
+        ("tcp://127.0.0.1:1?refreshTimeout=500", "the nearest one is"),
+        ("multicast://a-b", "letters and digits"),
+        ("multicast://", "letters and digits"),
+        ("udp:(tcp://127.0.0.1:1)", "tcp://HOST:PORT"),
+        ("static://tcp://127.0.0.1:1", "tcp://HOST:PORT"),
+        ("static:(multicast://default)", "tcp://HOST:PORT"),
+        ("discovery:(tcp://127.0.0.1:1,tcp://127.0.0.1:2)", "an agent in brackets"),
+        ("discovery:(tcp://127.0.0.1:1)", "an agent in brackets"),
+        ("discovery:(zeroconf://x)", "an agent in brackets"),
+        ("discovery:(discovery:(multicast://x))", "an agent in brackets"),
+        ("discovery:(multicast://x)?useExponentialBackOff=false&backOffMultiplier=3", "no back-off without it"),
+        ("discovery:(multicast://x)?reconnectAttempts=3&maxReconnectAttempts=3", "reconnect_attempts once"),
         ("x:(tcp://127.0.0.1:1)", "tcp://HOST:PORT"),
         ("(tcp://127.0.0.1:1?name=a)", "backups to come"),
         ("tcp://127.0.0.1:1?ha=true", "backups to come"),
@@ -115,8 +180,11 @@ def test_what_is_wrong_or_not_served_is_refused_by_name(url: Any, message: str) 
         ("user", 7),
         ("tls", object()),
         ("load_balancing", "random"),
-        ("initial_wait_for", 3),
-        ("initial_wait_timeout", 20),
+        ("initial_wait_for", 0),
+        ("initial_wait_for", 2.0),
+        ("initial_wait_for", 1_025),
+        ("initial_wait_timeout", -1),
+        ("initial_wait_timeout", "10"),
         ("use_topology", 1),
         ("client_id", "a\nb"),
         ("insecure", "yes"),

@@ -102,6 +102,15 @@ def test_a_group_has_an_address_of_class_d(group: str) -> None:
     assert UDPMulticast(group, 9876).group == group
 
 
+def test_a_group_is_named_by_letters_and_digits() -> None:
+    default, other = UDPMulticast.named("default"), UDPMulticast.named("Default", bind_address="127.0.0.1")
+    assert default == UDPMulticast.named("default") != other and default.group.startswith("239.255.")
+    assert other.bind_address == "127.0.0.1"
+    for name in ("", "a-b", "ä", "a" * 101, 7):
+        with pytest.raises(SettingsError, match="letters and digits"):
+            UDPMulticast.named(name)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("group", ["203.0.113.255", "224.0.0.0", "240.0.0.0", "::1", "lan", "", 5, None])
 def test_any_other_address_is_no_group(group: str) -> None:
     with pytest.raises(SettingsError, match=r"allowed: an address from 224\.0\.0\.1 to 239\.255\.255\.255"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
+from meshq.client.link._discovered_targets import DiscoveredTopology
 from meshq.cluster._dial_plan import DialPlan, DialRules
 from meshq.cluster._peer import Peer
 from qa.seeds import SeedReport, one_seed
@@ -34,7 +36,16 @@ def test_a_node_that_is_looked_for_at_its_old_place_only_is_caught(monkeypatch: 
         return DialPlan([url for url in found.begin if url.split(":")[1] not in known], found.end, found.refused)
 
     monkeypatch.setattr(DialRules, "plan", never_again)
-    assert "Q14" in run().caught_by
+    assert "Q14" in run(5).caught_by
+
+
+@pytest.mark.slow
+def test_a_client_that_hears_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def deaf(self: DiscoveredTopology) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(DiscoveredTopology, "run", deaf)
+    assert "clients that have found no node" in run().failure
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qa.mesh.discovery import DISCOVERY_SIGHTS
+from qa.mesh.finder import FINDER_SIGHTS
 from qa.seeds import many_seeds
 from tests.tiers import cores_of_a_test
 
@@ -18,7 +19,7 @@ MET = (
     "node.kill",
     "node.power_off",
     "seen.peer_away",
-    *(f"seen.{sight}" for sight in DISCOVERY_SIGHTS),
+    *(f"seen.{sight}" for sight in (*DISCOVERY_SIGHTS, *FINDER_SIGHTS)),
 )
 
 

@@ -8,6 +8,7 @@ from meshq import client as trio_client
 from meshq.abc import Env
 from meshq.aio._client import Client
 from meshq.client import ClientOptions, ClientSettings
+from meshq.discovery import DiscoveryGroup
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 from meshq.settings import takes_settings
@@ -16,13 +17,14 @@ from meshq.settings import takes_settings
 class ClientFactory:
     """A factory of clients of one broker, or of one of several brokers tried in turn.
 
-    ``url``: ``tcp://host:port``, ``tls://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``.  A
-    broker in this process has clients of its own: ``meshq.aio.Broker.client``.
+    ``url``: ``tcp://host:port``, ``tls://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``; or
+    where brokers announce themselves, as ``meshq.ClientFactory`` has it.  A broker in this process has clients of its
+    own: ``meshq.aio.Broker.client``.
     The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
     """
 
     @takes_settings(ClientSettings)
-    def __init__(self, url: str, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> None:
+    def __init__(self, url: str | DiscoveryGroup, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> None:
         self._inner = trio_client.ClientFactory(url, env=env, **settings)
         self.settings: ClientSettings = self._inner.settings
         self.endpoints: tuple[Endpoint, ...] = self._inner.endpoints
@@ -41,7 +43,7 @@ class ClientFactory:
 
 
 @takes_settings(ClientSettings)
-def connect(url: str, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> Client:
+def connect(url: str | DiscoveryGroup, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> Client:
     """Create a client of the broker at ``url``, to be used as ``async with``: a factory used once.
 
     Raises:

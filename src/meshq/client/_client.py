@@ -52,7 +52,7 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
     """
 
     def __init__(self, targets: ClientTargets, settings: ClientSettings, env: Env) -> None:
-        self._targets = targets
+        self._targets = targets.of_one()
         self._settings = settings
         self._env = env
         self._block = Block("the client")
@@ -62,7 +62,7 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
         self._watchers = ConnectionBus()
         login = Login(env.entropy.token, settings.user, settings.password)
         self._connection = Connection(
-            self._session, targets, settings, settings.client_id or "", login, watcher=self._watchers
+            self._session, self._targets, settings, settings.client_id or "", login, watcher=self._watchers
         )
         self._encoder = EnvelopeEncoder()
         self._implicit = ImplicitProducers(self._context)
@@ -173,6 +173,9 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._context.flusher.run)
                     nursery.start_soon(self._connection.keep_time)
+                    if self._targets.discovered is not None:
+                        nursery.start_soon(self._targets.discovered.run)
+                        await self._targets.discovered.wait()
                     error = await self._connection.run()
                     if error is not None:
                         self._failed(error)

@@ -55,6 +55,8 @@ class DiscoveryListener:
         self._datagrams = 0
         self._refused: Counter[str] = Counter()
         self._changed = changed
+        #: Why the endpoint can't be used now; empty while it can.
+        self.trouble: str = ""
 
     async def run(self) -> None:
         """Listen until cancelled.
@@ -67,6 +69,7 @@ class DiscoveryListener:
             while True:
                 try:
                     channel = await self._settings.endpoint.open(self._env)
+                    self.trouble = ""
                     try:
                         await self._listen(channel)
                     finally:
@@ -74,6 +77,7 @@ class DiscoveryListener:
                 except (MeshqError, OSError) as error:
                     text = f"the discovery group {self._settings.name} can't listen: {error}"
                     self._warnings.say("cannot_listen", text)
+                    self.trouble = str(error)
                     await trio.sleep(RETRY_S)
 
     def nodes(self) -> tuple[DiscoveredNode, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 
@@ -16,6 +17,11 @@ from meshq.settings import in_range
 PORT_MAX: Final = 65_535
 #: The reserved first address of the range, which no group has.
 _RESERVED: Final = ipaddress.IPv4Address("224.0.0.0")
+#: The groups that have names: an address of 239.255.0.0/16, which routers keep within a site, and one of so many ports.
+_NAMED: Final = "239.255"
+_NAMED_PORT_FIRST: Final = 20_000
+_NAMED_PORTS: Final = 8_192
+_NAME_MAX: Final = 100
 
 
 def _group(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -66,6 +72,21 @@ class UDPMulticast(BroadcastEndpoint):
     port: int = attrs.field(validator=_port)
     bind_address: str | None = attrs.field(default=None, kw_only=True, validator=_bind_address)
     bind_port: int | None = attrs.field(default=None, kw_only=True, validator=_bind_port)
+
+    @classmethod
+    def named(cls, name: str, *, bind_address: str | None = None, bind_port: int | None = None) -> Self:
+        """Return the group of a name, which ``multicast://NAME`` means, too.
+
+        Address and port follow from the name alone.
+
+        Raises:
+            SettingsError: the name isn't one of letters and digits, or an option isn't allowed.
+        """
+        if type(name) is not str or not (name.isascii() and name.isalnum()) or len(name) > _NAME_MAX:
+            raise SettingsError("group", name, f"a name of 1 to {_NAME_MAX} letters and digits")
+        digest = hashlib.sha256(b"meshq multicast group " + name.encode()).digest()
+        port = _NAMED_PORT_FIRST + int.from_bytes(digest[2:4]) % _NAMED_PORTS
+        return cls(f"{_NAMED}.{digest[0]}.{digest[1]}", port, bind_address=bind_address, bind_port=bind_port)
 
     async def open(self, env: Env) -> BroadcastChannel:
         """Join the group.

@@ -181,7 +181,7 @@ class Connection:
         """Make one link, and serve it to its end."""
         if endpoint is None:
             await trio.lowlevel.checkpoint()
-            unknown = ConnectionBrokenError("no node is known to connect to", outcome="not_done")
+            unknown = ConnectionBrokenError(self._targets.why_none(), outcome="not_done")
             return _LinkEnd(caused(unknown, LookupError("the list of targets is empty")))
         try:
             target = self._targets.connector(endpoint)

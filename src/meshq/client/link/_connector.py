@@ -8,6 +8,7 @@ from typing import Protocol
 import attrs
 
 from meshq.abc import Env, TargetPolicy, TopologySource
+from meshq.client.link._discovered_targets import DiscoveredTopology, Turns
 from meshq.endpoint import Endpoint
 from meshq.errors import ConnectionBrokenError, SettingsError
 from meshq.wire import Link, StreamLink
@@ -33,6 +34,18 @@ class ClientTargets:
     topology: TopologySource
     policy: TargetPolicy
     connector: Callable[[Endpoint], ConnectTarget]
+    #: Where brokers are discovered; None: the list is given.
+    discovered: DiscoveredTopology | None = None
+    #: The policies of single clients; None: all have the same one.
+    turns: Turns | None = None
+
+    def of_one(self) -> ClientTargets:
+        """Return the targets of one client."""
+        return self if self.turns is None else attrs.evolve(self, policy=self.turns.next())
+
+    def why_none(self) -> str:
+        """Why no target is known, for errors."""
+        return "no node is known to connect to" if self.discovered is None else self.discovered.why_none()
 
 
 class LocalTarget:

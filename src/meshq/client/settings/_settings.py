@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import attrs
 
 from meshq import limits
+from meshq.discovery import NODES_MAX
 from meshq.errors import SettingsError
 from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, in_range, is_bool, only
 
@@ -40,9 +41,9 @@ def _label(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise SettingsError(attribute.name, value, "up to 200 printable characters, or None")
 
 
-def _no_wait(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if type(value) not in (int, float) or value != 10:
-        raise SettingsError(attribute.name, value, "10 in this version (discovery, which it bounds, to come)")
+def _wait_for(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not int or not 0 < value <= NODES_MAX):
+        raise SettingsError(attribute.name, value, f"a whole number of brokers from 1 to {NODES_MAX}, or None")
 
 
 def _secret(value: str | Secret | None) -> Secret | None:
@@ -72,7 +73,7 @@ class ClientOptions(TypedDict, total=False):
     load_balancing: None
     use_topology: bool
     initial_wait_timeout: float
-    initial_wait_for: None
+    initial_wait_for: int | None
     initial_connect_attempts: float
     reconnect_attempts: float
     retry_interval: float
@@ -94,6 +95,8 @@ class ClientSettings:
     ``user`` and ``password``: who the client is; both or neither.  ``tls``: ``TLS(...)`` or an ``ssl.SSLContext`` for
     ``tls://`` URLs; None believes whom the system believes.
     ``client_id``: a label for logs, not unique.  ``insecure``: plaintext to other machines is allowed.
+    ``initial_wait_timeout``: of a client that discovers brokers, the seconds from the making of its factory to its
+    first connection; ``initial_wait_for``: so many known brokers end that wait.
     ``initial_connect_attempts``, ``reconnect_attempts``: rounds over all targets before giving up;
     ``retry_interval`` is waited before the second round and grows by ``retry_interval_multiplier`` up to
     ``max_retry_interval``.  ``call_timeout`` bounds the wait for an answer, ``call_failover_timeout`` the wait for
@@ -113,8 +116,8 @@ class ClientSettings:
     insecure: bool = attrs.field(default=False, validator=is_bool)
     load_balancing: object = attrs.field(default=None, validator=only(None, "balancing"))
     use_topology: bool = attrs.field(default=True, validator=is_bool)
-    initial_wait_timeout: float = attrs.field(default=10, validator=_no_wait)
-    initial_wait_for: object = attrs.field(default=None, validator=only(None, "discovery"))
+    initial_wait_timeout: float = attrs.field(default=10, validator=in_range(0, _FOREVER))
+    initial_wait_for: int | None = attrs.field(default=None, validator=_wait_for)
     initial_connect_attempts: float = attrs.field(default=1, validator=_at_least_one)
     reconnect_attempts: float = attrs.field(default=_FOREVER, validator=_attempts)
     retry_interval: float = attrs.field(default=0.1, validator=in_range(0.001, 86_400))

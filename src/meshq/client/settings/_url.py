@@ -1,6 +1,7 @@
-"""Client URLs: one target or a bracketed list of them, and options.
+"""Client URLs: one target, a bracketed list of them, or a place where brokers announce themselves; and options.
 
-``tcp://host:port?call_timeout=5`` · ``inproc://name`` · ``(tcp://a:1,tcp://b:2)?reconnect_attempts=5``.
+``tcp://host:port?call_timeout=5`` · ``inproc://name`` · ``(tcp://a:1,tcp://b:2)?reconnect_attempts=5`` ·
+``udp://231.7.7.7:9876?initial_wait_for=3`` · ``discovery:(multicast://default)?maxReconnectAttempts=3``.
 Options in snake_case are seconds; the camelCase spellings that other clients have taught are milliseconds, and -1
 there means without end.
 """
@@ -8,25 +9,19 @@ there means without end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import attrs
 
 from meshq.client.settings._settings import unknown_key
 from meshq.client.settings._url_format import ALLOWED, Url, shown
+from meshq.discovery import ENDPOINT_SCHEMES, DiscoverySettings, endpoint_at
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
 #: Schemes of later versions.
-_TO_COME: Final = {
-    "udp": "discovery",
-    "discovery": "discovery",
-    "fanout": "discovery",
-    "static": "discovery",
-    "multicast": "discovery",
-    "zeroconf": "discovery",
-}
+_TO_COME: Final = ("fanout", "zeroconf")
 _TRUE: Final = {"true": True, "false": False}
 
 
@@ -57,6 +52,17 @@ def _whole(key: str, text: str) -> float:
 def _count(key: str, text: str) -> float:
     value = _whole(key, text)
     return math.inf if value == -1 else value
+
+
+def _attempts(key: str, text: str) -> float:
+    """Read a number of attempts of the ``discovery:`` table, in which 0 is without end."""
+    return _count(key, text) or math.inf
+
+
+def _bind_port(key: str, text: str) -> float | None:
+    """Read a port, in whose other spelling -1 is any free one."""
+    value = _whole(key, text)
+    return None if value == -1 else value
 
 
 def _bool(key: str, text: str) -> bool:
@@ -94,7 +100,7 @@ SNAKE_CASE: Final[dict[str, Read]] = {
     "load_balancing": _text,
     "use_topology": _bool,
     "initial_wait_timeout": _seconds,
-    "initial_wait_for": _text,
+    "initial_wait_for": _whole,
     "initial_connect_attempts": _whole,
     "reconnect_attempts": _whole,
     "retry_interval": _seconds,
@@ -132,12 +138,54 @@ CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
 }
 
 
-class ClientUrl(NamedTuple):
+#: Option → the setting it means, and how its text is read: for every URL,
+_OPTIONS: Final = {key: (key, read) for key, read in SNAKE_CASE.items()} | CAMEL_CASE
+#: for a URL where brokers announce themselves,
+_HEARING: Final[dict[str, tuple[str, Read]]] = {
+    "refresh_timeout": ("refresh_timeout", _seconds),
+    "refreshTimeout": ("refresh_timeout", _milliseconds),
+    "bind_address": ("bind_address", _text),
+    "localBindAddress": ("bind_address", _text),
+    "bind_port": ("bind_port", _whole),
+    "localBindPort": ("bind_port", _bind_port),
+    "secret": ("secret", _not_here),
+}
+#: and for ``discovery:``.
+_RETRIES: Final[dict[str, tuple[str, Read]]] = {
+    "initial_reconnect_delay": ("retry_interval", _seconds),
+    "initialReconnectDelay": ("retry_interval", _milliseconds),
+    "max_reconnect_delay": ("max_retry_interval", _seconds),
+    "maxReconnectDelay": ("max_retry_interval", _milliseconds),
+    "use_exponential_back_off": ("use_exponential_back_off", _bool),
+    "useExponentialBackOff": ("use_exponential_back_off", _bool),
+    "back_off_multiplier": ("retry_interval_multiplier", _number),
+    "backOffMultiplier": ("retry_interval_multiplier", _number),
+    "max_reconnect_attempts": ("reconnect_attempts", _attempts),
+    "maxReconnectAttempts": ("reconnect_attempts", _attempts),
+}
+#: What ``discovery:`` takes unless told otherwise: without end, 10 ms later, then twice as long up to 30 s.
+_RETRIES_UNLESS_TOLD: Final[dict[str, Any]] = {
+    "reconnect_attempts": math.inf,
+    "retry_interval": 0.01,
+    "retry_interval_multiplier": 2.0,
+    "max_retry_interval": 30.0,
+}
+_AGENTS: Final = "an agent in brackets: discovery:(AGENT), with udp://GROUP:PORT, multicast://NAME or static:(URL,...)"
+
+
+@attrs.frozen(kw_only=True)
+class ClientUrl:
     """A client's URL, read."""
 
-    targets: tuple[Endpoint, ...]
-    #: Settings by their names.
+    #: Empty if brokers are discovered.
+    targets: tuple[Endpoint, ...] = ()
+    #: Settings by their names; and those that hold unless they are given elsewhere.
     options: dict[str, Any]
+    defaults: dict[str, Any] = attrs.field(factory=dict)
+    #: Where and how brokers are heard; None: they are listed.
+    heard_at: DiscoverySettings | None = None
+    #: Whether a client begins anywhere among the targets.
+    spread: bool = False
 
 
 def parse_url(url: str) -> ClientUrl:
@@ -149,18 +197,27 @@ def parse_url(url: str) -> ClientUrl:
     read = Url.parse(url)
     scheme = read.scheme.lower()
     if scheme in _TO_COME:
-        allowed = f"tcp://, tls:// or inproc:// in this version ({_TO_COME[scheme]} to come)"
-        raise SettingsError("url", shown(url), allowed)
-    if not read.bracketed:
-        return ClientUrl((_target(read),), _options(read.options))
-    if scheme:
+        raise SettingsError("url", shown(url), f"{ALLOWED} ({scheme} to come)")
+    if scheme == "discovery":
+        return _discovery(read)
+    if scheme in ENDPOINT_SCHEMES and not read.inside:
+        return _heard(read, read.options, _OPTIONS)
+    if scheme == "static" and read.bracketed:
+        return ClientUrl(targets=_list(read), options=_options(read.options, _OPTIONS))
+    if scheme and read.inside:
         raise SettingsError("url", shown(url), ALLOWED)
+    targets = _list(read) if read.bracketed else (_target(read),)
+    return ClientUrl(targets=targets, options=_options(read.options, _OPTIONS))
+
+
+def _list(read: Url) -> tuple[Endpoint, ...]:
+    """Return the targets in the brackets of a list."""
     for target in read.inside:
         if "name" in dict(target.options):
             raise SettingsError("name", dict(target.options)["name"], "no name in this version (backups to come)")
         if target.query is not None:
-            raise SettingsError("url", shown(url), "a list whose options stand once, after the bracket")
-    return ClientUrl(tuple(map(_target, read.inside)), _options(read.options))
+            raise SettingsError("url", shown(str(read)), "a list whose options stand once, after the bracket")
+    return tuple(map(_target, read.inside))
 
 
 def _target(url: Url) -> Endpoint:
@@ -171,16 +228,48 @@ def _target(url: Url) -> Endpoint:
     return target
 
 
-def _options(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+def _discovery(read: Url) -> ClientUrl:
+    """Read ``discovery:(AGENT)?options``, also without the brackets; the agent's options are options as well."""
+    if len(read.inside) != 1:
+        raise SettingsError("url", shown(str(read)), _AGENTS)
+    agent = read.inside[0]
+    scheme = agent.scheme.lower()
+    known = {**_OPTIONS, **_RETRIES}
+    pairs = (*agent.options, *read.options)
+    if scheme == "static" and agent.bracketed:
+        found = ClientUrl(targets=_list(agent), options=_options(pairs, known), spread=True)
+    elif scheme in ENDPOINT_SCHEMES and not agent.inside:
+        found = _heard(agent, pairs, known)
+    else:
+        raise SettingsError("url", shown(str(read)), _AGENTS)
+    options, defaults = dict(found.options), dict(_RETRIES_UNLESS_TOLD)
+    if not options.pop("use_exponential_back_off", True):
+        defaults["retry_interval_multiplier"] = 1.0
+        if "retry_interval_multiplier" in options:
+            raise SettingsError("back_off_multiplier", options["retry_interval_multiplier"], "no back-off without it")
+    # The first connection is tried as often as a later one.
+    defaults["initial_connect_attempts"] = options.get("reconnect_attempts", math.inf) or 1
+    return attrs.evolve(found, options=options, defaults=defaults)
+
+
+def _heard(place: Url, pairs: tuple[tuple[str, str], ...], known: Mapping[str, tuple[str, Read]]) -> ClientUrl:
+    """Read the URL of a place where brokers announce themselves."""
+    options = _options(pairs, {**known, **_HEARING})
+    bound = {name: options.pop(name) for name in ("bind_address", "bind_port") if name in options}
+    refresh = {name: options.pop(name) for name in ("refresh_timeout",) if name in options}
+    scheme = place.scheme.lower()
+    endpoint = endpoint_at(scheme, place.place, **bound)
+    heard_at = DiscoverySettings(name=f"{scheme}://{place.place}", endpoint=endpoint, **refresh)
+    return ClientUrl(options=options, heard_at=heard_at, spread=True)
+
+
+def _options(pairs: tuple[tuple[str, str], ...], known: Mapping[str, tuple[str, Read]]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, text in pairs:
-        if key in SNAKE_CASE:
-            name, value = key, SNAKE_CASE[key](key, text)
-        elif key in CAMEL_CASE:
-            name, read = CAMEL_CASE[key]
-            value = read(key, text)
-        else:
-            raise unknown_key(key, [*SNAKE_CASE, *CAMEL_CASE])
+        if key not in known:
+            raise unknown_key(key, list(known))
+        name, read = known[key]
+        value = read(key, text)
         if name in options:
             raise SettingsError(key, "***" if name == "password" else text, f"{name} once")
         options[name] = value

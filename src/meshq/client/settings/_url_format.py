@@ -23,7 +23,10 @@ import attrs
 from meshq.errors import SettingsError
 from meshq.limits import URL_DEPTH_MAX
 
-ALLOWED: Final = "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME or a list (URL,URL,...), each with ?key=value&..."
+ALLOWED: Final = (
+    "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME, a list (URL,URL,...), udp://GROUP:PORT, multicast://NAME,"
+    " static:(URL,...) or discovery:(AGENT), each with ?key=value&..."
+)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 #: The characters that end a target or a query inside brackets.
 _TEXT: Final = re.compile(r"[^(),?]*")
