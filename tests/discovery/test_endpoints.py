@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import re
 import socket
@@ -302,6 +304,30 @@ async def test_a_directory_that_is_full_or_gone_is_said_and_a_later_call_succeed
         await channel.broadcast(b"hello")
     disk.capacity_bytes = 1_000_000
     await channel.broadcast(b"hello")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("junk", ["directory", "pipe", "socket", "loop", "nowhere"])
+async def test_junk_with_the_name_of_a_member_hides_no_member(junk: str, tmp_path: Path) -> None:
+    endpoint = SharedDirectory(tmp_path, "lan")
+    listener, sender = await endpoint.open(real_env()), await endpoint.open(real_env())
+    name = tmp_path / "lan" / ("0" * 32)
+    with socket.socket(socket.AF_UNIX) as one:
+        if junk == "directory":
+            name.mkdir()
+        elif junk == "pipe":
+            os.mkfifo(name)
+        elif junk == "socket":
+            # A path that is short enough for a socket, wherever the directory is.
+            with contextlib.chdir(name.parent):
+                one.bind(name.name)
+        else:
+            name.symlink_to(name if junk == "loop" else tmp_path / "nowhere")
+    await sender.broadcast(b"hello")
+    assert await came(listener, PATIENCE_S) == b"hello"
+    late = await endpoint.open(real_env())
+    await sender.broadcast(b"again")
+    assert await came(late, PATIENCE_S) == b"again"
 
 
 @pytest.mark.real

@@ -11,6 +11,7 @@ removed.  The file of a living member that is slower than this is back with its 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -41,6 +42,9 @@ CHANNEL_CHARACTERS_MAX: Final = 128
 MEMBER_BYTES: Final = 16
 #: The worker threads of all shared directories: a directory of another host may hang.
 POOL: Final = "discovery"
+#: What the system says of a name at which no file of a member can be read: it is gone, or was replaced meanwhile, or
+#: something else has the name (a directory, a pipe, a socket, a link to itself).
+_NO_MEMBER: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.EISDIR, errno.ELOOP, errno.ESPIPE, errno.ENXIO})
 
 
 def _path(value: Any) -> str:
@@ -120,15 +124,20 @@ class MemberFiles:
         names = [name for name in self._disk.names(self.directory) if is_member(name) and name not in own]
         found = {}
         for name in names[:MEMBERS_MAX]:
+            # One name that is junk must not hide the members.
             try:
-                file = self._disk.open(f"{self.directory}/{name}")
-            except FileNotFoundError:
-                continue
-            try:
-                found[name] = file.read_at(0, FILE_BYTES_MAX + 1)
-            finally:
-                file.close()
+                found[name] = self._content(name)
+            except OSError as error:
+                if error.errno not in _NO_MEMBER:
+                    raise
         return found
+
+    def _content(self, name: str) -> bytes:
+        file = self._disk.open(f"{self.directory}/{name}")
+        try:
+            return file.read_at(0, FILE_BYTES_MAX + 1)
+        finally:
+            file.close()
 
     def remove(self, names: list[str]) -> None:
         """Remove the files of members that are gone."""
