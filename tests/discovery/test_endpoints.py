@@ -193,7 +193,7 @@ async def test_an_interface_that_this_host_does_not_have_is_said_when_the_channe
 
 @pytest.mark.parametrize(
     "addresses",
-    [[], "a:1", ["a"], ["a:0"], ["a:65536"], [":1"], ["[::1]:1"], ["tcp://a:1"], ["a:1", "a:1"], [5], 5, ["a:x"]],
+    [[], "a:1", ["a"], ["a:0"], ["a:65536"], [":1"], ["[::1]:1"], ["tcp://a:1"], ["a:1", "a:1"], [5], 5, ["a:x"], [[]]],
 )
 def test_a_list_has_different_hosts_with_ports(addresses: list[str]) -> None:
     with pytest.raises(SettingsError, match="addresses"):

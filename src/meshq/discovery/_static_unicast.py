@@ -28,10 +28,11 @@ def _addresses(value: Any) -> tuple[str, ...]:
 
 
 def _all_addresses(instance: Any, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
+    for address in value[:ADDRESSES_MAX]:
+        _parsed(address)
+    # Compared last: what is no text may have no hash.
     if not 0 < len(value) <= ADDRESSES_MAX or len(set(value)) < len(value):
         raise SettingsError(attribute.name, value, _ALLOWED)
-    for address in value:
-        _parsed(address)
 
 
 def _parsed(address: Any) -> tuple[str, int]:
