@@ -42,6 +42,9 @@ NODE_NAME_CHARACTERS_MAX: Final = 256
 #: A datagram that is broadcast: a node's name, its connectors and a signature, several times over.  UDP has room for
 #: 64 KiB, and every fragment makes a loss more likely.
 DATAGRAM_BYTES_MAX: Final = 8 * KIB
+#: Connectors of one announced node, each with that of a backup.  Whoever hears them dials all of them in turn, and a
+#: datagram has room for hundreds.
+CONNECTORS_ANNOUNCED_MAX: Final = 8
 #: URLs within a client's URL: a list in a list in an agent is three.
 URL_DEPTH_MAX: Final = 8
 DUPLICATE_ID_BYTES_MAX: Final = 255

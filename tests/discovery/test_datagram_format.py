@@ -112,6 +112,19 @@ def test_the_largest_announcement_is_taken_and_a_larger_one_neither_made_nor_rea
     assert refused(datagram + b"x") == "oversized"
 
 
+def test_an_announcement_has_a_bounded_number_of_connectors_each_of_which_is_dialed() -> None:
+    urls = [f"tcp://a:{port}" for port in range(1, limits.CONNECTORS_ANNOUNCED_MAX + 2)]
+    most = an_announcement(connectors=at(*urls[:-1]))
+    datagram = encode_announcement(most, SECRET)
+    assert decode_announcement(datagram, SECRET) == most
+    text = "an announcement has at most 8 connectors; this one has 9"
+    with pytest.raises(UsageError, match=f"^{text}$"):
+        encode_announcement(an_announcement(connectors=at(*urls)), SECRET)
+    entries = 6
+    found = decode_announcement(resigned(datagram, entries, len(urls)), SECRET)
+    assert found == RefusedDatagram("malformed", text)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -99,8 +99,11 @@ def encode_announcement(announcement: Announcement, secret: bytes | None) -> byt
     """Encode an announcement; with a secret the datagram is signed.
 
     Raises:
-        UsageError: the datagram would be larger than ``limits.DATAGRAM_BYTES_MAX``.
+        UsageError: the datagram would be larger than ``limits.DATAGRAM_BYTES_MAX``, or there are more than
+            ``limits.CONNECTORS_ANNOUNCED_MAX`` connectors.
     """
+    if len(announcement.connectors) > limits.CONNECTORS_ANNOUNCED_MAX:
+        raise UsageError(_too_many(len(announcement.connectors)))
     name = announcement.name.encode()
     head = _HEAD.pack(
         MAGIC,
@@ -157,6 +160,8 @@ def _decode_content(content: bytes) -> Announcement:
     _, version, flags, pairs, node_id, instance, began_ms, sequence, period_ms, name_size = _HEAD.unpack_from(content)
     if version != VERSION or flags & ~SIGNED or not pairs or not sequence or not period_ms:
         raise ValueError("a field has a value that is not allowed")
+    if pairs > limits.CONNECTORS_ANNOUNCED_MAX:
+        raise ValueError(_too_many(pairs))
     name, offset = _text(content, _HEAD.size, name_size)
     if not 0 < len(name) <= limits.NODE_NAME_CHARACTERS_MAX or not name.isprintable():
         raise ValueError("the name of the node is not allowed")
@@ -178,6 +183,10 @@ def _decode_content(content: bytes) -> Announcement:
         name=name,
         connectors=tuple(connectors),
     )
+
+
+def _too_many(connectors: int) -> str:
+    return f"an announcement has at most {limits.CONNECTORS_ANNOUNCED_MAX} connectors; this one has {connectors}"
 
 
 def _connector(content: bytes, offset: int) -> tuple[str, int]:
