@@ -10,6 +10,8 @@ from typing import Final
 REPEAT_S: Final = 60.0
 #: Causes that are remembered, the oldest leaving first: other nodes and queues are named in them, and may be many.
 CAUSES_MAX: Final = 1_000
+#: Records of one event in a minute, whatever the causes: strangers can invent causes, such as ids of nodes.
+EVENT_RECORDS_MAX: Final = 50
 
 
 def logger(package: str) -> logging.Logger:
@@ -23,7 +25,8 @@ def logger(package: str) -> logging.Logger:
 class Warnings:
     """Warnings for operators: one record for each cause, at most one a minute while the cause lasts.
 
-    ``now`` is the monotonic clock.
+    Of one event there are at most ``EVENT_RECORDS_MAX`` records a minute; causes beyond that are counted, and the next
+    record of the event says how many.  ``now`` is the monotonic clock.
     """
 
     def __init__(self, package: str, now: Callable[[], float]) -> None:
@@ -31,6 +34,8 @@ class Warnings:
         self._now = now
         # By event and cause: when it was given, and how often it was not since then.
         self._given: dict[tuple[str, str], tuple[float, int]] = {}
+        # By event: when its minute began, the records since then, and the warnings of other causes that were left out.
+        self._events: dict[str, tuple[float, int, int]] = {}
 
     def say(self, event: str, text: str, cause: str = "") -> None:
         """Something has happened again, or for the first time.
@@ -42,8 +47,17 @@ class Warnings:
         if now - given < REPEAT_S:
             self._given[key] = given, suppressed + 1
             return
+        began, records, beyond = self._events.get(event, (now, 0, 0))
+        if now - began >= REPEAT_S:
+            began, records = now, 0
+        if records >= EVENT_RECORDS_MAX:
+            # What was suppressed of this cause is told with the next record, too.
+            self._events[event] = began, records, beyond + suppressed + 1
+            return
+        self._events[event] = began, records + 1, 0
         self._given[key] = now, 0
         if len(self._given) > CAUSES_MAX:
             del self._given[next(iter(self._given))]
         since = f" (and {suppressed} times more since the last warning)" if suppressed else ""
-        self._log.warning("%s%s", text, since, extra={"event": event})
+        others = f" (and {beyond} times more for causes that were not named)" if beyond else ""
+        self._log.warning("%s%s%s", text, since, others, extra={"event": event})

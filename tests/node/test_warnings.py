@@ -14,7 +14,7 @@ from hypothesis import given
 
 from meshq import Broker, ClusterConnection
 from meshq.cluster._overlaps import overlap
-from meshq.logs import CAUSES_MAX, REPEAT_S, Warnings
+from meshq.logs import CAUSES_MAX, EVENT_RECORDS_MAX, REPEAT_S, Warnings
 from meshq.testing import SimDisk
 from tests.node.lives import machine
 
@@ -49,11 +49,32 @@ def test_each_cause_of_an_event_is_told_by_itself_and_only_so_many_are_remembere
             warnings.say("duplicate_node", f"node {cause}", cause)
     assert [record.getMessage() for record in caplog.records] == ["node a", "node b"]
     for number in range(CAUSES_MAX):
-        warnings.say("duplicate_node", "another one", str(number))
+        warnings.say(f"event {number % 50}", "another one", str(number))
     caplog.clear()
     warnings.say("duplicate_node", "node a", "a")
-    warnings.say("duplicate_node", "the last one", str(CAUSES_MAX - 1))
+    warnings.say(f"event {(CAUSES_MAX - 1) % 50}", "the last one", str(CAUSES_MAX - 1))
     assert [record.getMessage() for record in caplog.records] == ["node a"]
+
+
+def test_an_event_with_ever_new_causes_is_told_so_often_a_minute_and_its_other_causes_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 1_000.0
+    warnings = Warnings("discovery", lambda: now)
+    for number in range(100_000):
+        warnings.say("announced_node_not_dialed", f"node {number}", str(number))
+    assert [record.getMessage() for record in caplog.records] == [f"node {number}" for number in range(50)]
+    caplog.clear()
+    # Another event has a count of its own.
+    warnings.say("cannot_listen", "no such directory")
+    now += REPEAT_S
+    warnings.say("announced_node_not_dialed", "the next one", "next")
+    warnings.say("announced_node_not_dialed", "the last one", "last")
+    assert [record.getMessage() for record in caplog.records] == [
+        "no such directory",
+        f"the next one (and {100_000 - EVENT_RECORDS_MAX} times more for causes that were not named)",
+        "the last one",
+    ]
 
 
 def events_of(caplog: pytest.LogCaptureFixture) -> Counter[str]:
