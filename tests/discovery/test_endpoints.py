@@ -295,6 +295,41 @@ async def test_files_of_others_in_the_directory_are_no_datagrams(content: bytes)
     assert env.disk.names("/shared/lan") == ["readme"]
 
 
+@pytest.mark.parametrize("content", [b"", b"junk"])
+async def test_junk_by_the_thousand_hides_neither_the_members_nor_new_ones(content: bytes) -> None:
+    disk = SimDisk(random.Random(1))
+    env = shared(disk)
+    endpoint = SharedDirectory("/shared", "lan")
+    listener, sender = await endpoint.open(env), await endpoint.open(env)
+    await sender.broadcast(b"first")
+    assert await came(listener) == b"first"
+    for number in range(3_000):
+        # Before the name of each member in the order of names.
+        file = env.disk.open(f"/shared/lan/{number:032x}", create=True)
+        if content:
+            file.write_at(0, [content])
+        file.close()
+    await sender.broadcast(b"again")
+    assert await came(listener, 0.5) == b"again"
+    late = await endpoint.open(env)
+    await late.broadcast(b"late")
+    assert await came(listener, 5.0) == b"late"
+    await sender.broadcast(b"more")
+    assert {await came(late, 5.0), await came(listener, 0.5)} == {b"more"}
+
+
+async def test_no_more_members_are_heard_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshq.discovery._shared_directory.MEMBERS_MAX", 2)
+    env = shared(SimDisk(random.Random(1)))
+    endpoint = SharedDirectory("/shared", "lan")
+    listener, *members = [await endpoint.open(env) for _ in range(5)]
+    for number in range(2):
+        for member in members:
+            await member.broadcast(b"%d" % number)
+    heard = [await came(listener, 1.0) for _ in range(3)]
+    assert heard == [b"1", b"1", None]
+
+
 async def test_a_directory_that_is_full_or_gone_is_said_and_a_later_call_succeeds() -> None:
     disk = SimDisk(random.Random(1))
     env = shared(disk)

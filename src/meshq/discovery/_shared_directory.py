@@ -10,11 +10,12 @@ removed.  The file of a living member that is slower than this is back with its 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import attrs
@@ -36,8 +37,12 @@ from meshq.loops import check_in_trio
 LOOK_S: Final = 0.25
 #: Seconds after which the file of a silent member is removed: five attempts of ten seconds each.
 STALE_S: Final = 50.0
-#: Files that are read at a look; a directory may hold anything.
+#: Members that are heard.
 MEMBERS_MAX: Final = 1_024
+#: Files with the names of members and other contents that are watched until they are old enough to be removed.
+JUNK_MAX: Final = 512
+#: Unknown names that are looked at in one look at least, in turn; a directory may hold anything.
+UNKNOWN_PER_LOOK_MIN: Final = 256
 CHANNEL_CHARACTERS_MAX: Final = 128
 MEMBER_BYTES: Final = 16
 #: The worker threads of all shared directories: a directory of another host may hang.
@@ -98,9 +103,11 @@ class MemberFiles:
     def __init__(self, disk: Disk, directory: str, member: str) -> None:
         self._disk = disk
         self._member = member
+        #: The last unknown name that was looked at: the next look goes on behind it.
+        self._last = ""
         self.directory: str = directory
 
-    def begin(self) -> dict[str, bytes]:
+    def begin(self) -> dict[str, bytes | None]:
         """Make the directory, and read the files of the other members."""
         self._disk.make_directory(self.directory)
         return self.read()
@@ -118,26 +125,33 @@ class MemberFiles:
             file.close()
         self._disk.replace(written, path)
 
-    def read(self) -> dict[str, bytes]:
-        """Return the contents of the other members' files by name."""
-        own = (self._member, f"{self._member}.new")
-        names = [name for name in self._disk.names(self.directory) if is_member(name) and name not in own]
-        found = {}
-        for name in names[:MEMBERS_MAX]:
-            # One name that is junk must not hide the members.
-            try:
-                found[name] = self._content(name)
-            except OSError as error:
-                if error.errno not in _NO_MEMBER:
-                    raise
-        return found
+    def read(self, known: Collection[str] = ()) -> dict[str, bytes | None]:
+        """Return the contents of the known files by name, and of a bounded number of others; None: no file is there.
 
-    def _content(self, name: str) -> bytes:
-        file = self._disk.open(f"{self.directory}/{name}")
+        Names that are junk cost a turn, and hide neither a member that is known nor, for ever, one that is not.
+        """
+        own = (self._member, f"{self._member}.new")
+        names = {name for name in self._disk.names(self.directory) if is_member(name) and name not in own}
+        unknown = sorted(names.difference(known))
+        turn = bisect.bisect(unknown, self._last)
+        looked = max(MEMBERS_MAX - len(known), UNKNOWN_PER_LOOK_MIN)
+        chosen = (unknown[turn:] + unknown[:turn])[:looked]
+        self._last = chosen[-1] if chosen else ""
+        found = {name: self._content(name) for name in chosen}
+        return found | {name: self._content(name) if name in names else None for name in known}
+
+    def _content(self, name: str) -> bytes | None:
+        # One name that is junk must not hide the members.
         try:
-            return file.read_at(0, FILE_BYTES_MAX + 1)
-        finally:
-            file.close()
+            file = self._disk.open(f"{self.directory}/{name}")
+            try:
+                return file.read_at(0, FILE_BYTES_MAX + 1)
+            finally:
+                file.close()
+        except OSError as error:
+            if error.errno not in _NO_MEMBER:
+                raise
+            return None
 
     def remove(self, names: list[str]) -> None:
         """Remove the files of members that are gone."""
@@ -148,26 +162,29 @@ class MemberFiles:
 
 @attrs.define
 class _Seen:
-    """The file of another member: its content, and when it changed last."""
+    """The file of another member: its content, when it changed last, and whether it ever was a datagram."""
 
     content: bytes
     changed_at: float
+    member: bool
 
 
 class DirectoryChannel(BroadcastChannel):
     """A channel of a ``SharedDirectory``."""
 
-    def __init__(self, files: MemberFiles, threads: Threads, found: Mapping[str, bytes]) -> None:
+    def __init__(self, files: MemberFiles, threads: Threads, found: Mapping[str, bytes | None]) -> None:
         self._files = files
         self._threads = threads
         self._number = 0
-        now = trio.current_time()
-        #: The files of the other members by name.  What was there when the channel was opened counts as received.
-        self._seen: dict[str, _Seen] = {name: _Seen(content, now) for name, content in found.items()}
+        #: The files of the other members by name, and files that may become such.
+        self._seen: dict[str, _Seen] = {}
         #: Datagrams that were found and not received yet: one for each member at most.
-        self._waiting: deque[bytes] = deque(maxlen=MEMBERS_MAX)
+        self._waiting: deque[bytes] = deque()
         self._writing = trio.Lock()
         self._closed = trio.Event()
+        # What was there when the channel was opened counts as received.
+        self._take(found)
+        self._waiting.clear()
 
     async def broadcast(self, datagram: bytes) -> None:
         """Write a datagram to the member's own file."""
@@ -204,22 +221,36 @@ class DirectoryChannel(BroadcastChannel):
         Raises:
             OSError: the directory can't be read.
         """
-        found = await self._threads.run(self._files.read, pool=POOL)
+        stale = self._take(await self._threads.run(self._files.read, tuple(self._seen), pool=POOL))
+        if stale:
+            await self._threads.run(self._files.remove, stale, pool=POOL)
+
+    def _take(self, found: Mapping[str, bytes | None]) -> list[str]:
+        """Take in the contents of files, and return the names of those that did not change for too long."""
         now = trio.current_time()
         stale = []
         for name, content in found.items():
             seen = self._seen.get(name)
-            if seen is None or seen.content != content:
-                self._seen[name] = _Seen(content, now)
-                member = decode_member(content)
-                if member is not None:
-                    self._waiting.append(member.datagram)
+            if content is None:
+                self._seen.pop(name, None)
+            elif seen is None or seen.content != content:
+                datagram = decode_member(content)
+                member = datagram is not None or (seen is not None and seen.member)
+                if self._full(seen, member=member):
+                    continue
+                self._seen[name] = _Seen(content, now, member)
+                if datagram is not None:
+                    self._waiting.append(datagram.datagram)
             elif now - seen.changed_at >= STALE_S:
                 stale.append(name)
-        for name in [name for name in self._seen if name not in found]:
-            del self._seen[name]
-        if stale:
-            await self._threads.run(self._files.remove, stale, pool=POOL)
+        return stale
+
+    def _full(self, seen: _Seen | None, *, member: bool) -> bool:
+        """Whether there is no room for one more file of its sort."""
+        if seen is not None and seen.member == member:
+            return False
+        alike = sum(one.member == member for one in self._seen.values())
+        return alike >= (MEMBERS_MAX if member else JUNK_MAX)
 
     def close(self) -> None:
         """Close the channel.  Its file is removed by the other members, as that of a member that is gone."""
