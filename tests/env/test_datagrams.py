@@ -50,6 +50,19 @@ async def test_a_datagram_reaches_the_port_that_it_is_sent_to(make: Callable[[],
     receiver.close()
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("host", ["a..b", ".", "h" * 64])
+async def test_a_name_that_no_host_can_have_is_an_error_of_the_system_in_each_call(host: str) -> None:
+    datagrams = UdpDatagrams()
+    opened = await datagrams.bind(LOOPBACK, 0)
+    for call in (lambda: datagrams.bind(host, 0), lambda: datagrams.join(GROUP, 9, host)):
+        with pytest.raises(OSError, match="is no name of a host"):
+            await call()
+    with pytest.raises(OSError, match="is no name of a host"):
+        await opened.send(b"x", host, 9)
+    opened.close()
+
+
 @both
 async def test_each_member_of_a_group_gets_each_datagram_and_another_group_on_the_same_port_none(
     make: Callable[[], Two],

@@ -138,6 +138,8 @@ class DiscoveryGroup(Service):
     A broker has any number of discovery groups, with different names.
 
     While the endpoint can't be used, the broker goes on serving; a warning says so, and each second it is tried again.
+    An endpoint says so by an error of meshq or of the system (``MeshqError``, ``OSError``); any other exception is a
+    bug of the endpoint, and ends the broker.
 
     Raises:
         SettingsError: a setting isn't allowed.

@@ -136,6 +136,11 @@ def _open(*, reuse: bool) -> socket.socket:
 
 async def _address(host: str, port: int) -> tuple[str, int]:
     """Return the IPv4 address of a host.  Raises: OSError."""
-    found = await trio.socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_DGRAM)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_DGRAM)
+    except UnicodeError as error:
+        # A name that no host can have, for example with an empty part.
+        await trio.lowlevel.checkpoint()
+        raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no name of a host: {error}") from error
     address, resolved = found[0][4][:2]
     return str(address), int(resolved)
