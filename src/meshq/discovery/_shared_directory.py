@@ -226,7 +226,7 @@ class DirectoryChannel(BroadcastChannel):
             await self._threads.run(self._files.remove, stale, pool=POOL)
 
     def _take(self, found: Mapping[str, bytes | None]) -> list[str]:
-        """Take in the contents of files, and return the names of those that did not change for too long."""
+        """Take in the contents of files, and return the names of files that did not change for ``STALE_S``."""
         now = trio.current_time()
         stale = []
         for name, content in found.items():
