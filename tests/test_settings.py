@@ -75,7 +75,11 @@ def test_defaults() -> None:
         ("max_size_messages", 1.5),
         ("page_size_bytes", limits.PAGE_BYTES_MIN - 1),
         ("page_size_bytes", math.inf),
-        ("redistribution_delay", 0.0),
+        ("redistribution_delay", -1),
+        ("redistribution_delay", math.inf),
+        ("redistribution_delay", math.nan),
+        ("redistribution_delay", "5"),
+        ("redistribution_delay", False),
         ("redistribute_unmatched", True),
         ("redistribute_unmatched", 0),
     ],
@@ -147,13 +151,13 @@ def test_field_by_field_the_most_specific_pattern_wins() -> None:
 
 def test_for_each_address_the_most_specific_of_three_patterns_holds() -> None:
     patterns = {
-        "#": AddressSettings(max_redelivery_delay=math.inf),
-        "a.#": AddressSettings(max_redelivery_delay=100),
-        "a.b": AddressSettings(max_redelivery_delay=0),
+        "#": AddressSettings(redistribution_delay=None),
+        "a.#": AddressSettings(redistribution_delay=100),
+        "a.b": AddressSettings(redistribution_delay=0),
     }
     for given in (patterns, dict(reversed(patterns.items()))):
-        delays = {address: settings_for(given, address).max_redelivery_delay for address in ("a.b", "a.c", "x")}
-        assert delays == {"a.b": 0, "a.c": 100, "x": math.inf}
+        delays = {address: settings_for(given, address).redistribution_delay for address in ("a.b", "a.c", "x")}
+        assert delays == {"a.b": 0, "a.c": 100, "x": None}
 
 
 def test_what_is_said_of_one_address_holds_there_beside_a_pattern_for_it_and_all_below() -> None:

@@ -148,7 +148,7 @@ async def mesh_scenario(
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
-        await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else ())
+        await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
     cast = MeshCast(simulation, scene, nodes, bridges, delays)
     for node in nodes:
         node.start()
@@ -249,8 +249,8 @@ async def _moved_messages(
         await departure.judge()
 
 
-async def _furnish(node: MeshNode, more_queues: Iterable[str]) -> None:
-    """A node's first life, in which it gets the queues that are not in its settings."""
+async def _furnish(node: MeshNode, more_queues: Iterable[str], redistribution: MeshRedistribution | None) -> None:
+    """A node's first life, in which it gets the queues and address settings that are not in its own settings."""
     node.start()
     await node.started()
     client: Client
@@ -261,6 +261,8 @@ async def _furnish(node: MeshNode, more_queues: Iterable[str]) -> None:
         for queue in more_queues:
             await client.create_queue(queue)
         await client.create_queue(node.spread, address=SPREAD)
+        if redistribution is not None:
+            await redistribution.furnish(client)
     node.node.kill()
 
 

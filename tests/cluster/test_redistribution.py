@@ -9,20 +9,23 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import Delivery, Message
+from meshq import AddressSettings, Delivery, Message, limits
 from meshq.broker.ingress._redistribution import AHEAD_MAX
-from qa.mesh.redistributor import STEP, Redistributor
 from tests.cluster.hosts import hosts
 from tests.cluster.kit import Mesh, bodies, mesh, until
 
 SETTLED_S = 2.0
 
 
+def settings_of(delay_s: float | None) -> dict[str, Any]:
+    """The settings of each broker."""
+    return {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=delay_s)}}
+
+
 @asynccontextmanager
-async def redistributing(names: str = "ab", *, delay_s: float = 0.0, **settings: Any) -> AsyncIterator[Mesh]:
-    """Nodes that know each other, each with the queue ``q`` and a redistributor."""
-    settings = {"broker": {"queues": ["q"]}, **settings}
-    async with mesh(names, root="simulated", services=lambda: [Redistributor(delay_s)], **settings) as nodes:
+async def redistributing(names: str = "ab", *, delay_s: float | None = 0.0, **settings: Any) -> AsyncIterator[Mesh]:
+    """Nodes that know each other, each with the queue ``q``, whose messages move after the delay."""
+    async with mesh(names, root="simulated", **{"broker": settings_of(delay_s), **settings}) as nodes:
         await nodes.joined()
         yield nodes
 
@@ -153,8 +156,8 @@ async def test_what_a_link_does_not_carry_whole_stays() -> None:
 
 
 async def test_only_so_much_goes_ahead_to_a_node_that_does_not_answer_and_the_rest_when_it_does() -> None:
-    settings: dict[str, Any] = {"broker": {"queues": ["q"]}, "services": lambda: [Redistributor()]}
-    async with hosts("ab", cluster={"connection_ttl": 600.0, "check_period": 100.0}, **settings) as nodes:
+    cluster = {"connection_ttl": 600.0, "check_period": 100.0}
+    async with hosts("ab", cluster=cluster, broker=settings_of(0.0)) as nodes:
         await nodes.joined()
         async with nodes.client("b") as here, here.consumer("q", filter="colour = 'green'") as last:
             await nodes.send("b", numbered(5_000))
@@ -164,7 +167,7 @@ async def test_only_so_much_goes_ahead_to_a_node_that_does_not_answer_and_the_re
             nodes.network.partition(["a"], ["b"])
             await last.close()
             await trio.sleep(30)
-            assert AHEAD_MAX <= moved(nodes, "b") < AHEAD_MAX + STEP
+            assert AHEAD_MAX <= moved(nodes, "b") < AHEAD_MAX + limits.RUN_MESSAGES_MAX
             assert got == []
             nodes.network.heal()
             await until(lambda: len(got) == 5_000)

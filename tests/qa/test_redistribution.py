@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pytest
 
+from meshq.abc import StrandedQueue
 from meshq.broker.ingress._redistribution import Redistribution
+from meshq.cluster._redistribution_plan import RedistributionPlan
 from qa.seeds import SeedReport, one_seed
 
 SEED = 3
 #: A seed in which a node dies that holds a part of a run, of which another part has moved.
-TORN_SEED = 6
+TORN_SEED = 15
+#: A seed in which messages move after half a second.
+DELAYED_SEED = 3
 
 movable, place = Redistribution.movable, Redistribution.place
 
@@ -38,7 +43,7 @@ def test_a_record_that_moves_messages_and_does_not_remove_them_is_caught(monkeyp
 
 @pytest.mark.slow
 def test_messages_that_move_away_from_a_consumer_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Redistribution, "keeps", lambda self, queue: queue.forwards)
+    monkeypatch.setattr(Redistribution, "keeps", lambda self, queue: queue.settings.redistribution_delay is None)
     report = run()
     assert "Q14" in report.caught_by
     assert "moved away from a consumer" in report.failure
@@ -63,3 +68,30 @@ def test_messages_that_may_have_been_delivered_and_move_are_caught(monkeypatch: 
 
     monkeypatch.setattr(Redistribution, "movable", forgetful)
     assert {"Q4", "Q5"} <= set(run(2).caught_by)
+
+
+@pytest.mark.slow
+def test_messages_that_move_before_the_delay_is_over_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    see = RedistributionPlan.see
+
+    def hasty(self: RedistributionPlan, name: str, state: StrandedQueue | None, now: float) -> bool:
+        return see(self, name, state and attrs.evolve(state, delay=0.0), now)
+
+    monkeypatch.setattr(RedistributionPlan, "see", hasty)
+    report = run(DELAYED_SEED)
+    assert "Q14" in report.caught_by
+    assert "moved after" in report.failure
+
+
+@pytest.mark.slow
+def test_a_state_that_is_forgotten_because_a_consumer_was_there_before_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    see = RedistributionPlan.see
+
+    def once(self: RedistributionPlan, name: str, state: StrandedQueue | None, now: float) -> bool:
+        """Look at each queue that had messages when it was seen first, and never again."""
+        return see(self, name, state, now) if name not in self._waiting else False
+
+    monkeypatch.setattr(RedistributionPlan, "see", once)
+    assert "Q14" in run().caught_by

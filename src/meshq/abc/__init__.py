@@ -23,6 +23,7 @@ from meshq.abc._links import (
     RemoteQueue,
     StoreAndForwardQueue,
     StrandedMessages,
+    StrandedQueue,
 )
 from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
@@ -74,6 +75,7 @@ __all__ = [
     "StepBack",
     "StoreAndForwardQueue",
     "StrandedMessages",
+    "StrandedQueue",
     "Stream",
     "TargetPolicy",
     "Threads",

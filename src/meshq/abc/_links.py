@@ -95,6 +95,18 @@ class StoreAndForwardQueue(ABC):
         """The number of messages in the queue, dispatched or not."""
 
 
+@attrs.frozen(kw_only=True)
+class StrandedQueue:
+    """A queue that has no consumer here and one on a linked node.
+
+    ``messages``: those that are ready.  ``delay``: the seconds for which they stay, by the settings of the address.
+    """
+
+    address: str
+    messages: int
+    delay: float
+
+
 class StrandedMessages(ABC):
     """The messages of a broker that none of its consumers can get, with the calls of a redistributor.
 
@@ -109,9 +121,9 @@ class StrandedMessages(ABC):
         within the call."""
 
     @abstractmethod
-    def stranded(self, queue: str) -> int | None:
-        """Return the number of ready messages of a queue that has no consumer here and one on a linked node; None: the
-        queue keeps its messages."""
+    def stranded(self, queue: str) -> StrandedQueue | None:
+        """Return the state of a queue that has no consumer here and one on a linked node; None: the queue keeps its
+        messages, also because the settings of its address say so."""
 
     @abstractmethod
     async def move(self, queue: str, limit: int) -> int:

@@ -16,6 +16,7 @@ from meshq.cluster._dial_plan import AnnouncedNode, DialedConnector, DialRules
 from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
 from meshq.cluster._peer import Peer
+from meshq.cluster._redistributor import Redistributor
 from meshq.cluster._settings import ClusterOptions, ClusterSettings
 from meshq.cluster._wait_conditions import check_wanted
 from meshq.concurrency import ChangeSignal, Wakeup
@@ -233,16 +234,19 @@ class ClusterConnection(Service):
         broker.demand.watch(self._something_changed)
         broker.demand.watch_peers(self._met)
         group = self.settings.discovery
+        redistributor = Redistributor(broker.stranded, self.settings.takes, self._warnings.say)
         try:
             async with trio.open_nursery() as nursery:
                 for keeper in self._keepers.values():
                     nursery.start_soon(keeper.run, broker.control)
+                redistributor.begin(nursery)
                 if group is not None:
                     nursery.start_soon(self._hear, group)
                     nursery.start_soon(self._follow, group, broker, nursery)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
+            redistributor.end()
             self._broker = None
             for keeper in self._keepers.values():
                 keeper.peer.end()

@@ -24,13 +24,15 @@ class LocalStrandedMessages(abc.StrandedMessages):
         for name in list(self._core.router.queues):
             watcher(name)
 
-    def stranded(self, queue: str) -> int | None:
-        """The number of messages of a queue that wait for consumers elsewhere; None: the queue keeps them."""
+    def stranded(self, queue: str) -> abc.StrandedQueue | None:
+        """The state of a queue whose messages wait for consumers elsewhere; None: the queue keeps them."""
         found = self._core.router.queues.get(queue)
         redistribution = self._core.mover.redistribution
         if found is None or redistribution.keeps(found) or not redistribution.takers(found):
             return None
-        return found.counts.ready
+        delay = found.settings.redistribution_delay
+        assert delay is not None, "such a queue keeps its messages"
+        return abc.StrandedQueue(address=found.address, messages=found.counts.ready, delay=delay)
 
     async def move(self, queue: str, limit: int) -> int:
         """Move up to ``limit`` messages to other nodes; return how many."""

@@ -54,6 +54,17 @@ def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -
         raise SettingsError(attribute.name, value, allowed)
 
 
+_IN_TIME = in_range(0, limits.TIME_S_MAX)
+
+
+def _delay(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None:
+        try:
+            _IN_TIME(instance, attribute, value)
+        except SettingsError as error:
+            raise SettingsError(attribute.name, value, f"{error.allowed}, or None") from None
+
+
 @attrs.frozen(kw_only=True)
 class AddressSettings:
     """The settings of the addresses that match a pattern.
@@ -83,7 +94,10 @@ class AddressSettings:
     ``AddressFullError``.  A broker without a ``data_dir`` has nowhere to page to: there ``"page"`` waits as ``"block"``
     does.  ``page_size_bytes``: 65,536 (64 KiB) to 1,073,741,824 (1 GiB).
 
-    ``redistribution_delay`` and ``redistribute_unmatched``: only their defaults in this version; nothing is moved.
+    ``redistribution_delay``: seconds after which messages of a queue without a consumer here go to nodes of the cluster
+    with one that takes them; they count from the later of no consumer here and one there, and anew when the setting
+    changes.  0.0: at once; None: never.  ``redistribute_unmatched``: only its default in this version; any consumer
+    here, whatever its filter, holds all messages.
 
     All of them can be changed while the broker runs (``client.set_address_settings``).  ``auto_create_queues`` and
     ``default_routing`` hold from the next first use on; ``default_exclusive`` and ``default_group_rebalance`` for who
@@ -115,8 +129,8 @@ class AddressSettings:
     page_size_bytes: int = attrs.field(
         default=limits.PAGE_BYTES_DEFAULT, validator=in_range(limits.PAGE_BYTES_MIN, limits.PAGE_BYTES_MAX, whole=True)
     )
-    redistribution_delay: float | None = attrs.field(default=None, validator=only(None, "redistribution"))
-    redistribute_unmatched: bool = attrs.field(default=False, validator=only(False, "redistribution"))
+    redistribution_delay: float | None = attrs.field(default=None, validator=_delay)
+    redistribute_unmatched: bool = attrs.field(default=False, validator=only(False, "choosing by filters here is"))
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

@@ -40,6 +40,8 @@ class Redistribution:
 
     def keeps(self, queue: Queue) -> bool:
         """Whether a queue keeps its messages, also if consumers elsewhere want them."""
+        if queue.settings.redistribution_delay is None:
+            return True
         if queue.roster.consumers or queue.paused or self._router.by_number.get(queue.number) is not queue:
             return True
         if self._router.addresses[queue.address].routing == "multicast":

@@ -1,0 +1,136 @@
+"""The decision when the messages of a queue move: states of queues go in, with the time; the queues that are due come
+out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from meshq.abc import StrandedQueue
+from meshq.cluster._redistribution_plan import PAUSE_S, STEP, RedistributionPlan
+
+
+def state(messages: int = 1, delay: float = 5.0) -> StrandedQueue:
+    return StrandedQueue(address="q", messages=messages, delay=delay)
+
+
+def test_a_queue_is_due_when_the_delay_is_over_and_not_before() -> None:
+    plan = RedistributionPlan()
+    assert plan.next_s(0.0) == math.inf
+    assert plan.see("q", state(), 10.0)
+    assert plan.due(14.999) == [] and plan.next_s(11.0) == 4.0
+    assert plan.due(15.0) == ["q"] and plan.next_s(16.0) == 0.0
+
+
+def test_a_queue_without_a_delay_is_due_at_once() -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(delay=0.0), 10.0)
+    assert plan.due(10.0) == ["q"]
+
+
+def test_the_same_state_seen_again_moves_no_moment() -> None:
+    plan = RedistributionPlan()
+    assert plan.see("q", state(), 10.0)
+    assert not plan.see("q", state(messages=7), 13.0)
+    assert plan.due(15.0) == ["q"]
+
+
+def test_a_consumer_that_comes_and_goes_begins_the_whole_delay_anew() -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(), 10.0)
+    assert not plan.see("q", None, 12.0)
+    assert plan.next_s(12.0) == math.inf
+    plan.see("q", state(), 13.0)
+    assert plan.due(17.0) == [] and plan.due(18.0) == ["q"]
+
+
+@pytest.mark.parametrize("delay", [0.5, 60.0])
+def test_another_delay_begins_anew(delay: float) -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(), 10.0)
+    plan.see("q", state(delay=delay), 14.0)
+    assert plan.next_s(14.0) == delay
+
+
+def test_the_delay_runs_while_a_queue_is_empty() -> None:
+    plan = RedistributionPlan()
+    assert not plan.see("q", state(messages=0), 10.0)
+    assert plan.due(20.0) == []
+    assert plan.see("q", state(), 20.0)
+    assert plan.due(20.0) == ["q"]
+
+
+def test_a_full_move_is_followed_by_another_and_a_part_of_one_is_not() -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(delay=0.0), 0.0)
+    plan.begins("q")
+    assert plan.due(0.0) == []
+    plan.moved("q", STEP)
+    assert plan.due(0.0) == ["q"]
+    plan.begins("q")
+    plan.moved("q", STEP - 1)
+    assert plan.next_s(0.0) == math.inf
+
+
+def test_a_state_seen_during_a_move_is_not_forgotten_when_the_move_ends() -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(delay=0.0), 0.0)
+    plan.begins("q")
+    assert plan.see("q", state(delay=0.0), 0.0)
+    plan.moved("q", 0)
+    assert plan.due(0.0) == ["q"]
+
+
+def test_a_move_that_failed_is_tried_again_after_a_pause_also_if_its_queue_is_seen_before() -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(delay=0.0), 0.0)
+    plan.begins("q")
+    plan.failed("q", 1.0)
+    plan.see("q", state(delay=0.0), 1.0)
+    assert plan.due(1.0) == [] and plan.next_s(1.0) == PAUSE_S
+    assert plan.due(1.0 + PAUSE_S) == ["q"]
+
+
+def test_a_queue_that_got_a_consumer_during_its_move_is_forgotten() -> None:
+    for end in (lambda plan: plan.moved("q", STEP), lambda plan: plan.failed("q", 0.0)):
+        plan = RedistributionPlan()
+        plan.see("q", state(delay=0.0), 0.0)
+        plan.begins("q")
+        plan.see("q", None, 0.0)
+        end(plan)
+        assert plan.next_s(0.0) == math.inf
+
+
+def test_queues_that_are_due_take_turns() -> None:
+    plan = RedistributionPlan()
+    for name in "abc":
+        plan.see(name, state(delay=0.0), 0.0)
+    turns = []
+    for _ in range(6):
+        name = plan.due(0.0)[0]
+        turns.append(name)
+        plan.begins(name)
+        plan.moved(name, STEP)
+    assert turns == [*"abcabc"]
+
+
+def test_no_order_in_which_states_are_seen_leaves_a_message_behind() -> None:
+    # A queue with 3 moves of messages; between the parts of each move its state may be seen or not.
+    for seen in itertools.product([False, True], repeat=4):
+        plan, left = RedistributionPlan(), 2 * STEP + 1
+        plan.see("q", state(left, 0.0), 0.0)
+        looks = iter(itertools.cycle(seen))
+        for _ in range(20):
+            if not plan.due(0.0):
+                break
+            plan.begins("q")
+            if next(looks):
+                plan.see("q", state(left, 0.0), 0.0)
+            messages = min(left, STEP)
+            left -= messages
+            plan.moved("q", messages)
+            if next(looks):
+                plan.see("q", state(left, 0.0), 0.0)
+        assert left == 0 and plan.due(0.0) == [], seen
