@@ -37,7 +37,7 @@ class Redistributor:
         self._nursery = None
 
     async def _run(self) -> None:
-        """Move messages until cancelled; what has moved then has moved, and nothing else will."""
+        """Move the messages of each queue that is due, until cancelled, when moved messages stay where they are."""
         while True:
             with trio.move_on_after(self._plan.next_s(trio.current_time())):
                 await self._wakeup.wait()
