@@ -32,9 +32,9 @@ class Expectations:
     behind: dict[str, int] = attrs.field(factory=dict)
     #: Nodes that are gone, and may have stored what was given back all the same.
     doubted: dict[str, None] = attrs.field(factory=dict)
-    #: Places from which bridges carried messages, their own node or the next one being gone for good: whether an
-    #: acknowledgement of the next one may be missing there although the place's own node was never started again.
-    parted: dict[str, bool] = attrs.field(factory=dict)
+    #: Places from which bridges carried messages, their own node or the next one being gone for good: there an
+    #: acknowledgement of the next one may be missing.
+    parted: dict[str, None] = attrs.field(factory=dict)
     #: Queue -> the node from which a bridge carries it to an address that remembers so many ids.
     forgetful: dict[str, tuple[str, int]] = attrs.field(factory=dict)
     #: Places to which nothing may come, and why something might.
@@ -69,12 +69,9 @@ class Expectations:
         """Note that messages for a node were given back, although the node may have stored some of them."""
         self.doubted[node] = None
 
-    def parts(self, place: str, *, unanswered: bool) -> None:
-        """Note that the node of this place, or the next one of its bridge, is gone for good.
-
-        ``unanswered``: the node of this place may miss an acknowledgement without having been started again.
-        """
-        self.parted[place] = unanswered
+    def parts(self, place: str) -> None:
+        """Note that the node of this place, or the next one of its bridge, is gone for good."""
+        self.parted[place] = None
 
     def forgets(self, queue: str, node: str, remembered: int) -> None:
         """Note that the target of a bridge from a queue remembers so many ids."""

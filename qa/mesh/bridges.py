@@ -178,11 +178,15 @@ class MeshBridges:
             history.expected.moves(BRIEF)
             history.expected.forgets(BRIEF, self.brief[0], self._forgetful.duplicate_id_cache_size)
 
-    def parted(self, history: History, node: str, *, killed: bool) -> None:
-        """Tell the history that a node is gone for good, and whether it had no time to answer."""
+    def parted(self, history: History, node: str) -> None:
+        """Tell the history that a node is gone for good.
+
+        Even one that stops in peace may have answered over a connection that was lost on the way, and be gone before
+        the next one is there.
+        """
         if node in self.ring:
-            history.expected.parts(place_of(RING, self.ring[self.ring.index(node) - 1]), unanswered=killed)
-            history.expected.parts(place_of(RING, node), unanswered=True)
+            history.expected.parts(place_of(RING, self.ring[self.ring.index(node) - 1]))
+            history.expected.parts(place_of(RING, node))
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Return the senders into bridges at a node, and the receivers of their messages."""

@@ -217,7 +217,7 @@ async def _peace(
     await settle_down(scene, nodes, machines, drained)
     if gone.done:
         if gone.node is not None:
-            bridges.parted(scene.history, gone.node.place, killed=gone.killed)
+            bridges.parted(scene.history, gone.node.place)
         await gone.rescue(nodes)
         await settle_down(scene, nodes, machines, drained)
     # A link to a life that is over is given up when nothing was heard for its time to live, and a little.
