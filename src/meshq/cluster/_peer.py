@@ -20,6 +20,8 @@ from meshq.wire import Binding, LinkOpening, RunBytes
 
 _log: Final = logger("cluster")
 
+#: Queues of one node that are known at most.
+BINDINGS_MAX: Final = 2**17
 #: How a log says of a node in what way it is gone.
 _GONE: Final = {"left": "has left", "away": "is away"}
 
@@ -189,6 +191,10 @@ class Peer:
             if self.known:
                 self._broker.routes.remove(forwarding, binding.queue)
         elif self._settings.takes(binding.address):
+            if binding.queue not in self._queues and len(self._queues) >= BINDINGS_MAX:
+                text = f"{self.label} has more than {BINDINGS_MAX:,} queues: no messages are sent to the others"
+                self._warn("peer_queues", text, self.node_id.hex())
+                return
             queue = RemoteQueue(
                 number=binding.queue,
                 name=binding.name,
