@@ -23,7 +23,8 @@ def logger(package: str) -> logging.Logger:
 
 
 class Warnings:
-    """Warnings for operators: one record for each cause, at most one a minute while the cause lasts.
+    """Warnings for operators: one record for each cause, at most one a minute while the cause lasts.  What strangers
+    can bring about at will is told in the same way, be it no warning.
 
     Of one event there are at most ``EVENT_RECORDS_MAX`` records a minute; causes beyond that are counted, and the next
     record of the event says how many.  ``now`` is the monotonic clock.
@@ -37,10 +38,11 @@ class Warnings:
         # By event: when its minute began, the records since then, and the warnings of other causes that were left out.
         self._events: dict[str, tuple[float, int, int]] = {}
 
-    def say(self, event: str, text: str, cause: str = "") -> None:
+    def say(self, event: str, text: str, cause: str = "", *, level: int = logging.WARNING) -> None:
         """Something has happened again, or for the first time.
 
         ``event``: its stable name.  ``cause``: who or what it comes from, where one event may have several.
+        ``level``: that of the logging record.
         """
         now, key = self._now(), (event, cause)
         given, suppressed = self._given.pop(key, (-REPEAT_S, 0))
@@ -60,4 +62,4 @@ class Warnings:
             del self._given[next(iter(self._given))]
         since = f" (and {suppressed} times more since the last warning)" if suppressed else ""
         others = f" (and {beyond} times more for causes that were not named)" if beyond else ""
-        self._log.warning("%s%s%s", text, since, others, extra={"event": event})
+        self._log.log(level, "%s%s%s", text, since, others, extra={"event": event})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -292,6 +293,22 @@ async def test_groups_with_different_secrets_do_not_believe_each_other(caplog: p
         "the discovery group with two refuses a datagram (forged)",
         "the discovery group with two refuses a datagram (unsigned)",
     ]
+
+
+async def test_a_forged_node_that_is_ever_elsewhere_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "meshq.discovery")
+    lan = MemoryBroadcast()
+    channel = await lan.open(real_env())
+    async with node("a", DiscoveryGroup("lan", lan)):
+        for number in range(1, 201):
+            forged = an_announcement(sequence=number, connectors=at(f"tcp://127.0.0.1:{number}"))
+            await channel.broadcast(encode_announcement(forged, None))
+            await trio.sleep(0.01)
+        told = said(caplog, "discovered_node_moved")
+        assert told == [f"the node a at tcp://127.0.0.1:{number}: moved" for number in range(2, 52)]
+        assert {one.levelno for one in caplog.records if "discovered_node" in getattr(one, "event", "")} == {
+            logging.INFO
+        }
 
 
 async def test_bad_datagrams_are_counted_by_reason_and_change_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from meshq.discovery._datagram_format import RefusalReason, RefusedDatagram, dec
 from meshq.discovery._known_nodes_machine import DiscoveredNode, KnownNodes, NodeChange
 from meshq.discovery._settings import PERIODS_PER_REFRESH, DiscoverySettings, key_of
 from meshq.errors import CallTimeoutError, MeshqError, NotActiveError, SettingsError
-from meshq.logs import Warnings, logger
+from meshq.logs import Warnings
 from meshq.loops import check_in_trio
 from meshq.settings import Secret
 
@@ -25,7 +26,6 @@ MS_PER_S: Final = 1_000
 RETRY_S: Final = 1.0
 #: Refusals that an operator can do nothing about: other programs, damage, and what networks do by themselves.
 _ONLY_COUNTED: Final = frozenset({"foreign", "malformed", "oversized", "replayed"})
-_log = logger("discovery")
 
 
 @attrs.frozen(kw_only=True)
@@ -118,8 +118,10 @@ class DiscoveryListener:
         for change in changes:
             node = change.node
             at = ", ".join(pair.primary for pair in node.connectors)
-            event = f"discovered_node_{change.reason}"
-            _log.info("the node %s at %s: %s", node.name, at, change.reason, extra={"event": event})
+            text = f"the node {node.name} at {at}: {change.reason}"
+            # Anybody who can send datagrams can make up nodes, and have a known one be somewhere else each time.
+            cause = f"{node.node_id.hex()} {at}"
+            self._warnings.say(f"discovered_node_{change.reason}", text, cause, level=logging.INFO)
         if changes:
             self._changed.tell()
 
