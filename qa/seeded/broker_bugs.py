@@ -250,9 +250,9 @@ BUGS: Final = (
     ),
     Bug(
         name="tell nobody that a page is back",
-        function="meshq.broker:Pager.arrived",
-        old="                self._here(queue, view)\n",
-        new="                arrived(queue, view)\n",
+        function="meshq.broker:Pager._here",
+        old="        self._schedule_dispatch(queue)\n",
+        new="",
         checkers=("Q14",),
     ),
     Bug(
