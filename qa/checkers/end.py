@@ -42,6 +42,7 @@ FATES: Final = (
     "expired",
     "dead_lettered",
     "moved",
+    "redistributed",
     "purged",
     "dropped",
     "ready",

@@ -87,7 +87,7 @@ class _Guard(abc.Service):
         if found is None:
             # The node is just starting, or the queue is gone.
             return
-        now = found.counts.removed["moved"]
+        now = found.counts.removed["redistributed"]
         if queue in (*CONSUMED, STRANDED):
             self._count(queue, max(0, now - self._moved.get(queue, now)))
             self._moved[queue] = now

@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from meshq.notifications import MemoryFull as MemoryFull
     from meshq.notifications import MessageDeadLettered as MessageDeadLettered
     from meshq.notifications import MessageExpired as MessageExpired
+    from meshq.notifications import MessagesRedistributed as MessagesRedistributed
     from meshq.notifications import NodeJoined as NodeJoined
     from meshq.notifications import NodeLeft as NodeLeft
     from meshq.notifications import Notification as Notification
@@ -178,6 +179,7 @@ _NOTIFICATIONS: Final = (
     "MemoryFull",
     "MessageDeadLettered",
     "MessageExpired",
+    "MessagesRedistributed",
     "Notification",
     "QueueCreated",
     "QueueDeleted",

@@ -158,6 +158,16 @@ class MessageExpired(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class MessagesRedistributed(Notification):
+    """Messages of a queue without a consumer on this node were moved together to nodes of its cluster that have one."""
+
+    kind = "messages_redistributed"
+    address: str
+    queue: str
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
 class TransactionPrepared(Notification):
     """A transaction was prepared and waits for its decision; ``sent`` and ``acked`` count its messages."""
 
@@ -253,6 +263,7 @@ KINDS: tuple[type[Notification], ...] = (
     SecurityRefused,
     MessageDeadLettered,
     MessageExpired,
+    MessagesRedistributed,
     TransactionPrepared,
     TransactionDecided,
     AddressFull,

@@ -32,7 +32,7 @@ def test_administration() -> None:
         "temporary": False, "subscription": "", "filter": "", "delivering": 0,
         "dropped": 0, "paged": 0, "paged_bytes": 0,
         "added": 2, "acknowledged": 0, "rejected": 0, "purged": 0, "redelivered": 0, "consumers": 0,
-        "scheduled": 0, "delayed": 0, "expired": 0, "dead_lettered": 0, "moved": 0,
+        "scheduled": 0, "delayed": 0, "expired": 0, "dead_lettered": 0, "moved": 0, "redistributed": 0,
         "groups": 0, "replaced": 0,
         "last_sequence": 2,
         "number": 2,

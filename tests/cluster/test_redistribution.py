@@ -36,7 +36,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 
 def moved(nodes: Mesh, name: str) -> int:
     """The messages of ``q`` that have left a node."""
-    return nodes.brokers[name]._node.core.router.queues["q"].counts.removed["moved"]
+    return nodes.brokers[name]._node.core.router.queues["q"].counts.removed["redistributed"]
 
 
 async def taken(nodes: Mesh, name: str, count: int, **options: Any) -> list[Delivery]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from meshq import AddressSettings, MeshqError, Message
+from meshq import AddressSettings, Delivery, MeshqError, Message, MessagesRedistributed, QueueCreated
+from tests.cluster.hosts import hosts
 from tests.cluster.kit import Mesh, bodies, mesh, until
 from tests.cluster.test_redistribution import SETTLED_S, moved, numbered, redistributing, settings_of, taken
 
@@ -280,3 +283,58 @@ async def test_paged_messages_move_in_order() -> None:
         await nodes.send("b", sent)
         assert bodies(await taken(nodes, "a", len(sent))) == sent
         assert await nodes.left() == {}
+
+
+@pytest.mark.parametrize("how", ["reset", "silence", "cut"])
+async def test_a_link_that_is_lost_in_the_middle_loses_nothing_doubles_nothing_and_keeps_the_order(how: str) -> None:
+    sent = numbered(10_000)
+    settings = {
+        "broker": settings_of(0.0),
+        "cluster": {"connection_ttl": 2.0, "check_period": 0.5, "call_timeout": 2.0},
+    }
+    async with hosts("ab", **settings) as nodes:
+        await nodes.joined()
+        await nodes.send("b", sent)
+        got: list[Delivery] = []
+        await nodes.nursery.start(partial(nodes.serve_queue, "a", got))
+        for _ in range(3):
+            before = len(got)
+            await until(lambda: len(got) > before)  # noqa: B023
+            assert len(got) < len(sent), "the link is not lost in the middle"
+            if how == "cut":
+                nodes.network.partition("a", "b")
+                await trio.sleep(5)
+                nodes.network.heal()
+            else:
+                getattr(nodes.network, how)("a", "b")
+        await until(lambda: len(got) == len(sent))
+        await trio.sleep(10)
+        assert bodies(got) == sent
+        assert moved(nodes, "b") == len(sent)
+        assert await nodes.left() == {}
+
+
+async def test_what_has_moved_is_counted_apart_from_what_operators_move_and_told_of() -> None:
+    async with redistributing() as nodes, nodes.client("b") as client:
+        events = nodes.brokers["b"].events()
+        await stranded_at_b(nodes)
+        assert bodies(await taken(nodes, "a", 10)) == TEN
+        await client.create_queue("end")
+        told = []
+        async for event in events:
+            if isinstance(event, QueueCreated):
+                break
+            told.append(event)
+        found = [(one.address, one.queue, one.messages) for one in told if isinstance(one, MessagesRedistributed)]
+        assert found == [("q", "q", 10)]
+        there = await client.queue("q")
+        assert (there.redistributed, there.moved, there.added, there.ready) == (10, 0, 10, 0)
+
+
+def test_the_documentation_says_what_filters_and_replies_need_across_nodes() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/several-nodes.md").read_text(encoding="utf-8")
+    (chapter,) = [
+        part for part in page.split("\n## ") if part.startswith("… filter, and ask for replies, across nodes")
+    ]
+    for said in ("myProperty = 5", "myProperty = 10", "*before* the request is sent", "correlation_id ="):
+        assert said in chapter, said

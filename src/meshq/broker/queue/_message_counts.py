@@ -27,7 +27,7 @@ from meshq.broker.records._row_ranges import pieces
 from meshq.errors import invariant
 
 #: The ways in which messages leave a queue without an acknowledgement.
-REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved", "replaced")
+REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved", "redistributed", "replaced")
 
 
 class MessageCounts:

@@ -33,7 +33,7 @@ from meshq.broker.settlement._settled_row import settled_row
 from meshq.broker.work._fair_scheduler import NODE, CostlyScan, FairScheduler, Owner
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import MessageOrigin
-from meshq.notifications import MessageDeadLettered, MessageExpired
+from meshq.notifications import MessageDeadLettered, MessageExpired, MessagesRedistributed
 from meshq.wire import RunBytes, pick
 
 #: What becomes of messages that are moved, by why they are: the count of their queue.
@@ -44,7 +44,7 @@ FATES: Final = {
     "moved": "moved",
     "redriven": "moved",
     "given_back": "moved",
-    "redistributed": "moved",
+    "redistributed": "redistributed",
     "transferred": "moved",
 }
 #: Why the node moves messages that nobody asked it to move.
@@ -143,6 +143,9 @@ class MessageMover:
             self._event_bus.emit(MessageExpired, **about)
         elif reason in ("rejected", "attempts"):
             self._event_bus.emit(MessageDeadLettered, reason=reason, **about)
+        elif reason == "redistributed":
+            del about["target"]
+            self._event_bus.emit(MessagesRedistributed, **about)
 
     def room_for(self, view: QueueRun) -> int:
         """Bytes of the largest record that moves messages of a run which is here; 0: no room need be asked for."""

@@ -38,10 +38,12 @@ class QueueStatistics:
     acknowledged: int = 0
     rejected: int = 0
     purged: int = 0
-    #: Messages that expired; that were dead-lettered; that were moved by an operator.
+    #: Messages that expired; that were dead-lettered; that were moved by an operator; that were moved to consumers on
+    #: other nodes, the queue having none here.
     expired: int = 0
     dead_lettered: int = 0
     moved: int = 0
+    redistributed: int = 0
     #: Sent to its address and dropped, because that was full.
     dropped: int = 0
     redelivered: int = 0
