@@ -47,7 +47,7 @@ async def _serve(directory: str, memory_limit: int, report: Any) -> None:
 
 
 def _life(directory: str, memory_limit: int, report: Any) -> None:
-    """One life of the broker, in its process."""
+    """A life of the broker, in its process."""
     try:
         trio.run(_serve, directory, memory_limit, report)
     except (MeshqError, ExceptionGroup) as error:

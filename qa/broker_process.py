@@ -59,7 +59,7 @@ def life(
     failpoint: tuple[str, ...] = (),
     segment_bytes: int = SEGMENT_BYTES,
 ) -> None:
-    """One life in this process."""
+    """A life in this process."""
     try:
         trio.run(serve, directory, port, at, action, report, memory_limit, failpoint, segment_bytes)
     except MeshqError as error:

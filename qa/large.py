@@ -14,6 +14,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -43,8 +44,12 @@ def memory_mib(process: int | str, what: str) -> float:
 
 
 def bytes_in(directory: Path) -> int:
-    """Return the bytes of all files of a directory."""
-    return sum(path.stat().st_size for path in directory.iterdir())
+    """Return the bytes of all files of a directory, of which the broker may remove some meanwhile."""
+    total = 0
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 class Body:
@@ -108,7 +113,7 @@ async def _through(client: Client, body: Body, large: Path) -> dict[str, float]:
 
 
 async def measure(url: str, process: int, directory: Path, mib: int) -> dict[str, Any]:
-    """One body through a broker that runs.
+    """A body through a broker that runs.
 
     Checkpoint: always.  Cancellation: the message may be left.
     Raises: MeshqError, InvariantError: it did not come through as it was.
@@ -128,7 +133,7 @@ async def measure(url: str, process: int, directory: Path, mib: int) -> dict[str
 
 
 def run(mib: int, directory: Path) -> dict[str, Any]:
-    """One body through a broker of its own."""
+    """A body through a broker of its own."""
     broker = BrokerProcess(str(directory))
     try:
         url = broker.next_report()

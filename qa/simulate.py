@@ -3,10 +3,11 @@
 ``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time;
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
 ``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
-goes.
+goes; ``--chain`` three to five in a chain or a ring.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
-find them.  ``--result NAME`` adds the run to a file of results.
+find them.  ``--result NAME`` adds the run to a file of results, a few seeds at a time; with ``--resume`` the same
+command goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any, Final
 
 import meshq
 from qa.checkers.end import HistoryError
-from qa.results import RESULTS, about_here
+from qa.results import RESULTS
+from qa.seed_runs import PART, SeedRun
 from qa.seeds import BROKER, STAGES, SeedReport, Tally, many_seeds, one_seed, report_of
 
 #: Seeds that CI runs, always the same.
@@ -29,10 +31,10 @@ SEEDS: Final = 200
 #: Where failing seeds are written down, in the root of the project.
 FAILED_SEEDS: Final = "tests/data/failed_seeds.txt"
 FAILED_MESH_SEEDS: Final = "tests/data/failed_mesh_seeds.txt"
-KIND: Final = "simulation"
 #: The simulations besides that of a single broker, and what is said about each.
 ABOUT_STAGES: Final = {
     "mesh": "three brokers that are linked, not one",
+    "chain": "three to five brokers, each linked to its neighbours only, in a chain or a ring",
     "drain": "three linked brokers, of which one hands its messages over to another one, and goes for good",
     "redistribution": "three linked brokers, which move messages to each other's consumers",
     "discovery": "three linked brokers that are told nothing but a multicast group",
@@ -57,22 +59,32 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--record", metavar="FILE", help=f"where --hunt adds them; {FAILED_MESH_SEEDS} of the mesh")
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
     parser.add_argument("--result", metavar="NAME", help=f"add the run to {RESULTS}/NAME.json")
+    parser.add_argument("--resume", action="store_true", help="go on with the run of the result; needs --result")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, or 1 if a seed failed."""
     options = parser().parse_args(arguments)
+    if options.resume and not options.result:
+        parser().error("--resume goes on with what is in a result: name it by --result")
     stage: str = options.stage
     if options.seed is not None and not options.json:
         return _one(options.seed, stage)
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    run: SeedRun | None = None
+    if options.result:
+        path, said = Path(RESULTS) / f"{options.result}.json", sys.argv[1:] if arguments is None else arguments
+        run = SeedRun(path, said, stage=stage, first=seeds[0] if seeds else 0, wanted=len(seeds), resume=options.resume)
+        seeds = seeds[run.done :]
     tally = Tally()
     few = options.jobs < 2 or len(seeds) < 2
     here = (one_seed(seed, stage) for seed in seeds)
     failed_seeds = Path(options.record or (FAILED_MESH_SEEDS if stage == "mesh" else FAILED_SEEDS))
     for report in here if few else many_seeds(seeds, options.jobs, stage):
         tally.add(report)
+        if run is not None and tally.seeds % PART == 0:
+            run.write(figures(tally))
         if not options.json:
             _say_progress(report, tally)
         if not report.passed:
@@ -89,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{tally.confirmed} confirmed sends, {tally.faults} faults, {tally.cpu_s / max(tally.seeds, 1):.2f} "
             "processor seconds each"
         )
-    if options.result:
-        add_result(Path(RESULTS) / f"{options.result}.json", sys.argv[1:] if arguments is None else arguments, tally)
-    return 1 if tally.failed else 0
+    if run is not None and tally.seeds:
+        run.write(figures(tally))
+    return 1 if tally.failed or (run is not None and run.failed) else 0
 
 
 def _say(text: str) -> None:
@@ -107,7 +119,7 @@ def _say_progress(report: SeedReport, tally: Tally) -> None:
 
 
 def _one(seed: int, stage: str) -> int:
-    """One seed, with everything that helps to understand it."""
+    """Run a seed, with everything that helps to understand it."""
     result = STAGES[stage](seed)
     report = report_of(result, 0.0, stage)
     if result.value is not None:
@@ -142,8 +154,12 @@ def recorded(path: Path) -> list[int]:
 
 def summary(tally: Tally) -> dict[str, Any]:
     """A run in figures.  ``package``: which files were run."""
+    return {"package": str(Path(meshq.__file__).parent), **figures(tally)}
+
+
+def figures(tally: Tally) -> dict[str, Any]:
+    """A run in figures that mean the same on every machine."""
     return {
-        "package": str(Path(meshq.__file__).parent),
         "seeds": tally.seeds,
         "failed": [
             {"seed": report.seed, "caught_by": list(report.caught_by), "what": report.headline}
@@ -155,19 +171,6 @@ def summary(tally: Tally) -> dict[str, Any]:
         "cpu_s": round(tally.cpu_s, 1),
         "counters": dict(sorted(tally.counters.items())),
     }
-
-
-def add_result(path: Path, arguments: Sequence[str], tally: Tally) -> None:
-    """Add a run to a file of results."""
-    result: dict[str, Any] = {"kind": KIND, "format": 1, "runs": []}
-    if path.exists():
-        result = json.loads(path.read_text(encoding="utf-8"))
-    command = "python -m qa.simulate " + " ".join(arguments)
-    figures = summary(tally)
-    del figures["package"]
-    result["runs"].append({"command": command.strip(), **about_here(), **figures})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ SERVICE_MEMBERS: Final = frozenset(name for name in vars(Service) if not name.st
 RESULTS_OF_FACES: Final = {"Broker.service": "ServiceInThread"}
 #: What the parts of the trio client and broker say to each other.
 INNER: Final = {
-    # For trio programs: the other faces run their brokers in threads anyway.
-    "Broker": {"run_in_thread"},
+    # For trio programs: the other faces run their brokers in threads anyway, and drain these by a stop.
+    "Broker": {"run_in_thread", "drain"},
     "Client": {"over"},
     "ClientFactory": {"link"},
     "BroadcastGroup": SERVICE_MEMBERS,
@@ -94,7 +94,7 @@ def callables() -> Iterator[tuple[str, str]]:
         yield name, inspect.getdoc(thing) or ""
         if not inspect.isclass(thing):
             continue
-        hidden = (INNER.get(name, set()) - {"run_in_thread"}) | SERVICE.get(name, set())
+        hidden = (INNER.get(name, set()) - {"run_in_thread", "drain"}) | SERVICE.get(name, set())
         # What a public class has from another one is told there.
         above = {member for base in thing.__mro__[1:] if base in classes for member in vars(base)}
         for member, value in inspect.getmembers_static(thing):

@@ -67,6 +67,14 @@ def test_every_file_that_a_page_names_exists() -> None:
     assert [(page, path) for page, path in named if not any((place / path).is_file() for place in places)] == []
 
 
+def test_every_file_that_a_page_of_the_design_names_without_its_folder_exists() -> None:
+    there = {path.name for part in ("src", "qa", "tests", "tools") for path in (ROOT / part).rglob("*.py")}
+    pages = (ROOT / "docs" / "design").glob("*.md")
+    named = [(page.name, name) for page in pages for name in re.findall(r"`(\w+\.py)`", page.read_text("utf-8"))]
+    assert len(named) > 50
+    assert [(page, name) for page, name in named if name not in there] == []
+
+
 def test_a_menu_of_the_documents_lists_no_page_twice() -> None:
     listed: Counter[str] = Counter()
     for page in (ROOT / "docs").rglob("*.md"):

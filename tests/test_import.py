@@ -53,6 +53,13 @@ def test_a_vocabulary_name_loads_neither_trio_nor_the_broker() -> None:
     assert "meshq.broker" not in modules
 
 
+@pytest.mark.slow
+def test_a_broker_without_a_cluster_loads_none() -> None:
+    modules = loaded_by("from meshq import Broker, connect")
+    assert "meshq.node" in modules
+    assert [name for name in modules if name.startswith(("meshq.cluster", "meshq.bridge"))] == []
+
+
 def test_every_error_is_importable_from_meshq() -> None:
     defined = {
         name for name, value in vars(errors).items() if inspect.isclass(value) and value.__module__ == errors.__name__
@@ -174,6 +181,7 @@ def made(name: str) -> typing.Any:
         "Consumer": lambda: consumer,
         "Delivery": lambda: delivery,
         "DiscoveryGroup": lambda: meshq.DiscoveryGroup("g", multicast),
+        "Drain": broker.drain,
         "EventStream": client.events,
         "ClusterConnectionInThread": lambda: broker.run_in_thread().cluster("c"),
         "Journal": lambda: meshq.Journal("nowhere"),
@@ -183,6 +191,7 @@ def made(name: str) -> typing.Any:
         "StaticUnicast": lambda: meshq.StaticUnicast(["127.0.0.1:1"]),
         "Transaction": client.transaction,
         "UDPMulticast": lambda: multicast,
+        "Zeroconf": lambda: meshq.Zeroconf("g"),
     }
     return found[name]()
 

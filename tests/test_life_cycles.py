@@ -7,12 +7,16 @@ import ast
 import pytest
 from tools import draw_life_cycles
 
+from meshq.client.outgoing._run_life import RUN_TRANSITIONS
 from meshq.errors import InvariantError
 from meshq.lifecycle import LifeCycle
 from tests.tidy.sources import python_files
 
 #: What may change its state again and again.
-WITHOUT_END = {"Consumers of a queue", "Channel of a cluster link"}
+WITHOUT_END = {"Consumers of a queue", "Channel of a cluster link", "Bridge", "Peer of a cluster connection"}
+#: Files that name a state themselves: a run is made and sent so often that it has no engine of its own, and
+#: ``test_a_run_that_is_sent_is_in_the_state_of_its_table`` sees to it that the table says the same.
+OWN_STATE = {"src/meshq/client/outgoing/_outbox.py", "src/meshq/client/outgoing/_send_queue.py"}
 TABLE = {"new": {"open": "open"}, "open": {"read": "open", "close": "closed"}, "closed": {}}
 
 
@@ -63,3 +67,29 @@ def test_only_the_engine_assigns_the_state_of_a_life_cycle() -> None:
         if node.attr == "state" and ast.unparse(node.value).endswith("life")
     ]
     assert assigned == []
+
+
+def test_a_run_that_is_sent_is_in_the_state_of_its_table() -> None:
+    after = {RUN_TRANSITIONS[state]["send"] for state in ("held", "queued", "queued again")}
+    assert after == {"sent"}
+    assert next(iter(RUN_TRANSITIONS)) == "held"
+
+
+@pytest.mark.rules
+def test_no_word_is_assigned_to_a_state_past_its_table() -> None:
+    assigned = set()
+    for source in python_files("src"):
+        for node in ast.walk(source.tree):
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            states = [
+                target
+                for whole in targets
+                for target in ast.walk(whole)
+                if isinstance(target, ast.Attribute) and target.attr.lstrip("_") == "state"
+            ]
+            words = [one for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            if states and words:
+                assigned.add(source.path)
+    assert assigned == OWN_STATE

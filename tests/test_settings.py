@@ -80,7 +80,7 @@ def test_defaults() -> None:
         ("redistribution_delay", math.nan),
         ("redistribution_delay", "5"),
         ("redistribution_delay", False),
-        ("redistribute_unmatched", True),
+        ("redistribute_unmatched", "yes"),
         ("redistribute_unmatched", 0),
     ],
 )

@@ -38,14 +38,17 @@ CLUSTER = {
     "allow_direct_connections_only": False,
     "address": "",
     "load_balancing": "on_demand",
+    "group_name": None,
     "max_hops": 1,
     "min_large_message_size": 102_400,
     "call_failover_timeout": inf,
     "producer_window_size": inf,
     "notification_interval": 1.0,
     "notification_attempts": 2,
+    "connector": None,
     "user": "ACTIVEMQ.CLUSTER.ADMIN.USER",
     "password": "CHANGE ME!!",
+    "forward_when_no_consumers": None,
 }
 BRIDGE = {
     **LINK,
@@ -86,7 +89,7 @@ CLIENTS = [ClientFactory, connect, blocking.ClientFactory, blocking.connect]
 @pytest.mark.parametrize(
     ("made", "required", "optional"),
     [
-        (ClusterConnection, ["name", "connector"], CLUSTER),
+        (ClusterConnection, ["name"], CLUSTER),
         (Bridge, ["name", "queue", "target"], BRIDGE),
         *[(made, ["url"], CLIENT) for made in CLIENTS],
     ],
@@ -104,7 +107,7 @@ def test_every_setting_stands_in_the_signature_with_its_default(
 
 @pytest.mark.parametrize(
     ("made", "settings"),
-    [(ClusterConnection("m", connector="me"), ClusterSettings), (Bridge("b", queue="q", target="t"), BridgeSettings)],
+    [(ClusterConnection("m"), ClusterSettings), (Bridge("b", queue="q", target="t"), BridgeSettings)],
 )
 def test_what_the_signature_says_is_what_is_meant_when_nothing_is_said(made: Any, settings: type[Any]) -> None:
     shown = inspect.signature(type(made)).parameters
@@ -115,8 +118,8 @@ def test_what_the_signature_says_is_what_is_meant_when_nothing_is_said(made: Any
 
 def test_each_setting_may_be_given_as_its_signature_says() -> None:
     every = {name: value for name, value in CLUSTER.items() if name != "password"}
-    given = ClusterConnection("m", connector="me", password="another", **every)  # type: ignore[arg-type]
-    assert given.settings == ClusterConnection("m", connector="me").settings
+    given = ClusterConnection("m", password="another", **every)  # type: ignore[arg-type]
+    assert given.settings == ClusterConnection("m").settings
     assert Bridge("b", queue="q", target="t", **BRIDGE).settings == Bridge("b", queue="q", target="t").settings  # type: ignore[arg-type]
     assert ClientFactory("tcp://127.0.0.1:1", **CLIENT).settings == ClientSettings()  # type: ignore[arg-type]
 

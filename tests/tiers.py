@@ -7,6 +7,7 @@ CONTRIBUTING.md has a table of the tiers.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -84,11 +85,18 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"tier: {config.option.markexpr or 'all'} (longer tiers: see CONTRIBUTING.md)"
 
 
+@functools.cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as short whatever has no other tier."""
     for item in items:
         tiers = [name for name in TIERS if item.get_closest_marker(name) is not None]
         if len(tiers) > 1:
             raise pytest.UsageError(f"{item.nodeid} has several tiers: {', '.join(tiers)}")
+        if tiers and f"mark.{tiers[0]}" not in _text(item.path):
+            raise pytest.UsageError(f"{item.nodeid} is of the tier {tiers[0]}, and its file does not say so")
         if not tiers:
             item.add_marker(SHORT)

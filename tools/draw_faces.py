@@ -46,7 +46,7 @@ class Part:
 
 #: Of the client, what is about messages; all other calls are administration, and transactions.
 _MESSAGES: Final = frozenset(
-    {"send", "send_many", "request", "flush", "producer", "consumer", "subscribe", "serve", "statistics"}
+    {"send", "send_many", "request", "flush", "producer", "consumer", "subscribe", "serve", "statistics", "topology"}
 )
 _BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over"})
 #: What the parts of a trio class say to each other.

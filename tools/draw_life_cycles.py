@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from meshq.bridge._bridge_life import BRIDGE_TRANSITIONS
 from meshq.broker.connection._handshake_life import HANDSHAKE_TRANSITIONS
 from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
 from meshq.broker.session._session_life import SESSION_TRANSITIONS
@@ -11,9 +12,12 @@ from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.outgoing._outbox_life import OUTBOX_TRANSITIONS
 from meshq.client.outgoing._run_life import RUN_TRANSITIONS
+from meshq.client.receive._body_stream_life import BODY_STREAM_TRANSITIONS
 from meshq.client.send._producer_life import PRODUCER_TRANSITIONS
 from meshq.client.session._cluster_link_life import CLUSTER_LINK_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
+from meshq.cluster._drain_plan import DRAIN_TRANSITIONS
+from meshq.cluster._peer_life import PEER_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
@@ -26,6 +30,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 #: What has a life cycle, and the file of its table below the package.
 TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_life.py", BROKER_TRANSITIONS),
+    "Drain": ("cluster/_drain_plan.py", DRAIN_TRANSITIONS),
     "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Segment allocator": ("store/allocation/_segment_allocator.py", ALLOCATOR_TRANSITIONS),
@@ -39,8 +44,11 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Outbox of a producer": ("client/outgoing/_outbox_life.py", OUTBOX_TRANSITIONS),
     "Outgoing run of a producer": ("client/outgoing/_run_life.py", RUN_TRANSITIONS),
     "Consumer of a client": ("client/incoming/_consumer_life.py", CONSUMER_TRANSITIONS),
+    "Body stream of a consumer": ("client/receive/_body_stream_life.py", BODY_STREAM_TRANSITIONS),
     "Channel of a cluster link": ("client/session/_cluster_link_life.py", CLUSTER_LINK_TRANSITIONS),
+    "Peer of a cluster connection": ("cluster/_peer_life.py", PEER_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
+    "Bridge": ("bridge/_bridge_life.py", BRIDGE_TRANSITIONS),
 }
 HEAD = """# Life cycles
 

@@ -159,7 +159,31 @@ def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple
         sent_s = min(send.invoked_s for uid, _ in found for send in history.sends_by_uid()[uid])
         most += int(any(at_s > sent_s for at_s in history.starts.get(history.expected.forgetful[queue][0], ())))
     # Looked for only where it matters.
+    if len(found) > most and queue in history.expected.redistributed:
+        most += int(_was_handed_over(history, found))
     return most if len(found) <= most else most + int(_stays_at_its_source(history, found))
+
+
+def _was_handed_over(history: History, stands: Sequence[tuple[int, tuple[str, int]]]) -> bool:
+    """Whether a message was delivered by a node that handed it over after that, with its count.
+
+    Then the other node marks it as redelivered from the first time on, and the first node does not have it in the end.
+    A client may look only later at what the first node has sent.
+    """
+    if history.expected.handed_over is None:
+        return False
+    ways: list[list[tuple[int, tuple[str, int]]]] = [
+        [stand for stand in stands if stand[1][0].rpartition("@")[2] == node] for node in history.expected.handed_over
+    ]
+    for uid, left in ways[0]:
+        deliveries = history.deliveries_by_message().get((queue_of(left[0]), uid), ())
+        received = any((one.place, one.sequence) == left for one in deliveries)
+        kept = any(one == uid for one, _ in history.final.remaining.get(left[0], ()))
+        for other, there in ways[1]:
+            found = [one for one in deliveries if (one.place, one.sequence) == there]
+            if other == uid and received and not kept and all(one.redelivered for one in found):
+                return True
+    return False
 
 
 def _stays_at_its_source(history: History, stands: Sequence[tuple[int, tuple[str, int]]]) -> bool:

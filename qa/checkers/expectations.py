@@ -37,6 +37,8 @@ class Expectations:
     parted: dict[str, None] = attrs.field(factory=dict)
     #: Queue -> the node from which a bridge carries it to an address that remembers so many ids.
     forgetful: dict[str, tuple[str, int]] = attrs.field(factory=dict)
+    #: A node that handed its messages over, and the node that has them since.
+    handed_over: tuple[str, str] | None = None
     #: Places to which nothing may come, and why something might.
     spared: dict[str, str] = attrs.field(factory=dict)
 
@@ -55,6 +57,10 @@ class Expectations:
     def redistributes(self, queue: str) -> None:
         """Note that messages of this queue go from node to node while they have no consumer."""
         self.redistributed[queue] = None
+
+    def hands_over(self, node: str, target: str) -> None:
+        """Note that a node hands all its messages over to another one, delivered ones with their counts."""
+        self.handed_over = node, target
 
     def plays_calm(self, queue: str) -> None:
         """Note that nothing fails while this queue is used."""

@@ -38,7 +38,7 @@ class FinalCounts:
         self.remaining[place] = list(live)
 
     def left(self, what: str, number: int) -> None:
-        """Something that has to be 0."""
+        """Record a number that has to be 0."""
         self.leftovers[what] = number
 
     def recovered(self, subject: str, way: str, state: object) -> None:

@@ -52,7 +52,7 @@ def queue_of(place: str) -> str:
 
 @attrs.define(eq=False, kw_only=True)
 class Send:
-    """One attempt to send one message."""
+    """An attempt to send one message."""
 
     op: int
     client: str
@@ -85,7 +85,7 @@ class Send:
 
 @attrs.define(eq=False, kw_only=True)
 class Delivery:
-    """One message handed to the application."""
+    """A message handed to the application."""
 
     number: int
     client: str
@@ -130,7 +130,7 @@ class Delivery:
 
 @attrs.define(eq=False, kw_only=True)
 class Settlement:
-    """One call that settles deliveries: ``kind`` is ``"ack"``, ``"nack"`` or ``"reject"``."""
+    """A call that settles deliveries: ``kind`` is ``"ack"``, ``"nack"`` or ``"reject"``."""
 
     op: int
     kind: str
@@ -314,7 +314,7 @@ class History:
     # -- around them -----------------------------------------------------------------------------------------
 
     def note(self, what: str) -> None:
-        """Something that a reader of a failure wants to know: a fault, a restart."""
+        """An event that a reader of a failure wants to know: a fault, a restart."""
         self.notes.append((self._clock(), what))
 
     def healed(self) -> None:
@@ -361,7 +361,7 @@ class History:
         self.looks.append((queue, messages, asked_s, self._clock(), released_s))
 
     def bounded(self, what: str, number: int, most: int) -> None:
-        """There is so much of something now, and may be so much."""
+        """Record a bounded number and its bound."""
         self.bounds.append((self._clock(), what, number, most))
 
     def carried(self, number: int, hops: int, expected: int, duplicate_id: str | None) -> None:

@@ -142,8 +142,10 @@ def _consumers_in_order(history: History) -> Iterator[Violation]:
 def _revived(history: History, delivery: Delivery) -> bool:
     """Whether a message had expired, waited for room to be moved, and lives again since a clock was put back."""
     ttl_s = math.inf if delivery.uid is None else history.expected.ttl_of(delivery.uid)
+    if ttl_s == math.inf:
+        return False
     sends = history.sends_by_uid().get(delivery.uid or -1, ())
-    if ttl_s == math.inf or not sends:
+    if not sends:
         return False
     sent_s = min(send.invoked_s for send in sends)
     ends_s = max(math.inf if send.ended_s is None else send.ended_s for send in sends) + ttl_s

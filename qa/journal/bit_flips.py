@@ -46,7 +46,7 @@ SEGMENT_BYTES = 8 * 1024
 
 @attrs.define(eq=False)
 class BitFlips:
-    """One store and its flips."""
+    """A store and its flips."""
 
     seed: int
     #: Every so many flips the whole store is recovered.

@@ -29,7 +29,7 @@ CHANGES = ("create", "write", "truncate", "sync", "replace", "remove", "sync_dir
 
 @attrs.define(eq=False)
 class CrashImages:
-    """One scripted life and its images."""
+    """A scripted life and its images."""
 
     seed: int
     #: From every so many images the recovery is crashed, too.

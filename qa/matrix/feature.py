@@ -44,7 +44,7 @@ IDLE_S: Final[Mapping[str, float]] = {"inproc": 0.0, "tcp": 0.002}
 
 @attrs.frozen
 class Column:
-    """One surrounding."""
+    """A surrounding."""
 
     storage: str
     transport: str
@@ -95,7 +95,7 @@ def promise_of(feature: Feature) -> str:
 
 @attrs.frozen
 class Cell:
-    """One feature in one surrounding."""
+    """A feature in one surrounding."""
 
     feature: Feature
     column: Column

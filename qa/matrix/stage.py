@@ -33,7 +33,7 @@ ENDINGS: Final = ("restart", "power cut")
 
 @attrs.define(eq=False, kw_only=True)
 class Stage:
-    """One life of the broker, as an entry of the matrix sees it."""
+    """A life of the broker, as an entry of the matrix sees it."""
 
     broker: Broker
     #: A client for everything that does not take two.

@@ -12,7 +12,7 @@ from meshq.testing import Simulation
 from qa.checkers.history import History
 from qa.mesh.gone import MeshGone
 from qa.mesh.node import MeshNode
-from qa.simulation.accounts import COUNTERS, FORWARDING, leftovers, recount
+from qa.simulation.accounts import COUNTERS, FORWARDING, Recount, leftovers
 from qa.simulation.recovery import record_recoveries
 from qa.simulation.workload import SETTINGS
 
@@ -48,7 +48,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
     states: dict[str, Any] = {}
     for node in gone.everybody(nodes):
         subject = f"the store of {node.place}"
-        await record_recoveries(simulation, history, subject, node.node.disk, recount, crashes=0)
+        await record_recoveries(simulation, history, subject, node.node.disk, Recount(), crashes=0)
         states[node.place] = next(
             recovery.state for recovery in history.final.recoveries if recovery.subject == subject
         )
@@ -83,7 +83,8 @@ def standing(states: dict[str, Any], identities: dict[str, str]) -> dict[str, li
             waiting: dict[str, list[tuple[int, int]]] = {}
             for uid, sequence, targets in rows:
                 for target in targets if sequence > stored else ():
-                    waiting.setdefault(there.get(target, "a queue that is gone"), []).append((uid, sequence))
+                    name_there = target if isinstance(target, str) else there.get(target, "a queue that is gone")
+                    waiting.setdefault(name_there, []).append((uid, sequence))
             for target_queue, those in waiting.items():
                 found[f"{MeshNode.logical(target_queue)}@{name}>{peer}"] = those
     return found

@@ -59,7 +59,7 @@ BRIDGE_SIGHTS: Final = (
 
 @attrs.frozen
 class Way:
-    """One bridge: from a queue of a node to an address of another node."""
+    """A bridge: from a queue of a node to an address of another node."""
 
     node: str
     queue: str
@@ -232,7 +232,7 @@ class RingBatch(Batch):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """There is one, all around."""
+        """The queue of the ring."""
         return (RING,)
 
     def duplicate_id(self, uid: int) -> str | None:
@@ -287,7 +287,7 @@ class OutwardBatch(Batch):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """There is one, on two sides."""
+        """The queue at both sides of the bridge."""
         return (OUTWARD,)
 
 

@@ -9,27 +9,34 @@ import attrs
 import trio
 
 from meshq.abc import TransferInventory
+from meshq.errors import BusyError, MeshqError
 from meshq.message import Message, MessageOrigin
 from meshq.testing import MemoryNetwork, Simulation
 from qa.checkers.history import body_of, queue_of
 from qa.mesh.accounts import standing
-from qa.mesh.drain import Drain
 from qa.mesh.membership import NODES, URLS
 from qa.mesh.node import MeshNode
 from qa.mesh.stranded import received
-from qa.simulation.accounts import recount
+from qa.simulation.accounts import Recount
 from qa.simulation.recovery import record_recoveries
 from qa.simulation.workload import CONSUMED, Scene
 
 #: Queues of every node that have no consumer before the end: small messages, more than two runs; large ones; and
-#: messages with properties and a time to live; and messages that were moved there from a queue of their own.
+#: messages with properties and a time to live; messages that were moved there from a queue of their own; some that came
+#: back; some that are not due; and copies in the queue of a topic that no other node has.
 SMALL: Final = "drained"
 LARGE: Final = "drained.large"
 OTHERS: Final = "drained.others"
 MOVED: Final = "drained.moved"
 SOURCE: Final = "drained.source"
-DRAINED: Final = {SMALL: 600, LARGE: 12, OTHERS: 60, MOVED: 60}
-FURNISHED: Final = (*DRAINED, SOURCE)
+RETURNED: Final = "drained.returned"
+LATER: Final = "drained.later"
+COPIES: Final = "drained.copies"
+DRAINED: Final = {SMALL: 600, LARGE: 12, OTHERS: 60, MOVED: 60, RETURNED: 60, LATER: 60, COPIES: 60}
+FURNISHED: Final = (*(queue for queue in DRAINED if queue != COPIES), SOURCE)
+#: How many of them came back, and after how many seconds the others are due.
+BACK: Final = 20
+DELAY_S: Final = 15.0
 LARGE_BYTES: Final = 20_000
 #: More than clocks are set by.
 TTL_S: Final = 100_000.0
@@ -39,8 +46,10 @@ FAULTS_MAX: Final = 4
 FUSE_CALLS: Final = 60
 FUSE_S: Final = 1.0
 #: Seconds in which a drain comes to its end when nothing fails any more, and in which the others see the node again.
-DRAINED_S: Final = 60.0
+DRAINED_S: Final = 90.0
 SEEN_S: Final = 60.0
+#: Seconds before a drain that was cut is begun again.
+AGAIN_S: Final = 0.05
 #: Seconds in which acknowledgements are written.
 WRITTEN_S: Final = 1.0
 DRAIN_SIGHTS: Final = (
@@ -49,40 +58,19 @@ DRAIN_SIGHTS: Final = (
     "drain_crashed_target",
     "drain_cut",
     "drain_under_way",
+    "drained_ids",
 )
 
 
-@attrs.define
+@attrs.define(eq=False)
 class _Life:
     """The drain of one life of the node that leaves."""
 
-    #: When the node took nothing in any more.
-    closed_s: float | None = None
+    #: When it had begun, and the node took nothing in.
+    closed_s: float
+    #: What is left after its last step, and whether it has come to its end.
     left: TransferInventory | None = None
-    moved: int = 0
-
-    def ended(self) -> bool:
-        """Whether all that can move has moved."""
-        left = self.left
-        return left is not None and not self.moved and not left.forwarded and not {*DRAINED}.intersection(left.messages)
-
-
-class _Watch:
-    """Hears of one drain."""
-
-    def __init__(self, departure: MeshDeparture) -> None:
-        self._departure = departure
-        self.life = _Life()
-
-    def closed(self) -> None:
-        """Note the moment."""
-        self.life.closed_s = trio.current_time()
-        self._departure.lives.append(self.life)
-
-    def looked(self, left: TransferInventory, moved: int) -> None:
-        """Note the inventory, and count the moved messages."""
-        self.life.left, self.life.moved = left, moved
-        self._departure.count("drained", moved)
+    ended: bool = False
 
 
 class MeshDeparture:
@@ -95,12 +83,13 @@ class MeshDeparture:
         self._scene = scene
         self._history = scene.history
         self._rng = simulation.swarm.rng("mesh/departure")
-        self._begin = {name: trio.Event() for name in NODES}
         self._targets = {name: self._rng.choice([other for other in NODES if other != name]) for name in NODES}
         #: The lives of the node in which it took nothing in.
         self.lives: list[_Life] = []
         # What was sent to the queues that must be empty here and whole there, in order.
         self._sent: dict[str, list[int]] = {}
+        # How many messages came back from a consumer.
+        self._returned = 0
         # The node that leaves, and its target; with the ids of both.
         self._leaving: MeshNode | None = None
         self._target: MeshNode | None = None
@@ -114,11 +103,42 @@ class MeshDeparture:
         """Count something that the seeds have to have met."""
         self._simulation.swarm.count(f"seen.{sight}", number)
 
-    def make(self, node: MeshNode) -> list[Drain]:
-        """The drain of a node's life, which begins when the node leaves."""
-        name = node.place
-        queues = (*CONSUMED, *DRAINED)
-        return [Drain(URLS[self._targets[name]], self._begin[name], queues=queues, watch=_Watch(self))]
+    async def _drain(self, node: MeshNode, target: MeshNode) -> None:
+        """Drain each life of the node, until cancelled."""
+        while True:
+            await node.serving()
+            process = node.node.life
+            node.node.spawn(self._drain_life, node, target)
+            while not process.dead:  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(AGAIN_S)
+
+    async def _drain_life(self, node: MeshNode, target: MeshNode) -> None:
+        """Drain a node in its own process, and again after each error, until a drain has come to its end."""
+        broker = node.broker
+        assert broker is not None
+        life: _Life | None = None
+        while life is None or not life.ended:
+            moved = 0
+            try:
+                async with broker.drain(URLS[target.place]) as drain:
+                    if life is None:
+                        life = _Life(trio.current_time())
+                        self.lives.append(life)
+                    async for progress in drain:
+                        self.count("drained", progress.moved - moved)
+                        moved = progress.moved
+                departure = broker.cluster("mesh").departure
+                assert departure is not None and life is not None
+                life.left = departure.broker.transfer.inventory()
+                life.ended = True
+            except BusyError:
+                self.count("drain_found_prepared")
+                if life is not None:
+                    # It was prepared while the node closed, and is decided in the next life.
+                    node.node.kill()
+            except MeshqError as error:
+                self._history.note(f"the drain of {node.place} has ended: {error}")
+            await trio.sleep(AGAIN_S)
 
     async def prepare(self, node: MeshNode, others: list[MeshNode]) -> None:
         """Drain a node, among crashes of the node and its target, and compare the inventory with the journal.
@@ -131,17 +151,21 @@ class MeshDeparture:
         self._identities = {one.serving_core.settings.node_id.hex(): one.place for one in (node, target)}
         await self._fill(node)
         self._history.note(f"{node.place} drains to {target.place}")
-        self._begin[node.place].set()
-        for _ in range(self._rng.randrange(1, FAULTS_MAX + 1)):
-            await trio.sleep(self._rng.choice((0.0, 0.05, 0.2)) * self._rng.random())
-            await self._fail()
-        await node.serving()
-        await target.serving()
-        with trio.move_on_after(DRAINED_S):
-            while not (self.lives and self.lives[-1].ended()):  # noqa: ASYNC110 - nobody tells
-                await trio.sleep(0.1)
-        node.left("drains without an end", int(not (self.lives and self.lives[-1].ended())))
+        self._history.expected.hands_over(node.place, target.place)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._drain, node, target)
+            for _ in range(self._rng.randrange(1, FAULTS_MAX + 1)):
+                await trio.sleep(self._rng.choice((0.0, 0.05, 0.2)) * self._rng.random())
+                await self._fail()
+            await node.serving()
+            await target.serving()
+            with trio.move_on_after(DRAINED_S):
+                while not (self.lives and self.lives[-1].ended and node.active):  # noqa: ASYNC110 - nobody tells
+                    await trio.sleep(AGAIN_S)
+            nursery.cancel_scope.cancel()
+        node.left("drains without an end", int(not (self.lives and self.lives[-1].ended)))
         await self._recount()
+        self._remembered()
         with trio.move_on_after(SEEN_S):
             # They hear how far their messages are stored before the node goes: none is in doubt then.
             while _not_linked(node, others):  # noqa: ASYNC110 - nobody tells
@@ -151,15 +175,23 @@ class MeshDeparture:
     async def _fill(self, node: MeshNode) -> None:
         """Send messages to the queues without a consumer."""
         async with node.client() as client:
+            await client.create_queue(COPIES, address=COPIES, routing="multicast")
             for queue, messages in DRAINED.items():
                 uids = self._sent[queue] = [self._scene.uid() for _ in range(messages)]
                 ops = [self._history.sent(f"filler@{node.place}", queue, uid, node=node.place) for uid in uids]
                 bodies = [body_of(uid, LARGE_BYTES if queue == LARGE else 0) for uid in uids]
                 about: dict[str, Any] = {"ttl": TTL_S, "properties": {"colour": "red"}} if queue == OTHERS else {}
+                if queue == LATER:
+                    about = {"delay": DELAY_S}
                 await client.send_many(SOURCE if queue == MOVED else queue, [Message(body, **about) for body in bodies])
                 for op in ops:
                     self._history.send_ok(op)
             await client.move_messages(SOURCE, MOVED)
+            async with client.consumer(RETURNED, window=BACK) as consumer:
+                while not (batch := await consumer.receive_many(BACK, timeout=1.0)):
+                    pass
+                await consumer.nack(*batch)
+                self._returned = len(batch)
 
     async def _fail(self) -> None:
         """Kill one of the two nodes at some call of its disk, or cut the link between the two nodes."""
@@ -207,7 +239,7 @@ class MeshDeparture:
         states: dict[str, Any] = {}
         for name, disk in disks.items():
             subject = f"the store of {name} at {when}"
-            await record_recoveries(self._simulation, self._history, subject, disk, recount, crashes=0)
+            await record_recoveries(self._simulation, self._history, subject, disk, Recount(), crashes=0)
             found = (one.state for one in self._history.final.recoveries if one.subject == subject)
             states[name] = next(found)
         return states
@@ -217,8 +249,11 @@ class MeshDeparture:
         leaving = self._leaving
         assert leaving is not None
         await trio.sleep(WRITTEN_S)
-        left = self.lives[-1].left
-        assert left is not None
+        left = self.lives[-1].left if self.lives else None
+        if left is None:
+            # Its drain had no end, which is told already.
+            return
+        leaving.left("contents in the inventory after its drain", int(not left.empty))
         state = (await self._states("the end of its drain", leaving))[leaving.place]
         for queue, (live, _) in state["queues"].items():
             # Messages that are not durable are in no journal.
@@ -231,11 +266,21 @@ class MeshDeparture:
             "messages for other nodes after its drain", sum(len(rows) for _, rows in state["forwarding"].values())
         )
         leaving.left("prepared transactions that are in no inventory", len(state["prepared"]) - left.prepared)
-        addresses = leaving.serving_core.router.addresses
-        for address, count in state["ids"].items():
-            # The recount knows no settings: it finds ids that have left the window, and are not deleted yet.
-            known = min(count, addresses[address].duplicates.capacity)
-            leaving.left(f"ids of {address} that are in no inventory", known - left.ids.get(address, 0))
+        leaving.left("ids after its drain", sum(left.ids.values()))
+
+    def _remembered(self) -> None:
+        """Compare the duplicate ids that both nodes know."""
+        leaving, target = self._leaving, self._target
+        assert leaving is not None and target is not None
+        there = target.serving_core.router.addresses
+        for name, address in leaving.serving_core.router.addresses.items():
+            part = address.duplicates.known()
+            window = there[name].duplicates if name in there else None
+            fresh = part if window is None else window.fresh_rows(part)
+            self.count("drained_ids", len(part))
+            # A node whose window is small has newer ones by now.
+            aged = window is not None and len(window) >= window.capacity
+            leaving.left(f"ids of {name} that were left behind", 0 if fresh is None or aged else len(fresh))
 
     async def judge(self) -> None:
         """Receive the transferred messages, once and in order; a closed node has taken nothing in.
@@ -248,6 +293,9 @@ class MeshDeparture:
             size = LARGE_BYTES if queue == LARGE else 0
             sent = [body_of(uid, size) for uid in uids]
             deliveries = await received(self._history, target, queue, len(uids))
+            again = sum(one.delivery_count > 1 for one in deliveries)
+            if queue == RETURNED:
+                leaving.left("messages that came back, and whose count was left behind", max(0, self._returned - again))
             got = [one.body for one in deliveries]
             origin = MessageOrigin(SOURCE, SOURCE, "moved") if queue == MOVED else None
             leaving.left(f"messages of {queue} with a wrong origin", sum(one.origin != origin for one in deliveries))
@@ -257,11 +305,12 @@ class MeshDeparture:
         late = 0
         for life in self.lives:
             closed_s = life.closed_s
-            assert closed_s is not None
             ended_s = min((at_s for at_s in starts if at_s > closed_s), default=float("inf"))
+            # A client that tries again may be served by the next life, before that drains, too.
             late += sum(
-                send.node == leaving.place and send.outcome == "done" and closed_s < send.invoked_s < ended_s
+                closed_s < send.invoked_s and send.ended_s is not None and send.ended_s < ended_s
                 for send in self._history.sends.values()
+                if send.node == leaving.place and send.outcome == "done"
             )
         leaving.left("messages taken in after its close", late)
 

@@ -2,7 +2,8 @@
 
 A node knows one multicast group and nothing else of the others.  A stranger hears what is announced, says it again
 later, announces places at which no node is, and sends what is no announcement.  In half of the seeds the group has a
-secret, which the stranger doesn't know.
+secret, which the stranger doesn't know.  In half of them the cluster connections name no connector of their own, and in
+half of them the group is one of DNS-SD.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 import trio
 
 from meshq import abc
-from meshq.discovery import Announcement, BroadcastGroup, ConnectorPair, DiscoveryGroup, UDPMulticast
+from meshq.discovery import Announcement, BroadcastGroup, ConnectorPair, DiscoveryGroup, UDPMulticast, Zeroconf
 from meshq.discovery._datagram_format import encode_announcement
 from meshq.testing import MemoryNetwork, SimNode, Swarm
 from qa.mesh.finder import Finder
@@ -23,6 +24,8 @@ from qa.mesh.node import MeshNode
 from qa.simulation.workload import Scene
 
 LAN: Final = UDPMulticast("231.7.7.7", 9876)
+#: Made here, before a simulation begins: its library is imported then, which no simulation can repeat.
+DNS_SD: Final = Zeroconf("lan")
 #: The first port at which nodes hear each other; each move is to the next one.
 PORT: Final = 6000
 #: Seconds between announcements, and the silence after which a node is dropped.
@@ -54,6 +57,10 @@ class DiscoveredMemberships:
         self._swarm = swarm
         self._rng = swarm.rng("mesh/ports")
         self._secret = SECRET if swarm.on("mesh.secret") else None
+        #: Where nodes are announced.
+        self.endpoint: abc.BroadcastEndpoint = DNS_SD if swarm.on("mesh.dns_sd") else LAN
+        # Unnamed, a connector is the first acceptor.
+        self._connector = None if swarm.on("mesh.unnamed_connector") else "me"
         self._port = PORT
         self._ports: dict[str, int] = {}
         #: The discovery group of the present life of each node.
@@ -77,18 +84,20 @@ class DiscoveredMemberships:
         if name not in self._ports:
             self._ports[name], self._port = self._port, self._port + 1
         url = f"tcp://{name}:{self._ports[name]}?insecure=true"
-        group = DiscoveryGroup("lan", LAN, refresh_timeout=REFRESH_S, secret=self._secret)
+        group = DiscoveryGroup("lan", self.endpoint, refresh_timeout=REFRESH_S, secret=self._secret)
         self.groups[name] = group
         return Membership(
             connectors={**URLS, "me": url},
-            cluster={"connector": "me", "discovery": group},
+            cluster={"connector": self._connector, "discovery": group},
             acceptors=[url],
-            services=[BroadcastGroup("lan", LAN, connectors=["me"], broadcast_period=PERIOD_S, secret=self._secret)],
+            services=[
+                BroadcastGroup("lan", self.endpoint, connectors=["me"], broadcast_period=PERIOD_S, secret=self._secret)
+            ],
         )
 
     def group_of_a_client(self) -> DiscoveryGroup:
         """Return the group of a client: the place of the announcements, and the secret if there is one."""
-        return DiscoveryGroup("lan", LAN, refresh_timeout=REFRESH_S, secret=self._secret)
+        return DiscoveryGroup("lan", self.endpoint, refresh_timeout=REFRESH_S, secret=self._secret)
 
     def settle(self, fabric: MemoryNetwork, nodes: Sequence[MeshNode], finder: Finder) -> None:
         """Count the datagrams that were lost or refused, and note invented places that are dialed in the end, and a
@@ -121,19 +130,18 @@ class Stranger:
     async def _run(self) -> None:
         env = self._node.env
         async with trio.open_nursery() as nursery:
-            channel = await LAN.open(env)
-            nursery.start_soon(self._send, env.datagrams)
+            channel = await self._memberships.endpoint.open(env)
+            nursery.start_soon(self._send, channel)
             while True:
                 self._heard.append(await channel.receive())
                 if len(self._heard) > REMEMBERED:
                     del self._heard[self._rng.randrange(REMEMBERED)]
 
-    async def _send(self, datagrams: abc.Datagrams) -> None:
-        opened = await datagrams.bind("", 0)
+    async def _send(self, channel: abc.BroadcastSender) -> None:
         while True:
             await trio.sleep(STRANGE_S * 2 * self._rng.random())
             if not self._scene.closing:
-                await opened.send(self._datagram(), LAN.group, LAN.port)
+                await channel.broadcast(self._datagram())
 
     def _datagram(self) -> bytes:
         way = self._rng.random()

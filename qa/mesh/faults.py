@@ -87,7 +87,7 @@ class MeshFaults(Faults):
         self.fabric.partition(*[[node.place] for node in self._nodes])
 
     def isolate(self, node: MeshNode) -> None:
-        """One node is alone, but for its clients."""
+        """Cut one node off from the others, but not from its clients."""
         self.fabric.partition([node.place], [other.place for other in self._nodes if other is not node])
 
     def _isolated(self) -> None:

@@ -62,12 +62,14 @@ class Finder:
 
     async def _stay(self, client: Client) -> None:
         """Call now and then."""
+        before = client.statistics().node_id
         while True:
             await trio.sleep(CALL_S * 2 * self._rng.random())
-            before = client.statistics().node_id
             try:
                 await client.queues()
             except MeshqError:
                 # What a loss means for a call is judged where calls matter.
                 continue
-            self._swarm.count("seen.client_found_another_node", int(client.statistics().node_id != before))
+            found = client.statistics().node_id
+            self._swarm.count("seen.client_found_another_node", int(found != before))
+            before = found

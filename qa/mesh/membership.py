@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol
 import attrs
 
 from meshq import abc
-from meshq.errors import invariant
 
 NODES: Final = ("a", "b", "c")
 URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
@@ -18,7 +17,7 @@ URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
 class Membership:
     """The settings by which one life of a node knows the others, and is known by them.
 
-    ``cluster``: settings of its cluster connection.  ``acceptors``: where it listens besides, for other nodes.
+    ``cluster``: settings of its cluster connection.  ``acceptors``: where it listens for other nodes, first of all.
     """
 
     connectors: dict[str, str]
@@ -38,18 +37,3 @@ class Memberships(Protocol):
 
     def of(self, name: str) -> Membership:
         """Return the membership of a life that begins."""
-
-
-class StaticMemberships:
-    """Memberships by a list: each node has the connectors of all others."""
-
-    fault_kinds: tuple[str, ...] = ()
-
-    def move(self, name: str) -> None:
-        """Fail: the others would not find the node."""
-        invariant(False, f"{name} has one place")
-
-    def of(self, name: str) -> Membership:
-        """Return the membership of a life."""
-        others = [other for other in NODES if other != name]
-        return Membership(connectors=URLS, cluster={"connector": name, "static_connectors": others})

@@ -1,4 +1,4 @@
-"""One node of the simulated mesh: a broker with links to the others."""
+"""A node of the simulated mesh: a broker with links to the others."""
 
 from __future__ import annotations
 
@@ -78,6 +78,9 @@ class MeshNode(BrokerNode):
         #: After so many attempts to reach another node it is given up, until it is there again.
         self.attempts = attempts if swarm.on("mesh.finite_attempts") else math.inf
         swarm.count("seen.finite_attempts", int(self.attempts < math.inf))
+        window = swarm.rng("mesh/link_window").choice((1, 20_000))
+        #: The bytes that may be under way on a link.
+        self.link_window: float = window if swarm.on("mesh.link_window") else math.inf
         self._cluster: ClusterConnection | None = None
 
     @property
@@ -103,6 +106,7 @@ class MeshNode(BrokerNode):
             password="the mesh's own",
             initial_connect_attempts=self.attempts,
             reconnect_attempts=self.attempts,
+            producer_window_size=self.link_window,
             **links,
         )
         self.bridges = self._ways.make(name)
@@ -112,7 +116,7 @@ class MeshNode(BrokerNode):
             data_dir=DIRECTORY,
             directories=self.directories,
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
-            acceptors=[f"tcp://{name}:5000?insecure=true", *membership.acceptors],
+            acceptors=[*membership.acceptors, f"tcp://{name}:5000?insecure=true"],
             connectors=membership.connectors,
             services=[self._cluster, *self.bridges, *more, *membership.services],
             queues=[
@@ -185,6 +189,11 @@ class MeshNode(BrokerNode):
                 states[name] = peer.state
         return states
 
+    def topology(self) -> list[abc.ToldNode]:
+        """The nodes of the cluster as this node knows them, itself first; empty while it does not serve."""
+        topology = self._cluster._topology if self.active and self._cluster is not None else None
+        return topology.nodes() if topology is not None else []
+
     def nowhere(self, places: Sequence[str]) -> int:
         """Return how many of these places the node dials."""
         assert self._cluster is not None
@@ -201,5 +210,6 @@ class MeshNode(BrokerNode):
         return nodes - self._cluster.nodes()
 
     def dial(self, machine: SimNode) -> Client:
-        """A client of this node, on another machine."""
-        return connect(f"tcp://{self.place}:5000", env=machine.env, client_id=machine.name, **CLIENT_SETTINGS)
+        """A client of this node, on another machine, that stays with the node."""
+        url = f"tcp://{self.place}:5000"
+        return connect(url, env=machine.env, client_id=machine.name, use_topology=False, **CLIENT_SETTINGS)

@@ -28,12 +28,14 @@ from qa.mesh.faults import MeshFaults
 from qa.mesh.finder import Finder
 from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
-from qa.mesh.membership import NODES, Memberships, StaticMemberships
+from qa.mesh.membership import NODES, Memberships
 from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
+from qa.mesh.roamer import ROAMER_SIGHTS, Roamer
 from qa.mesh.sends import send_where_it_stands, spread
 from qa.mesh.stranded import STRANDED, MeshRedistribution, redistribute_in_order
+from qa.mesh.topology import TOPOLOGY_SIGHTS, ListedMemberships, TopologyReader, judge_topology
 from qa.mesh.watch import WATCH_SIGHTS, watch
-from qa.simulation.accounts import barrier, recount, settle_down
+from qa.simulation.accounts import Recount, barrier, settle_down
 from qa.simulation.faults import Machine
 from qa.simulation.recovery import record_recoveries
 from qa.simulation.scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
@@ -47,6 +49,8 @@ MESH_SIGHTS: Final = (
     *BRIDGE_SIGHTS,
     *DELAY_SIGHTS,
     *GONE_SIGHTS,
+    *ROAMER_SIGHTS,
+    *TOPOLOGY_SIGHTS,
     *WATCH_SIGHTS,
     "finite_attempts",
     "flood",
@@ -118,10 +122,44 @@ class MeshCast:
         return [machine for machines in self.machines.values() for machine in machines]
 
 
+def _reader(simulation: Simulation, nodes: list[MeshNode]) -> TopologyReader:
+    """Start a client that is told of the cluster by one of the nodes."""
+    at = simulation.swarm.rng("mesh/reader").choice(nodes)
+    reader = TopologyReader(simulation.node("reader"), simulation.swarm, at)
+    reader.start()
+    return reader
+
+
+def _begin_roaming(simulation: Simulation, scene: Scene, nodes: list[MeshNode]) -> Roamer | None:
+    """Start clients that go to the nodes of which they are told, in half of the seeds."""
+    for sight in ROAMER_SIGHTS:
+        simulation.swarm.count(f"seen.{sight}", 0)
+    if not simulation.swarm.on("mesh.roaming"):
+        return None
+    roamer = Roamer(simulation, scene, nodes)
+    roamer.start()
+    return roamer
+
+
+async def _judge_cluster(nodes: list[MeshNode], reader: TopologyReader, roamer: Roamer | None) -> None:
+    """Write down the errors of nodes and clients about the cluster in calm."""
+    await judge_topology(nodes, reader)
+    if roamer is not None:
+        await roamer.judge(nodes)
+
+
+def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMemberships) -> Finder:
+    """Start a stranger that announces itself, and a client that finds the nodes by their group."""
+    Stranger(simulation.node("stranger"), scene, simulation.swarm, discovery).start()
+    finder = Finder(simulation.node("finder"), scene, simulation.swarm, discovery.group_of_a_client())
+    finder.start()
+    return finder
+
+
 async def mesh_scenario(
     simulation: Simulation, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
 ) -> Outcome:
-    """One seed's minute, and its accounts.
+    """A seed's minute, and its accounts.
 
     ``redistributed``: messages go from node to node while they have no consumer.  ``discovered``: the nodes know
     nothing of each other but a multicast group.  ``drained``: a node hands its messages over to another one, and goes
@@ -140,10 +178,9 @@ async def mesh_scenario(
     delays.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
-    memberships: Memberships = StaticMemberships() if discovery is None else discovery
+    memberships: Memberships = ListedMemberships(simulation.swarm) if discovery is None else discovery
     departure = MeshDeparture(simulation, scene) if drained else None
-    more = departure or redistribution
-    make = functools.partial(MeshNode, delays=delays, memberships=memberships, more_services=more)
+    make = functools.partial(MeshNode, delays=delays, memberships=memberships, more_services=redistribution)
     nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in NODES]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
@@ -154,11 +191,9 @@ async def mesh_scenario(
         node.start()
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
-    if discovery is not None:
-        Stranger(simulation.node("stranger"), scene, simulation.swarm, discovery).start()
-        finder = Finder(simulation.node("finder"), scene, simulation.swarm, discovery.group_of_a_client())
-        finder.start()
+    finder = _begin_finding(simulation, scene, discovery) if discovery is not None else None
     simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
+    reader, roamer = _reader(simulation, nodes), _begin_roaming(simulation, scene, nodes)
     for machine in cast.all_machines:
         machine.start()
     await faults.run(DURATION_S)
@@ -174,8 +209,9 @@ async def mesh_scenario(
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
     await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
-    await _moved_messages(scene, nodes, departure, redistributed=redistributed)
-    if discovery is not None:
+    await _moved_messages(scene, nodes, departure, redistribution)
+    await _judge_cluster(nodes, reader, roamer)
+    if discovery is not None and finder is not None:
         discovery.settle(faults.fabric, nodes, finder)
         finder.node.kill()
     await expire_in_doubt(nodes, faults, simulation.swarm)
@@ -186,7 +222,7 @@ async def mesh_scenario(
         node.rest()
     await settle_mesh(simulation, history, nodes, gone)
     if crashed is not None:
-        await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)
+        await record_recoveries(simulation, history, "the store after a crash", crashed, Recount(), crashes=crashes)
     check_history(history)
     return Outcome(history, faults.happened, scene.confirmed)
 
@@ -240,11 +276,11 @@ async def _crash(node: MeshNode) -> SimDisk:
 
 
 async def _moved_messages(
-    scene: Scene, nodes: list[MeshNode], departure: MeshDeparture | None, *, redistributed: bool
+    scene: Scene, nodes: list[MeshNode], departure: MeshDeparture | None, redistribution: MeshRedistribution | None
 ) -> None:
     """Receive the messages that have to have gone from node to node."""
-    if redistributed:
-        await redistribute_in_order(scene, nodes)
+    if redistribution is not None:
+        await redistribute_in_order(scene, nodes, redistribution)
     if departure is not None:
         await departure.judge()
 
@@ -279,7 +315,7 @@ async def _retire(node: MeshNode, faults: MeshFaults) -> None:
 def run_mesh_seed(
     seed: int, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
 ) -> SimulationResult:
-    """One seed: the result has the failure, if there was one.  The keywords are those of ``mesh_scenario``."""
+    """A seed: the result has the failure, if there was one.  The keywords are those of ``mesh_scenario``."""
     log = logging.getLogger("meshq")
     before = log.level
     # What goes wrong on purpose is no news.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import AsyncExitStack
 from typing import ClassVar, Final
 
 import trio
 
 from meshq import abc
-from meshq.client import Client, Delivery
+from meshq.client import Client, Consumer, Delivery
+from meshq.message import Message
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
 from qa.checkers.history import History, body_of
@@ -26,7 +28,11 @@ QUIET_S: Final = 3.0
 DELAYS_S: Final = (0.0, 0.0, 0.5)
 #: The difference of two times may be a little less than it was.
 ROUNDING_S: Final = 0.001
-REDISTRIBUTION_SIGHTS: Final = ("redistributed", "kept_for_a_consumer")
+#: Of these, if what no consumer here takes goes, too, every other one is for a consumer here, and stays.
+KEPT: Final = "kept = TRUE"
+#: So many of these are delivered before they are asked for; all others could go.
+WINDOW: Final = 3
+REDISTRIBUTION_SIGHTS: Final = ("redistributed", "kept_for_a_consumer", "unmatched")
 
 
 class MeshRedistribution:
@@ -39,6 +45,9 @@ class MeshRedistribution:
             history.expected.redistributes(queue)
         for sight in REDISTRIBUTION_SIGHTS:
             swarm.count(f"seen.{sight}", 0)
+        #: Whether what no consumer of its node takes goes, too, from the queue that has none before the end.
+        self.unmatched: bool = swarm.on("redistribution.unmatched")
+        swarm.count("seen.unmatched", int(self.unmatched))
 
     def make(self, node: MeshNode) -> list[_Guard]:
         """The guard of a node's life."""
@@ -50,7 +59,9 @@ class MeshRedistribution:
         Checkpoint: always.  Cancellation: it may be set or not.
         """
         for address in (*CONSUMED, STRANDED):
-            await client.set_address_settings(address, AddressSettings(redistribution_delay=self._delay_s))
+            unmatched = self.unmatched and address == STRANDED
+            settings = AddressSettings(redistribution_delay=self._delay_s, redistribute_unmatched=unmatched)
+            await client.set_address_settings(address, settings)
 
 
 class _Guard(abc.Service):
@@ -91,7 +102,7 @@ class _Guard(abc.Service):
         if queue in (*CONSUMED, STRANDED):
             self._count(queue, max(0, now - self._moved.get(queue, now)))
             self._moved[queue] = now
-        if before is not None and now != before:
+        if before is not None and now != before and not found.settings.redistribute_unmatched:
             self._node.left(f"messages moved away from a consumer of {queue}", now - before)
         if found.roster.consumers:
             self._free.pop(queue, None)
@@ -107,22 +118,35 @@ class _Guard(abc.Service):
             self._node.left(f"messages of {queue} moved after {waited} s", messages)
 
 
-async def redistribute_in_order(scene: Scene, nodes: list[MeshNode]) -> None:
+async def redistribute_in_order(scene: Scene, nodes: list[MeshNode], redistribution: MeshRedistribution) -> None:
     """Send to a queue of each node without a consumer, and receive at the next node: all messages, once and in order.
+
+    If what no consumer takes goes, too, a consumer that wants every other message is there, and gets just these.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
     for node, other in zip(nodes, [*nodes[1:], nodes[0]], strict=True):
+        # No node may still count on the consumers of the node before.
+        await trio.sleep(QUIET_S)
         uids = [scene.uid() for _ in range(MESSAGES)]
-        sent = [body_of(uid) for uid in uids]
         ops = [scene.history.sent(f"last@{node.place}", STRANDED, uid, node=node.place) for uid in uids]
-        async with node.client() as client:
-            await client.send_many(STRANDED, sent)
-        for op in ops:
-            scene.history.send_ok(op)
-        got = [one.body for one in await received(scene.history, other, STRANDED, MESSAGES)]
-        node.left("stranded messages lost, doubled or out of order", sum(map(bytes.__ne__, sent, got)))
-        node.left("stranded messages too few or too many", abs(len(sent) - len(got)))
+        kept = {uid: redistribution.unmatched and bool(index % 2) for index, uid in enumerate(uids)}
+        async with node.client() as client, AsyncExitStack() as stack:
+            await client.send_many(STRANDED, [Message(body_of(uid), properties={"kept": kept[uid]}) for uid in uids])
+            for op in ops:
+                scene.history.send_ok(op)
+            stay, go = ([body_of(uid) for uid in uids if kept[uid] is here] for here in (True, False))
+            if stay:
+                consumer = await stack.enter_async_context(client.consumer(STRANDED, filter=KEPT, window=WINDOW))
+            _compare(node, "go", go, await received(scene.history, other, STRANDED, len(go)))
+            if stay:
+                _compare(node, "stay", stay, await _taken(scene.history, node, STRANDED, consumer, len(stay)))
+
+
+def _compare(node: MeshNode, way: str, sent: list[bytes], got: list[Delivery]) -> None:
+    wrong = sum(map(bytes.__ne__, sent, [one.body for one in got]))
+    node.left(f"stranded messages that {way}, lost, doubled or out of order", wrong)
+    node.left(f"stranded messages that {way}, too few or too many", abs(len(sent) - len(got)))
 
 
 async def received(history: History, node: MeshNode, queue: str, messages: int) -> list[Delivery]:
@@ -130,21 +154,26 @@ async def received(history: History, node: MeshNode, queue: str, messages: int) 
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
-    name = f"finder@{node.place}"
     got: list[Delivery] = []
     async with node.client() as client, client.consumer(queue) as consumer:
-        with trio.move_on_after(ARRIVED_S):
-            while True:
-                patience_s = QUIET_S if len(got) >= messages else ARRIVED_S
-                batch = await consumer.receive_many(7, timeout=patience_s)
-                if not batch:
-                    break
-                numbers = [
-                    history.delivered(name, name, queue, one.body, sequence=one.sequence, node=node.place)
-                    for one in batch
-                ]
-                op = history.settling(numbers)
-                await consumer.ack(*batch, confirm=True)
-                history.settle_ok(op)
-                got += batch
+        got += await _taken(history, node, queue, consumer, messages)
+    return got
+
+
+async def _taken(history: History, node: MeshNode, queue: str, consumer: Consumer, messages: int) -> list[Delivery]:
+    name = f"finder@{node.place}"
+    got: list[Delivery] = []
+    with trio.move_on_after(ARRIVED_S):
+        while True:
+            patience_s = QUIET_S if len(got) >= messages else ARRIVED_S
+            batch = await consumer.receive_many(7, timeout=patience_s)
+            if not batch:
+                break
+            numbers = [
+                history.delivered(name, name, queue, one.body, sequence=one.sequence, node=node.place) for one in batch
+            ]
+            op = history.settling(numbers)
+            await consumer.ack(*batch, confirm=True)
+            history.settle_ok(op)
+            got += batch
     return got

@@ -9,6 +9,7 @@ from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
 from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
+from qa.seeded.topology_bugs import TOPOLOGY_BUGS
 
 MESH_BUGS: Final = (
     Bug(
@@ -32,8 +33,8 @@ MESH_BUGS: Final = (
     Bug(
         name="keep a stale binding after a snapshot",
         function="meshq.broker:Router.replace",
-        old="        if number not in fresh:\n",
-        new="        if not fresh:\n",
+        old="if number not in fresh and (gone",
+        new="if not fresh and (gone",
         checkers=("Q1", "Q7"),
         mesh=True,
     ),
@@ -47,9 +48,9 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="balance twice",
-        function="meshq.broker:Ingress.place_forwarded",
-        old="[share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]\n",
-        new="shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
+        function="meshq.broker:ForwardedPlaces.shares",
+        old="[share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)], []\n",
+        new="shared(run, self._router.addresses[run.address], None, rows), []\n",
         checkers=("Q4", "Q5", "Q7"),
         required=True,
         mesh=True,
@@ -80,6 +81,7 @@ MESH_BUGS: Final = (
     ),
     *BRIDGE_BUGS,
     *GONE_BUGS,
+    *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS)

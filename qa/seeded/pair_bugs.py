@@ -34,9 +34,9 @@ MESH_PAIR_BUGS: Final = (
     ),
     Bug(
         name="count a delay on another node by the clocks of both",
-        function="meshq.broker:Ingress.asked_of_forwarded",
-        old="taken = self._timers.elapsed_ms - waited_ms",
-        new="taken = self._timers.elapsed_ms - (self._timers.now_ms - arrival_ms)",
+        function="meshq.broker:asked_of_forwarded",
+        old="taken = timers.elapsed_ms - about.waited",
+        new="taken = timers.elapsed_ms - (timers.now_ms - about.arrival)",
         checkers=("L3",),
         mesh=True,
     ),

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import attrs
 import trio
 
 from meshq.abc import Env
 from meshq.broker import Core, CoreSettings
 from meshq.broker.bodies._body import Body
 from meshq.broker.queue._message_counts import REMOVED
-from meshq.broker.queue._run import GONE
+from meshq.broker.queue._run import GONE, QueueRun
 from meshq.errors import MeshqError, invariant
-from meshq.store import Journal, LargeBodyFiles
+from meshq.store import Journal, JournalRecord, LargeBodyFiles
 from meshq.store.directory._store_lock import layout_of
 from meshq.store.formats._keyring_format import Keyring
 from meshq.store.formats._large_body_format import block_count
@@ -124,7 +125,7 @@ async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNo
     await node.stop()
     broker.left("files open after a stop", broker.node.open_files)
     broker.node.kill()
-    await record_recoveries(simulation, history, "the store", broker.node.disk, recount, crashes=0)
+    await record_recoveries(simulation, history, "the store", broker.node.disk, Recount(), crashes=0)
     state: Any = history.final.recoveries[0].state
     for queue, (live, _) in state["queues"].items():
         history.final.recounted(known_as(queue), live)
@@ -194,11 +195,16 @@ class _NoPages:
         """Nothing is in a file."""
 
 
-async def recount(env: Env) -> dict[str, Any]:
-    """Return the contents of a journal: by queue (uid, number) and the highest number; high watermarks, ids.
+def _targets(view: QueueRun) -> tuple[int | str, ...]:
+    """Return the remote queues of waiting messages, by number or by name; an entry has none."""
+    options = view.run.options
+    if options is None or options.there is None:
+        return view.remote
+    return () if options.entry else (options.there.name,)
 
-    Of store-and-forward queues the queue's number, and each message with the numbers of the peer's queues it is for.
-    """
+
+def _core_of(records: list[JournalRecord], env: Env) -> tuple[Core, dict[bytes, int]]:
+    """Return a core that has recovered from these records, and the large bodies that it needs."""
     core = Core(
         CoreSettings(
             name="recount",
@@ -214,27 +220,71 @@ async def recount(env: Env) -> dict[str, Any]:
         ),
         None,
     )
-    # Where its parts are, the store knows itself.
-    places = layout_of(env.disk, DIRECTORY, Keyring()).directories
-    journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env, directories=places)
-    await journal.open()
     recovery = core.recovery()
-    recovery.take(journal.recovered(deleted=True))
-    files = journal.large_files()
-    files.prepare()
-    files.sweep(recovery.bodies)
-    await journal.aclose()
+    recovery.take(records)
+    return core, recovery.bodies
+
+
+@attrs.define(eq=False)
+class Recount:
+    """Recounts one store, from one copy of its disk after the other.
+
+    Each copy is opened and read as a broker does.  Nearly all copies give the very same records, and a core knows
+    nothing else: two cores are made of them, so that these are compared, too, and what is in the second of them is told
+    of each later copy whose records are equal.
+    """
+
+    _records: list[JournalRecord] = attrs.field(factory=list, init=False)
+    _made: tuple[Core, dict[bytes, int]] | None = attrs.field(default=None, init=False)
+    #: Cores that were made of the same records.
+    _equal: int = attrs.field(default=0, init=False)
+
+    async def __call__(self, env: Env) -> dict[str, Any]:
+        """Return the contents of a journal, as ``recount`` does.  Checkpoint: always.  Cancellation: it stays open."""
+        # Where its parts are, the store knows itself.
+        places = layout_of(env.disk, DIRECTORY, Keyring()).directories
+        journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env, directories=places)
+        await journal.open()
+        core, bodies = self._core(list(journal.recovered(deleted=True)), env)
+        files = journal.large_files()
+        files.prepare()
+        files.sweep(bodies)
+        await journal.aclose()
+        return _contents(core, journal, files)
+
+    def _core(self, records: list[JournalRecord], env: Env) -> tuple[Core, dict[bytes, int]]:
+        if self._made is None or records != self._records:
+            self._equal = 0
+        if self._made is None or self._equal < 2:
+            self._made = _core_of(records, env)
+            self._records = records
+            self._equal += 1
+        return self._made
+
+
+async def recount(env: Env) -> dict[str, Any]:
+    """Return the contents of a journal: by queue (uid, number) and the highest number; high watermarks, ids.
+
+    Of store-and-forward queues the queue's number, and each message with the numbers, or the name, of the peer's queues
+    that it is for.
+
+    Checkpoint: always.  Cancellation: it stays open.
+    """
+    return await Recount()(env)
+
+
+def _contents(core: Core, journal: Journal, files: LargeBodyFiles) -> dict[str, Any]:
     queues: dict[str, tuple[list[tuple[int, int]], int]] = {}
-    forwarding: dict[str, tuple[int, list[tuple[int, int, tuple[int, ...]]]]] = {}
+    forwarding: dict[str, tuple[int, list[tuple[int, int, tuple[int | str, ...]]]]] = {}
     for queue in core.router.queues.values():
-        live: list[tuple[int, int, tuple[int, ...]]] = []
+        live: list[tuple[int, int, tuple[int | str, ...]]] = []
         for view in (*queue.runs(), *queue.scheduled):
             reader = RunView(view.run.content)
             for row, state in enumerate(view.states):
                 if state != GONE:
                     number = view.first + row if view.first else 0
                     body = reader.body(row) if view.run.body is None else _read(files, view.run.body)
-                    live.append((uid_of(body) or -1, number, view.remote))
+                    live.append((uid_of(body) or -1, number, _targets(view)))
         if queue.name.startswith(FORWARDING):
             forwarding[queue.name] = (queue.number, live)
         else:

@@ -104,7 +104,7 @@ class DiskWatch:
 
 
 class BrokerNode:
-    """One broker over all its lives, with actors that live in its process."""
+    """A broker over all its lives, with actors that live in its process."""
 
     def __init__(
         self, node: SimNode, history: History, swarm: Swarm, *, turns: bool = False, partner: Partner | None = None
@@ -189,7 +189,7 @@ class BrokerNode:
         return queue in (*CONSUMED, *PLACES, *SIFTED_PLACES)
 
     def left(self, what: str, number: int) -> None:
-        """Something of this broker's that has to be 0 at the end."""
+        """Record a number of this broker that has to be 0 at the end."""
         self.history.final.left(f"{what} at {self.place}" if self.place else what, number)
 
     def make(self) -> Broker:

@@ -22,7 +22,7 @@ from meshq.limits import CONFIRMATION_WINDOW_BYTES
 from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult, simulate
 from qa.checkers.end import check_history
 from qa.checkers.history import History, place_of
-from qa.simulation.accounts import barrier, recount, settle_accounts, settle_down
+from qa.simulation.accounts import Recount, barrier, settle_accounts, settle_down
 from qa.simulation.broker import BrokerNode
 from qa.simulation.calm import Calm
 from qa.simulation.faults import Faults, Machine
@@ -210,7 +210,7 @@ async def _confirm_enough(scene: Scene, broker: BrokerNode) -> None:
 
 
 async def scenario(simulation: Simulation, *, turns: bool = False, replicated: bool = False) -> Outcome:
-    """One seed's minute, and its accounts.
+    """A seed's minute, and its accounts.
 
     ``turns``: the broker has to step back from time to time.  ``replicated``: the broker takes turns, too, and its
     records have to be durable at a partner.
@@ -270,7 +270,7 @@ async def scenario(simulation: Simulation, *, turns: bool = False, replicated: b
     broker.dismiss()
     await settle_accounts(simulation, scene, broker, cast.clerks)
     if crashed is not None:
-        await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)
+        await record_recoveries(simulation, history, "the store after a crash", crashed, Recount(), crashes=crashes)
     for sight, number in cast.met().items():
         simulation.swarm.count(f"seen.{sight}", number)
     check_history(history)
@@ -288,7 +288,7 @@ async def _with_turns(turns: Turns, faults: Faults) -> None:
 
 
 def run_seed(seed: int, *, turns: bool = False, replicated: bool = False) -> SimulationResult:
-    """One seed: the result has the failure, if there was one.
+    """A seed: the result has the failure, if there was one.
 
     ``turns``: the broker takes turns as the active one.  ``replicated``: with a partner, besides.
     """

@@ -95,7 +95,7 @@ class Scene:
 
 
 class Actor:
-    """One part of a simulated client process, over all its lives.
+    """A part of a simulated client process, over all its lives.
 
     ``dial`` makes a client in the present life.  ``expendable``: its client ends with its broker, which is then
     no failure.
@@ -130,7 +130,7 @@ class Actor:
         """Its process has died, and begins anew."""
 
     async def run(self) -> None:
-        """One life: one client after the other, until it is finished.
+        """A life: one client after the other, until it is finished.
 
         Checkpoint: always.  Cancellation: ends it.
         Raises: MeshqError: its client failed for good, which only expendable ones may.

@@ -39,7 +39,7 @@ class OddBatch(Batch):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """There is one, in three places."""
+        """The queue of messages with options."""
         return (ODD,)
 
     def extras(self, uid: int) -> dict[str, Any]:

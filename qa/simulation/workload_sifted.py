@@ -50,7 +50,7 @@ class SiftedBatch(Batch):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """There is one, in four places."""
+        """The queue of messages for filters."""
         return (SIFTED,)
 
     def extras(self, uid: int) -> dict[str, Any]:

@@ -29,6 +29,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from meshq.abc import BalancerPolicy as BalancerPolicy
+    from meshq.abc import BalancerTarget as BalancerTarget
     from meshq.bridge import Bridge as Bridge
     from meshq.bridge import BridgeStatistics as BridgeStatistics
     from meshq.client import BodyStream as BodyStream
@@ -55,10 +57,15 @@ if TYPE_CHECKING:
     from meshq.client import QueueStatistics as QueueStatistics
     from meshq.client import Reattached as Reattached
     from meshq.client import ReceivedMessage as ReceivedMessage
+    from meshq.client import TopologyChanged as TopologyChanged
+    from meshq.client import TopologyNode as TopologyNode
     from meshq.client import Transaction as Transaction
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
+    from meshq.cluster import Drain as Drain
+    from meshq.cluster import DrainProgress as DrainProgress
     from meshq.cluster import PeerStatistics as PeerStatistics
+    from meshq.cluster import RemoteQueue as RemoteQueue
     from meshq.config import load_broker as load_broker
     from meshq.directories import StoreDirectories as StoreDirectories
     from meshq.discovery import BroadcastGroup as BroadcastGroup
@@ -69,6 +76,8 @@ if TYPE_CHECKING:
     from meshq.discovery import SharedDirectory as SharedDirectory
     from meshq.discovery import StaticUnicast as StaticUnicast
     from meshq.discovery import UDPMulticast as UDPMulticast
+    from meshq.discovery import Zeroconf as Zeroconf
+    from meshq.endpoint import Endpoint as Endpoint
     from meshq.errors import AddressFullError as AddressFullError
     from meshq.errors import BodyFormatError as BodyFormatError
     from meshq.errors import BrokenError as BrokenError
@@ -97,8 +106,14 @@ if TYPE_CHECKING:
     from meshq.errors import UnblockedError as UnblockedError
     from meshq.errors import UsageError as UsageError
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
+    from meshq.ha import LiveOnly as LiveOnly
+    from meshq.ha import ScaleDown as ScaleDown
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
+    from meshq.lb import FirstElement as FirstElement
+    from meshq.lb import Random as Random
+    from meshq.lb import RandomSticky as RandomSticky
+    from meshq.lb import RoundRobin as RoundRobin
     from meshq.message import Message as Message
     from meshq.message import MessageOrigin as MessageOrigin
     from meshq.node import Broker as Broker
@@ -197,6 +212,8 @@ _NOTIFICATIONS: Final = (
 _HOME: Final = {
     "Acceptor": "meshq.settings",
     "AddressSettings": "meshq.settings",
+    "BalancerPolicy": "meshq.abc",
+    "BalancerTarget": "meshq.abc",
     "BodyStream": "meshq.client",
     "Bridge": "meshq.bridge",
     "BridgeStatistics": "meshq.bridge",
@@ -209,51 +226,64 @@ _HOME: Final = {
     "ClientSettings": "meshq.client",
     "ClientStatistics": "meshq.client",
     "ClusterConnection": "meshq.cluster",
+    "ClusterConnectionInThread": "meshq.node",
     "Connected": "meshq.client",
+    "ConnectionEvent": "meshq.client",
     "ConnectorPair": "meshq.discovery",
     "Consumer": "meshq.client",
     "ConsumerStatistics": "meshq.client",
     "Delivery": "meshq.client",
-    "StoreDirectories": "meshq.directories",
     "Disconnected": "meshq.client",
     "DiscoveredNode": "meshq.discovery",
     "DiscoveryGroup": "meshq.discovery",
     "DiscoveryStatistics": "meshq.discovery",
     "Divert": "meshq.client",
     "EncryptionKey": "meshq.settings",
-    "ConnectionEvent": "meshq.client",
+    "Endpoint": "meshq.endpoint",
     "EventStream": "meshq.client",
     "FailedOver": "meshq.client",
-    "ClusterConnectionInThread": "meshq.node",
-    "ServiceInThread": "meshq.node",
+    "FirstElement": "meshq.lb",
     "Journal": "meshq.store",
+    "JournalRecord": "meshq.store",
     "JournalSettings": "meshq.settings",
     "JournalStatistics": "meshq.statistics",
     "Message": "meshq.message",
     "MessageId": "meshq.ids",
-    "NodeId": "meshq.ids",
+    "MessageLocation": "meshq.client",
     "MessageOrigin": "meshq.message",
+    "MessageRoute": "meshq.client",
+    "MessageRouteStep": "meshq.client",
+    "MessageTrace": "meshq.client",
+    "NodeId": "meshq.ids",
     "PeerStatistics": "meshq.cluster",
+    "Drain": "meshq.cluster",
+    "LiveOnly": "meshq.ha",
+    "ScaleDown": "meshq.ha",
+    "DrainProgress": "meshq.cluster",
     "PermissionExplanation": "meshq.permissions",
     "Permissions": "meshq.permissions",
     "PreparedTransaction": "meshq.client",
     "Producer": "meshq.client",
     "ProducerStatistics": "meshq.client",
     "QueueStatistics": "meshq.client",
+    "Random": "meshq.lb",
+    "RandomSticky": "meshq.lb",
     "Reattached": "meshq.client",
     "ReceivedMessage": "meshq.client",
-    "JournalRecord": "meshq.store",
-    "MessageRoute": "meshq.client",
-    "MessageRouteStep": "meshq.client",
+    "RemoteQueue": "meshq.cluster",
+    "RoundRobin": "meshq.lb",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
+    "ServiceInThread": "meshq.node",
     "SharedDirectory": "meshq.discovery",
     "StaticUnicast": "meshq.discovery",
-    "UDPMulticast": "meshq.discovery",
-    "MessageLocation": "meshq.client",
+    "StoreDirectories": "meshq.directories",
     "TLS": "meshq.settings",
-    "MessageTrace": "meshq.client",
+    "TopologyChanged": "meshq.client",
+    "TopologyNode": "meshq.client",
     "Transaction": "meshq.client",
+    "UDPMulticast": "meshq.discovery",
+    "Zeroconf": "meshq.discovery",
     "connect": "meshq.client",
     "load_broker": "meshq.config",
     **dict.fromkeys(_ERRORS, "meshq.errors"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import attrs
@@ -10,12 +11,17 @@ from meshq.errors import SettingsError
 
 #: Schemes that name one endpoint.
 SCHEMES = ("tcp", "tls", "inproc")
+#: A place that others are told: the longest name of a host, with scheme and port.
+PLACE_CHARACTERS_MAX = 280
+#: What is listened at, and never dialed.
+_WILDCARDS = ("0.0.0.0", "::")
+_NOT_IN_HOSTS = frozenset(" ,()")
 _ALLOWED = "tcp://HOST:PORT, tls://HOST:PORT or inproc://NAME"
 
 
 @attrs.frozen
 class Endpoint:
-    """One endpoint.  For ``inproc`` the host is the broker's name and the port 0."""
+    """An endpoint.  For ``inproc`` the host is the broker's name and the port 0."""
 
     scheme: str
     host: str
@@ -65,6 +71,15 @@ class Endpoint:
         """Whether only this machine can reach it."""
         return self.scheme == "inproc" or self.host in ("localhost", "::1") or _loopback_v4(self.host)
 
+    @property
+    def wildcard(self) -> bool:
+        """Whether the host is a wildcard, which stands for every address of a machine."""
+        try:
+            return ip_address(self.host).is_unspecified
+        except ValueError:
+            # The system reads numbers without points, too.
+            return self.host == "0"
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         where = f"{self.scheme}://{host}" if self.scheme == "inproc" else f"{self.scheme}://{host}:{self.port}"
@@ -82,3 +97,18 @@ def _loopback_v4(host: str) -> bool:
     # A number of thousands of digits can't be read at all.
     numbers = all(part.isdecimal() and len(part) <= 3 and int(part) <= 255 for part in parts)
     return len(parts) == 4 and parts[0] == "127" and numbers
+
+
+def told_place(url: str) -> str:
+    """Return the place of a URL that others may be told, without options; empty: none that others can dial."""
+    try:
+        endpoint = Endpoint.parse(url)
+    except SettingsError:
+        return ""
+    if endpoint.scheme != "inproc" and (endpoint.host in _WILDCARDS or not endpoint.port):
+        return ""
+    # Hosts come into logs and into lists of URLs.
+    if not endpoint.host.isprintable() or set(endpoint.host) & _NOT_IN_HOSTS:
+        return ""
+    place = str(attrs.evolve(endpoint, options=()))
+    return place if len(place) <= PLACE_CHARACTERS_MAX else ""

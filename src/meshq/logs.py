@@ -39,7 +39,7 @@ class Warnings:
         self._events: dict[str, tuple[float, int, int]] = {}
 
     def say(self, event: str, text: str, cause: str = "", *, level: int = logging.WARNING) -> None:
-        """Something has happened again, or for the first time.
+        """Log an event, or count it if it was logged lately.
 
         ``event``: its stable name.  ``cause``: who or what it comes from, where one event may have several.
         ``level``: that of the logging record.

@@ -160,7 +160,8 @@ def check_group(value: object) -> str:
 class MessageOrigin(NamedTuple):
     """The address and queue from which a message was moved, and the reason.
 
-    ``reason``: "rejected", "attempts" (delivered too often), "expired", "moved" or "redriven".
+    ``reason``: "rejected", "attempts" (delivered too often), "expired", "moved", "redriven" or "unrouted" (no queue was
+    left for a message that came from another node).
     """
 
     address: str

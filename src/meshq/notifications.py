@@ -86,7 +86,7 @@ class ConsumerClosed(Notification):
 
 @attrs.frozen(kw_only=True)
 class SessionCreated(Notification):
-    """A client or a node has opened a session.  Its user is empty if nobody was asked.
+    """A client or a node has opened a session.  Its user is empty if the broker asked for none.
 
     ``label`` is its ``client_id``, ``server_name`` the host name that it asked for under TLS; empty if there is none.
     """
@@ -133,9 +133,10 @@ class SecurityRefused(Notification):
 
 @attrs.frozen(kw_only=True)
 class MessageDeadLettered(Notification):
-    """Messages were dead-lettered together: rejected, or delivered too often.
+    """Messages were dead-lettered together: rejected, delivered too often, or forwarded for a queue that is gone.
 
-    ``target``: the address to which they went; empty: they are gone.  ``reason``: ``rejected`` or ``attempts``.
+    ``target``: the address to which they went; empty: they are gone.  ``reason``: ``rejected``, ``attempts`` or
+    ``unrouted``; with the last one ``queue`` is the address, too.
     """
 
     kind = "message_dead_lettered"
@@ -237,8 +238,8 @@ class NodeJoined(Notification):
 
 @attrs.frozen(kw_only=True)
 class NodeLeft(Notification):
-    """Another node of a cluster is gone; ``reason``: ``left`` (said goodbye), ``away`` (does not answer) or ``down``
-    (all attempts failed).
+    """Another node of a cluster is gone; ``reason``: ``left`` (said goodbye), ``away`` (does not answer), ``down``
+    (all attempts failed) or ``scaled_down`` (said goodbye, and has handed all over).
 
     ``successor``: the node that has taken over what it had; empty if there is none.
     """

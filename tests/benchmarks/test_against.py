@@ -55,6 +55,7 @@ def test_a_process_has_the_product_of_the_commit_and_otherwise_that_of_this_chec
     assert product_of(tmp_path, "") == ROOT / "src" / "meshq" / "__init__.py"
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_every_process_of_a_run_has_the_product_of_its_workload(tmp_path: Path) -> None:
     (tmp_path / "meshq").mkdir()

@@ -23,7 +23,8 @@ PIPELINED = Workload(count=400, frame=100)
 def test_redis_syncs_at_least_once_per_pipeline_when_it_is_durable() -> None:
     figures = measure("redis", PIPELINED)
     assert figures["messages"] == 400
-    assert figures["syncs_per_s"] * figures["seconds"] >= 4
+    # A count that was divided by the seconds comes back as 3.9999999999999996, too.
+    assert round(figures["syncs_per_s"] * figures["seconds"]) >= 4
 
 
 @pytest.mark.processes

@@ -59,6 +59,7 @@ async def test_how_often_a_target_that_refuses_is_asked_is_bounded() -> None:
         assert 60 <= made.brokers["far"].statistics().requests_forbidden <= 70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "most"), [(2_000, 1_000), (300, 300)])
 async def test_no_more_than_a_thousand_messages_are_carried_before_what_became_of_them_is_known(
     window: int, most: int
@@ -161,6 +162,7 @@ async def test_a_pause_between_two_pieces_sends_no_more_of_them() -> None:
         assert await made.drain("far", "in") == numbered(100)
 
 
+@pytest.mark.slow
 async def test_no_more_is_sent_than_is_remembered_before_the_one_batch_behind_the_other_is_acknowledged() -> None:
     """Batches of a few messages, and a disk that takes its time to store what became of them."""
     async with world() as made:

@@ -78,6 +78,7 @@ async def test_small_and_large_messages_arrive_in_their_order() -> None:
                 await delivery.ack()
 
 
+@pytest.mark.slow
 async def test_a_large_message_that_is_refused_waits_and_goes_whole() -> None:
     body = bytes(limits.MESSAGE_BYTES_MAX + 1)
     async with world() as made:

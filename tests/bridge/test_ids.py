@@ -114,6 +114,7 @@ async def test_what_is_not_durable_repeats_no_ids_after_a_kill() -> None:
         assert sorted(await made.drain("far", "in")) == sorted(numbered(30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durable", [True, False])
 async def test_what_was_sent_and_not_acknowledged_goes_again_and_is_stored_once(durable: bool) -> None:
     """The replies are lost and the source is killed, many times over: its transformer's fresh messages, too."""

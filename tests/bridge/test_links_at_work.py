@@ -136,6 +136,7 @@ async def test_what_waits_is_looked_at_every_check_period(period_s: float, monke
         assert 20 / period_s - 1 <= len(looked_at) <= 20 / period_s + 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attempts", [1, 3, 6])
 async def test_it_begins_again_after_so_many_attempts_to_come_back(
     attempts: int, caplog: pytest.LogCaptureFixture
@@ -151,6 +152,7 @@ async def test_it_begins_again_after_so_many_attempts_to_come_back(
         assert len([at for at in dials.at if at >= begun]) == attempts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interval", "multiplier", "most", "expected"),
     [

@@ -20,6 +20,7 @@ def bounded(most: int, policy: str = "fail") -> dict[str, AddressSettings]:
     return {"in": AddressSettings(max_size_messages=most, full_policy=policy)}
 
 
+@pytest.mark.slow
 async def test_what_a_full_target_refuses_is_tried_again_and_nothing_becomes_a_dead_letter() -> None:
     async with world() as made:
         await made.start("far", address_settings=bounded(256))

@@ -43,7 +43,8 @@ class RawPeer(RawClient):
     def open(self, link: bytes = LINK, node_id: bytes = b"another node, 16", **changed: Any) -> int:
         """Open a channel for a link; returns the channel."""
         self.channels += 1
-        header = LinkOpening(link=link, node_id=node_id, instance=b"i" * 16, node_name="there", **changed)
+        changed = {"instance": b"i" * 16, **changed}
+        header = LinkOpening(link=link, node_id=node_id, node_name="there", **changed)
         self.request(FrameType.LINK, header, channel=self.channels)
         return self.channels
 

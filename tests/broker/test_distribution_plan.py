@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, pieces, plan
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, nearest, pieces, plan
 from meshq.broker.ingress._filter_scan_plan import placed, sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueSpec
@@ -263,3 +263,27 @@ def test_here_each_message_goes_to_all_that_take_it_or_to_the_next_of_them(
     for number in range(len(filters)):
         mine = [row for queue, part, _ in shares if queue.number == number for row in part]
         assert mine == sorted(mine)
+
+
+def far(
+    name: str, distance: int, number: int, *, gone: str = "", node: str = "c", cluster: str = "mesh"
+) -> RemoteBinding:
+    """A queue of a node by a way over others."""
+    path = (node, *(f"n{at}" for at in range(1, distance)))
+    queue = Queue(number, f"$meshq.cluster.{cluster}.{path[-1]}", f"$meshq.cluster.{cluster}.{path[-1]}", durable=True)
+    return RemoteBinding(queue, "strict", number, name, "q", "anycast", 0, (), gone=gone, path=path)
+
+
+def test_of_several_ways_to_a_queue_the_shortest_is_used_on_which_no_node_is_gone() -> None:
+    direct, near, long = far("q", 1, 1), far("q", 2, 2), far("q", 3, 3)
+    assert nearest([long, near, direct]) == [direct]
+    assert nearest([long, near]) == [near]
+    assert nearest([far("q", 1, 1, gone="away"), long, near]) == [near]
+    # If one is gone on each of them, the shortest again: there it waits.
+    left, away = far("q", 2, 2, gone="left"), far("q", 3, 3, gone="away")
+    assert nearest([away, left]) == [left]
+
+
+def test_queues_of_other_names_nodes_or_clusters_are_other_queues() -> None:
+    bindings = [far("q", 2, 1), far("p", 2, 2), far("q", 2, 3, node="d"), far("q", 2, 4, cluster="other")]
+    assert nearest(bindings) == bindings

@@ -148,6 +148,22 @@ def test_a_mark_of_one_priority_says_nothing_of_another() -> None:
     assert [view.maybe for view in house.queue().runs()] == [1, 0]
 
 
+def test_after_a_crash_no_more_than_a_block_of_what_waited_behind_a_slow_consumer_looks_delivered() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    sender = client.produce()
+    reader = client.consume(window=1)
+    for _ in range(80):
+        client.put(sender, *[b"x"] * 256)
+    for tag in range(1, 101):
+        client.settle(reader, (tag, tag))
+    assert house.queue().counts.acknowledged == 100 and house.queue().counts.ready == 80 * 256 - 101
+    house = next_life(house)
+    marked = sum(view.maybe for view in house.queue().runs())
+    # And the run that was placed when the watermark was moved.
+    assert 101 <= marked <= 101 + WATERMARK_BLOCK + 256
+
+
 def test_duplicate_ids_are_judged_whatever_the_priority() -> None:
     house = make_house(FakeLog())
     client = house.client()

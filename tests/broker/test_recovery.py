@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 
 from meshq import limits
-from meshq.broker.ingress import _record_writer
 from meshq.broker.log import _high_watermarks
 from tests.broker.lives import Lives
 
@@ -19,7 +18,6 @@ def small_blocks() -> object:
     """Marks that are passed all the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_high_watermarks, "WATERMARK_BLOCK", 4)
-        patch.setattr(_record_writer, "WATERMARK_BLOCK", 4)
         patch.setattr(limits, "SEQUENCE_RESERVE", 5)
         yield
 

@@ -13,7 +13,6 @@ import trio
 
 from meshq import limits
 from meshq.abc import Buffer
-from meshq.broker.ingress import _record_writer
 from meshq.broker.log import _high_watermarks
 from meshq.env import real_env
 from meshq.errors import AddressFullError
@@ -128,7 +127,6 @@ class DiskLives(Lives):
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Marks that are passed all the time."""
     monkeypatch.setattr(_high_watermarks, "WATERMARK_BLOCK", 4)
-    monkeypatch.setattr(_record_writer, "WATERMARK_BLOCK", 4)
     monkeypatch.setattr(limits, "SEQUENCE_RESERVE", 5)
     yield
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from meshq.abc import Admission, HandshakeFacts, Redirect, Refuse
 from meshq.broker import SessionBounds
 from meshq.broker.session._session import ServerSession
 from meshq.broker.session._session_registry import SessionRegistry
@@ -100,3 +103,26 @@ def test_a_detach_looks_at_no_other_session() -> None:
     assert len(house.sessions.by_number) == 50 and looked == []
     later(house, 60.0)
     assert house.sessions.by_number == {} and house.sessions.expired == 50
+
+
+class Odd(Admission):
+    """A rule that decides what a test says."""
+
+    def __init__(self, decision: Any) -> None:
+        self.decision = decision
+
+    def decide(self, facts: HandshakeFacts) -> Any:
+        return self.decision
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [None, False, "no", Refuse("no_such_refusal", "text"), Refuse("not_active", None), Redirect(7)],  # type: ignore[arg-type]
+)
+def test_a_rule_that_decides_nothing_that_can_be_done_lets_nobody_in(decision: Any) -> None:
+    house = make_house()
+    house.sessions = SessionRegistry(house.core, house.clock, 60.0, detached=nothing, admission=Odd(decision))
+    close = guest(house, "app", refused=True).good_bye()
+    assert close.code == BY_NAME["usage"].number
+    assert "allowed is Accept, Redirect with a URL, or Refuse" in close.text
+    assert house.sessions.by_number == {} and house.sessions._of_user == {}

@@ -1,17 +1,12 @@
-"""Which announced places a client dials, how long its first connection waits, and in which order places are tried."""
+"""Which announced places a client dials, and how long its first connection waits."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import pytest
 
-from meshq.client.link._announced_plan import InitialWait, InTurn, PlaceRules
-from meshq.endpoint import Endpoint
-from meshq.testing import check_target_policy
-
-PLACES = tuple(Endpoint("tcp", name, 1) for name in "abcd")
+from meshq.client.link._announced_plan import InitialWait, PlaceRules
 
 
 @pytest.mark.parametrize(
@@ -57,24 +52,3 @@ def test_the_wait_is_over_when_so_many_brokers_are_known_as_are_wanted() -> None
     wait = InitialWait(made_at=0.0, timeout=10.0, wanted=2)
     assert wait.until(known=1, used_at=0.0, waited=False) == 10.0
     assert wait.until(known=2, used_at=0.0, waited=False) == -math.inf
-
-
-def test_clients_with_rising_starts_begin_at_each_place_equally_often() -> None:
-    first = Counter(InTurn(start).order(PLACES, last=None, leave_last=False)[0] for start in range(7, 15))
-    assert first == dict.fromkeys(PLACES, 2)
-
-
-def test_clients_that_lose_one_node_are_spread_over_the_others() -> None:
-    orders = [InTurn(start).order(PLACES, last=PLACES[0], leave_last=False) for start in range(6)]
-    assert {order[0] for order in orders} == {PLACES[0]}
-    assert Counter(order[1] for order in orders) == dict.fromkeys(PLACES[1:], 2)
-
-
-def test_a_node_that_asked_its_clients_to_leave_comes_last() -> None:
-    order = InTurn(1).order(PLACES, last=PLACES[1], leave_last=True)
-    assert (order[0], order[-1]) == (PLACES[2], PLACES[1])
-
-
-@pytest.mark.parametrize("start", [0, 5])
-def test_the_order_keeps_what_every_policy_promises(start: int) -> None:
-    check_target_policy(lambda: InTurn(start))

@@ -12,7 +12,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from meshq import ClientFactory, ConnectionBrokenError, DiscoveryGroup, SettingsError, abc, connect
+from meshq import (
+    BroadcastGroup,
+    Broker,
+    ClientFactory,
+    ClosedError,
+    ConnectionBrokenError,
+    DiscoveryGroup,
+    SettingsError,
+    abc,
+    connect,
+)
 from meshq.client import Client, factory_of
 from meshq.discovery import UDPMulticast
 from meshq.discovery._datagram_format import encode_announcement
@@ -330,6 +340,87 @@ async def test_discovery_tries_again_after_10_20_and_40_ms_and_gives_up_after_as
             with pytest.raises(ConnectionBrokenError, match="all attempts to connect are used up"):
                 await connect(url, env=made.env).__aenter__()
             assert trio.current_time() - begun == pytest.approx(waited, abs=0.001)
+
+
+@attrs.define
+class BlackHole(abc.Network):
+    """A network in which nobody answers; notes how long each attempt waits."""
+
+    waited: list[float] = attrs.field(factory=list)
+
+    async def connect(self, host: str, port: int) -> abc.Stream:
+        begun = trio.current_time()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.waited.append(trio.current_time() - begun)
+        raise AssertionError
+
+    async def listen(self, host: str, port: int) -> abc.Listener:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("written", ["connectionTimeout=10000", "connection_timeout=10"])
+async def test_an_option_of_places_is_that_of_each_broker_found_and_a_connection_has_that_long(written: str) -> None:
+    async with lan(endpoint=UDPMulticast.named("default")) as made:
+        hole = BlackHole()
+        url = f"discovery://(multicast://default)?{written}&maxReconnectAttempts=3&initial_wait_for=3"
+        factory = ClientFactory(url, env=attrs.evolve(made.env, network=hole))
+        with pytest.raises(ConnectionBrokenError, match=rf"tcp://127.0.0.1:\d\?{written} can't be reached"):
+            await factory.connect().__aenter__()
+        # Three rounds over three brokers.
+        assert hole.waited == [pytest.approx(10.0)] * 9
+        found = factory._targets.topology.endpoints()
+        # What discovery knows itself is used up.
+        assert [endpoint.options for endpoint in found] == [(tuple(written.split("=")),)] * 3
+
+
+@attrs.define
+class RegistryChannel(abc.BroadcastChannel):
+    """A member's end of a registry: puts the member's last announcement there, and looks at all of them."""
+
+    entries: dict[int, bytes]
+    seen: dict[int, bytes] = attrs.field(factory=dict)
+    closed: bool = False
+
+    async def broadcast(self, datagram: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        self.entries[id(self)] = datagram
+
+    async def receive(self) -> bytes:
+        while True:
+            await trio.sleep(0.1)
+            if self.closed:
+                raise ClosedError("the channel is closed")
+            for member, datagram in self.entries.items():
+                if self.seen.get(member) != datagram:
+                    self.seen[member] = datagram
+                    return datagram
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@attrs.frozen
+class Registry(abc.BroadcastEndpoint):
+    """A registry of somebody else's, in which a broker's entry is what it would announce."""
+
+    entries: dict[int, bytes] = attrs.field(factory=dict)
+
+    async def open(self, env: abc.Env) -> abc.BroadcastChannel:
+        await trio.lowlevel.checkpoint()
+        return RegistryChannel(self.entries)
+
+
+async def test_a_registry_is_plugged_in_as_an_endpoint_of_the_users_own() -> None:
+    registry = Registry()
+    env = fake_env()[0]
+    places = {"me": "tcp://127.0.0.1:1"}
+    announcing = BroadcastGroup("registry", registry, connectors=["me"])
+    async with lan([]) as made, Broker("a", data_dir=None, connectors=places, services=[announcing], env=env):
+        async with connect(DiscoveryGroup("registry", registry), env=made.env) as client:
+            assert client.statistics().node_name == "a"
+        assert len(registry.entries) == 1
 
 
 # -- where it is not for

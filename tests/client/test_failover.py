@@ -241,7 +241,7 @@ async def test_a_run_that_mixes_both_is_split_on_another_node(node: FakeNode) ->
 async def test_a_client_with_two_targets_goes_to_the_other_one(node: FakeNode) -> None:
     other = FakeNode(name="m", node_id=b"m" * 16)
     env, _ = fake_env(node, other)
-    async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)", env=env) as client:
+    async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)", env=env, load_balancing="first_element") as client:
         assert client.statistics().node_name == "n"
         node.up = False
         node.cut()

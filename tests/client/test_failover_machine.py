@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshq.client.link._failover_machine import FailoverMachine
+from meshq.client.link._node_book_machine import KnownTargets
 from meshq.client.link._targets_plan import LastFirst
 from meshq.endpoint import Endpoint
 
@@ -26,7 +27,7 @@ class NumberedMachine:
         self.known = known
 
     def next(self) -> ConnectAttempt | None:
-        found = self.inner.next([target(number) for number in self.known])
+        found = self.inner.next(KnownTargets(tuple(target(number) for number in self.known)))
         if found is None:
             return None
         return ConnectAttempt(found.delay_s, found.target.port if found.target is not None else None)

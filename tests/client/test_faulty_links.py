@@ -100,6 +100,7 @@ async def send(client: Client, storm: Storm, address: str, sent: list[bytes]) ->
         await trio.sleep(storm.random.uniform(0, 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_message_is_stored_once_and_in_order(node: FakeNode, seed: int) -> None:
     env, network = fake_env(node)

@@ -195,7 +195,9 @@ async def test_the_first_connection_is_tried_as_often_as_allowed() -> None:
     env, network = fake_env()
     started = trio.current_time()
     with pytest.raises(ConnectionBrokenError):
-        async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)?initial_connect_attempts=3", env=env):
+        async with connect(
+            "(tcp://127.0.0.1:1,tcp://127.0.0.1:2)?initial_connect_attempts=3", env=env, load_balancing="first_element"
+        ):
             pytest.fail("there is no node")
     assert [port for _, _, port in network.dialed] == [1, 2, 1, 2, 1, 2]
     assert [round(at - started, 3) for at, _, _ in network.dialed] == [0, 0, 0.1, 0.1, 0.3, 0.3]

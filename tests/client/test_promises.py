@@ -34,7 +34,7 @@ async def test_the_defaults_of_a_consumer(node: FakeNode) -> None:
 async def test_of_a_bracketed_list_whose_first_host_is_down_the_second_is_taken(node: FakeNode) -> None:
     env, network = fake_env()
     network.nodes["myhost2", 61616] = node
-    url = "(tcp://myhost:61616,tcp://myhost2:61616)?reconnectAttempts=5"
+    url = "(tcp://myhost:61616,tcp://myhost2:61616)?reconnectAttempts=5&load_balancing=first_element"
     async with connect(url, env=env, insecure=True) as client:
         await client.send("a", b"x")
     assert [(host, port) for _, host, port in network.dialed] == [("myhost", 61616), ("myhost2", 61616)]

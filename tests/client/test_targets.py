@@ -135,7 +135,8 @@ async def test_a_list_that_shrinks_within_a_round_counts_at_the_next_round(nodes
 async def test_a_node_that_a_url_names_twice_is_tried_once_in_a_round() -> None:
     env, network = fake_env()
     with pytest.raises(ConnectionBrokenError):
-        async with connect("(tcp://127.0.0.1:2,tcp://127.0.0.1:1,tcp://127.0.0.1:2)", env=env):
+        url = "(tcp://127.0.0.1:2,tcp://127.0.0.1:1,tcp://127.0.0.1:2)"
+        async with connect(url, env=env, load_balancing="first_element"):
             pass
     assert [port for *_, port in network.dialed] == [2, 1]
 

@@ -10,8 +10,9 @@ import attrs
 import pytest
 
 from meshq.client import ClientFactory, ClientSettings, connect
+from meshq.client.settings._place_options import PLACE_OPTIONS, connection_timeout
 from meshq.client.settings._url import SNAKE_CASE, parse_url
-from meshq.discovery import UDPMulticast
+from meshq.discovery import UDPMulticast, Zeroconf
 from meshq.errors import SettingsError
 from meshq.settings import TLS
 from tests.client._server import FakeNode, fake_env
@@ -38,6 +39,9 @@ from tests.client._server import FakeNode, fake_env
         ("?min_large_message_size=2048", {"min_large_message_size": 2048}),
         ("?minLargeMessageSize=2048", {"min_large_message_size": 2048}),
         ("?useTopologyForLoadBalancing=false&insecure=true", {"use_topology": False, "insecure": True}),
+        ("?load_balancing=random_sticky", {"load_balancing": "random_sticky"}),
+        ("?loadBalancingPolicyClassName=first_element", {"load_balancing": "first_element"}),
+        ("?connectionLoadBalancingPolicyClassName=meshq:Random", {"load_balancing": "meshq:Random"}),
         ("?initialWaitTimeout=10000&resend=false", {"initial_wait_timeout": 10.0, "resend": False}),
     ],
 )
@@ -91,6 +95,31 @@ def test_a_url_of_a_multicast_group_is_that_endpoint_with_its_options() -> None:
     assert (settings.initial_wait_timeout, settings.initial_wait_for) == (10, None)
 
 
+def test_a_group_of_dns_sd_is_named_by_a_url() -> None:
+    for url in ("zeroconf://NEGroup", "discovery:(zeroconf://NEGroup)", "discovery:zeroconf:NEGroup"):
+        read = parse_url(f"{url}?localBindAddress=127.0.0.1")
+        assert read.heard_at is not None
+        assert read.heard_at.endpoint == Zeroconf("NEGroup", bind_address="127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("url", "timeouts"),
+    [
+        ("tcp://127.0.0.1:1?connectionTimeout=10000&callTimeout=5", [10.0]),
+        ("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)?connection_timeout=2.5", [2.5, 2.5]),
+        ("(tcp://127.0.0.1:1?connection_timeout=1,tcp://127.0.0.1:2)?connectionTimeout=2000", [1.0, 2.0]),
+        ("static:(tcp://127.0.0.1:1,tcp://127.0.0.1:2?connectionTimeout=-1)", [math.inf, math.inf]),
+        ("discovery:(static:(tcp://127.0.0.1:1,tcp://127.0.0.1:2))?connectionTimeout=10000", [10.0, 10.0]),
+        ("discovery:(static:(tcp://127.0.0.1:1?connectionTimeout=500))?connectionTimeout=10000", [0.5]),
+        ("inproc://hq?connection_timeout=inf", [math.inf]),
+    ],
+)
+def test_an_option_of_places_goes_to_each_place_and_no_other_option_does(url: str, timeouts: list[float]) -> None:
+    factory = ClientFactory(url)
+    assert [connection_timeout(endpoint) for endpoint in factory.endpoints] == timeouts
+    assert {key for endpoint in factory.endpoints for key, _ in endpoint.options} <= {*PLACE_OPTIONS}
+
+
 def test_every_setting_is_an_option_or_is_said_to_stand_beside_the_url() -> None:
     assert set(SNAKE_CASE) == {field.name for field in attrs.fields(ClientSettings)}
 
@@ -128,7 +157,19 @@ def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:
         ("(tcp://127.0.0.1:1?call_timeout=1,tcp://127.0.0.1:2)", "once, after the bracket"),
         ("(tcp://127.0.0.1:1)?call_timeout", "key=value"),
         ("fanout:(multicast://x)", "fanout to come"),
-        ("zeroconf://x", "zeroconf to come"),
+        ("zeroconf://a-b", "letters and digits"),
+        ("zeroconf://" + "x" * 63, "a name of 1 to 62 letters and digits"),
+        ("zeroconf://x?bind_port=5", "no port with zeroconf:"),
+        ("tcp://127.0.0.1:1?connectionTimeout=0", "a number of milliseconds above 0, or -1"),
+        ("tcp://127.0.0.1:1?connection_timeout=-1", "a number of seconds above 0, or inf"),
+        ("tcp://127.0.0.1:1?connection_timeout=nan", "a number of seconds above 0, or inf"),
+        ("tcp://127.0.0.1:1?connectionTimeout=soon", "a number of milliseconds above 0, or -1"),
+        ("tcp://127.0.0.1:1?connectionTimeout=1&connection_timeout=1", "connection_timeout once"),
+        ("discovery:(multicast://x?connectionTimeout=1)?connectionTimeout=1", "connection_timeout once"),
+        ("udp://231.7.7.7:9876?connectionTimeout=x", "a number of milliseconds above 0, or -1"),
+        ("(tcp://127.0.0.1:1?connectionTimeout=x)", "a number of milliseconds above 0, or -1"),
+        ("tcp://127.0.0.1:1?connectionTimeOut=5", "'connectionTimeout'"),
+        ("discovery:(multicast://x)?connection_timout=5", "'connection_timeout'"),
         ("udp://231.7.7.7", "udp://GROUP:PORT"),
         ("udp://231.7.7.7:" + "9" * 5_000, "udp://GROUP:PORT"),
         ("udp://231.7.7.7:0", "port=0"),
@@ -149,20 +190,23 @@ def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:
         ("static:(multicast://default)", "tcp://HOST:PORT"),
         ("discovery:(tcp://127.0.0.1:1,tcp://127.0.0.1:2)", "an agent in brackets"),
         ("discovery:(tcp://127.0.0.1:1)", "an agent in brackets"),
-        ("discovery:(zeroconf://x)", "an agent in brackets"),
         ("discovery:(discovery:(multicast://x))", "an agent in brackets"),
         ("discovery:(multicast://x)?useExponentialBackOff=false&backOffMultiplier=3", "no back-off without it"),
         ("discovery:(multicast://x)?reconnectAttempts=3&maxReconnectAttempts=3", "reconnect_attempts once"),
         ("x:(tcp://127.0.0.1:1)", "tcp://HOST:PORT"),
         ("(tcp://127.0.0.1:1?name=a)", "backups to come"),
         ("tcp://127.0.0.1:1?ha=true", "backups to come"),
-        ("tcp://127.0.0.1:1?loadBalancingPolicyClassName=x.Y", "balancing to come"),
+        (
+            "tcp://127.0.0.1:1?loadBalancingPolicyClassName=x.Y",
+            "'round_robin', 'random', 'random_sticky', 'first_element'",
+        ),
+        ("tcp://127.0.0.1:1?load_balancing=Random", "'round_robin', 'random', 'random_sticky'"),
+        ("tcp://127.0.0.1:1?load_balancing=random&loadBalancingPolicyClassName=random", "load_balancing once"),
         ("(" * 10 + "tcp://127.0.0.1:1" + ")" * 10, "tcp://HOST:PORT"),
         ("tcp://example.org:61616", "insecure=True"),
         ("tcp://127.0.0.1:1?user=app", "a user with a password"),
         ("tcp://127.0.0.1:1?user=app&password=x", "password= beside the URL, not in it"),
         ("tls://127.0.0.1:1?tls=x", "tls= beside the URL"),
-        ("tcp://127.0.0.1:1?load_balancing=random", "balancing to come"),
     ],
 )
 def test_what_is_wrong_or_not_served_is_refused_by_name(url: Any, message: str) -> None:
@@ -179,7 +223,9 @@ def test_what_is_wrong_or_not_served_is_refused_by_name(url: Any, message: str) 
         ("user", ""),
         ("user", 7),
         ("tls", object()),
-        ("load_balancing", "random"),
+        ("load_balancing", "last"),
+        ("load_balancing", 3),
+        ("load_balancing", ClientFactory),
         ("initial_wait_for", 0),
         ("initial_wait_for", 2.0),
         ("initial_wait_for", 1_025),

@@ -103,6 +103,7 @@ def around(inner: st.SearchStrategy[Url]) -> st.SearchStrategy[Url]:
     return lists | outer | bare
 
 
+@pytest.mark.slow
 @given(st.recursive(PLACES, around, max_leaves=5))
 def test_whatever_is_written_is_read_as_the_same(url: Url) -> None:
     assert Url.parse(str(url)) == url

@@ -28,9 +28,9 @@ class Hosts(Mesh):
         return attrs.evolve(super().machine(name), network=self.network.host(name), local={}, wall=SimWallClock())
 
     def dial(self, name: str, **settings: Any) -> Client:
-        """A client of a node that comes over the network."""
+        """A client of a node that comes over the network, and stays with the node."""
         env = attrs.evolve(self.env, network=self.network.host(f"client of {name}"), local={})
-        return connect(self.urls[name], env=env, **settings)
+        return connect(self.urls[name], env=env, **{"use_topology": False, **settings})
 
     async def crash(self, *names: str) -> None:
         """Processes die: their kernels close their connections, and nothing is written any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -66,28 +67,29 @@ def test_attempts_are_counted_from_one_or_have_no_end(kind: type[LinkSettings], 
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "low", "high"),
+    ("kind", "name", "low", "high", "end"),
     [
-        (ClusterSettings, "confirmation_window_size", 4_096, 1 << 30),
-        (BridgeSettings, "confirmation_window_size", 4_096, 1 << 30),
-        (BridgeSettings, "window", 1, 20_000),
+        (ClusterSettings, "confirmation_window_size", 4_096, 1 << 30, ", or math.inf"),
+        (BridgeSettings, "confirmation_window_size", 4_096, 1 << 30, ", or math.inf"),
+        (BridgeSettings, "window", 1, 20_000, ""),
     ],
 )
-def test_sizes_are_whole_numbers_within_their_bounds(kind: type[LinkSettings], name: str, low: int, high: int) -> None:
+def test_sizes_are_whole_numbers_within_their_bounds(
+    kind: type[LinkSettings], name: str, low: int, high: int, end: str
+) -> None:
     for good in (low, high):
         assert taken(kind, name, good) == good
-    for bad in (low - 1, high + 1, low + 0.5, float(high), math.inf, *NO_NUMBERS):
-        assert refused(kind, name, bad) == f"a whole number from {low} to {high}"
+    for bad in (low - 1, high + 1, low + 0.5, float(high), *NO_NUMBERS):
+        assert refused(kind, name, bad) == f"a whole number from {low} to {high}{end}"
+    if end:
+        assert taken(kind, name, math.inf) == math.inf
 
 
 @pytest.mark.parametrize(
     ("name", "served", "others", "to_come"),
     [
-        ("max_hops", 1, [0, 2, 1.0, True], "more hops are"),
         ("min_large_message_size", 102_400, [102_399, 102_401, 102_400.0], "large messages in parts are"),
-        ("use_duplicate_detection", True, [False, 1], "links without it are"),
         ("call_failover_timeout", math.inf, [1, 30.0, True], "calls over a link, which it bounds, are"),
-        ("producer_window_size", math.inf, [1_048_576], "a window of the link's own is"),
         ("notification_interval", 1.0, [0.5, 2, True], "announcements are"),
         ("notification_attempts", 2, [1, 3, 2.0], "announcements are"),
     ],
@@ -96,6 +98,13 @@ def test_of_what_is_to_come_one_value_is_served(name: str, served: object, other
     assert taken(ClusterSettings, name, served) == served
     for other in others:
         assert refused(ClusterSettings, name, other) == f"{served!r} in this version ({to_come} to come)"
+
+
+def test_the_window_of_a_link_is_a_number_of_bytes_or_has_no_end() -> None:
+    for good in (1, 1_048_576, math.inf):
+        assert taken(ClusterSettings, "producer_window_size", good) == good
+    for bad in (0, -1, 1.5, -math.inf, *NO_NUMBERS):
+        assert refused(ClusterSettings, "producer_window_size", bad) == "a whole number from 1 to inf"
 
 
 def test_a_mode_is_one_of_four() -> None:
@@ -110,7 +119,8 @@ def test_a_mode_is_one_of_four() -> None:
 def test_names_are_names(kind: type[LinkSettings]) -> None:
     for name in ("name", "connector") if kind is ClusterSettings else ("name", "target"):
         for bad in ("", None, 3, b"name", "x" * 1_001):
-            refused(kind, name, bad)
+            if (name, bad) != ("connector", None):
+                refused(kind, name, bad)
 
 
 def test_connectors_are_a_list_of_names() -> None:
@@ -131,7 +141,11 @@ def test_prefixes_are_a_text() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(ClusterSettings, "allow_direct_connections_only"), (BridgeSettings, "use_duplicate_detection")],
+    [
+        (ClusterSettings, "allow_direct_connections_only"),
+        (ClusterSettings, "use_duplicate_detection"),
+        (BridgeSettings, "use_duplicate_detection"),
+    ],
 )
 def test_switches_are_true_or_false(kind: type[LinkSettings], name: str) -> None:
     for good in (True, False):
@@ -180,3 +194,25 @@ def test_settings_are_given_by_their_names() -> None:
     ):
         with pytest.raises(TypeError):
             kind(*given)  # type: ignore[operator]
+
+
+RETRY_AND_DUPLICATES = (
+    "retry_interval",
+    "retry_interval_multiplier",
+    "max_retry_interval",
+    "initial_connect_attempts",
+    "reconnect_attempts",
+    "use_duplicate_detection",
+)
+
+
+def test_retry_and_duplicate_detection_have_the_same_names_and_defaults_for_bridges_and_cluster_connections() -> None:
+    shown = [inspect.signature(kind).parameters for kind in (Bridge, ClusterConnection)]
+    for name in RETRY_AND_DUPLICATES:
+        bridge, cluster = (parameters[name].default for parameters in shown)
+        assert bridge == cluster is not inspect.Parameter.empty, name
+    given = {"retry_interval": 0.25, "retry_interval_multiplier": 3.0, "max_retry_interval": 7.0}
+    there = Bridge("b", queue="q", target="inproc://b", **given).settings.client()
+    assert there.items() >= given.items()
+    cluster_client = ClusterConnection("mesh", connector="me", **given).settings.client()
+    assert {name: there[name] for name in given} == {name: cluster_client[name] for name in given}

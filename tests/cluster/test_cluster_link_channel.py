@@ -203,6 +203,10 @@ def test_a_node_that_stops_or_a_link_that_ends_is_no_refusal() -> None:
         Binding(queue=1, name="q", address="q" * 513),
         Binding(queue=1, name="q", address="q", routing="both"),
         Binding(queue=1, name="$meshq.cluster.mesh.x", address="$meshq.cluster.mesh.x"),
+        Binding(queue=1, name="q", address="q", path=("0" * 31,)),
+        Binding(queue=1, name="q", address="q", path=("0" * 32, "G" * 32)),
+        Binding(queue=1, name="q", address="q", path=("0" * 32,), node_name="a\nb"),
+        Binding(queue=1, name="q", address="q", path=("0" * 32,), state="gone"),
     ],
 )
 def test_a_queue_that_cannot_be_breaks_the_protocol(binding: Binding) -> None:
@@ -214,7 +218,12 @@ def test_a_queue_that_cannot_be_breaks_the_protocol(binding: Binding) -> None:
 
 
 @pytest.mark.parametrize(
-    "binding", [Binding(queue=2**32 - 1, name="ü", address="q" * 512, routing="multicast"), Binding(queue=3, gone=True)]
+    "binding",
+    [
+        Binding(queue=2**32 - 1, name="ü", address="q" * 512, routing="multicast"),
+        Binding(queue=3, gone=True),
+        Binding(queue=4, name="q", address="q", path=("0f" * 16,), node_name="c", state="away"),
+    ],
 )
 def test_a_queue_that_can_be_is_told(binding: Binding) -> None:
     made, _, owner = line()

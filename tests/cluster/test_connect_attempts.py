@@ -87,6 +87,7 @@ async def test_a_node_that_three_attempts_did_not_reach_is_down_and_gets_nothing
         await nodes.known("a").wait_for(queue="q", consumers=1, timeout=5)
 
 
+@pytest.mark.slow
 async def test_without_a_word_of_it_nodes_come_with_the_default_user_and_password() -> None:
     logins: dict[str, dict[str, str]] = {
         "a": {},

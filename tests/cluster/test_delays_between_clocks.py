@@ -80,6 +80,7 @@ async def test_a_clock_that_was_wrong_from_the_start_changes_no_delay(mode: str,
     assert DELAY_S <= await waited(mode, nothing, offset_s) < DELAY_S + NEAR_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strict", "on_demand"])
 @pytest.mark.parametrize("name", ["a", "b"])
 @pytest.mark.parametrize("offset_s", OFFSETS)

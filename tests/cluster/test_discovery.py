@@ -11,8 +11,9 @@ import attrs
 import pytest
 import trio
 
-from meshq import BroadcastGroup, Broker, ClusterConnection, Delivery, DiscoveryGroup, SettingsError, abc
+from meshq import BroadcastGroup, Broker, ClusterConnection, Delivery, DiscoveryGroup, SettingsError, abc, connect
 from meshq.abc import BroadcastEndpoint
+from meshq.cluster._dial_plan import LOOK_PAUSE_S, DialPlan, DialRules
 from meshq.discovery import SharedDirectory, StaticUnicast, UDPMulticast
 from meshq.discovery._datagram_format import encode_announcement
 from meshq.testing import MemoryNetwork, SimDisk
@@ -48,6 +49,10 @@ class Finders(Hosts):
     #: Other endpoints of single nodes; and endpoints of nodes that have more than one cluster.
     endpoints: dict[str, BroadcastEndpoint] = attrs.field(factory=dict)
     also: dict[str, list[BroadcastEndpoint]] = attrs.field(factory=dict)
+    #: The numbers of clusters of nodes, if these are not the first ones.
+    numbers: dict[str, int] = attrs.field(factory=dict)
+    #: The groups of nodes that share one with somebody else.
+    groups: dict[str, DiscoveryGroup] = attrs.field(factory=dict)
 
     def url(self, name: str) -> str:
         return f"tcp://{name}:{self.ports.get(name, 5000)}?insecure=true"
@@ -57,18 +62,18 @@ class Finders(Hosts):
 
     def make(self, name: str) -> Broker:
         services: list[abc.Service] = []
-        for number, endpoint in enumerate(self.also.get(name, [self.endpoints.get(name, self.endpoint)]), 1):
+        first = self.numbers.get(name, 1)
+        for number, endpoint in enumerate(self.also.get(name, [self.endpoints.get(name, self.endpoint)]), first):
             suffix = f" {number}" if number > 1 else ""
-            group = DiscoveryGroup(f"lan{suffix}", endpoint)
+            group = self.groups.get(name) or DiscoveryGroup(f"lan{suffix}", endpoint)
             services += [
                 BroadcastGroup(f"lan{suffix}", endpoint, connectors=["me"]),
                 ClusterConnection(
                     f"mesh{suffix}",
-                    connector="me",
                     discovery=group,
                     static_connectors=self.static.get(name, ()),
                     load_balancing=self.mode,
-                    **{"user": "u", "password": "p", **FAST, **self.cluster},
+                    **{"connector": "me", "user": "u", "password": "p", **FAST, **self.cluster},
                 ),
             ]
         return Broker(
@@ -135,6 +140,19 @@ async def test_three_nodes_that_know_nothing_but_a_multicast_group_form_a_cluste
         await until(lambda: sum(map(len, got.values())) == 30)
         assert {name: len(there) for name, there in got.items()} == {"a": 10, "b": 10, "c": 10}
         assert peers(nodes, "a") == {nodes.url("b"): "linked", nodes.url("c"): "linked"}
+
+
+async def test_four_nodes_that_find_each_other_have_twelve_links_and_know_all_queues() -> None:
+    own = {name: {"queues": [f"only-{name}"]} for name in "abcd"}
+    async with finders("abcd", own=own) as nodes:
+        await joined(nodes, *"abcd")
+        links = 0
+        for name in "abcd":
+            others = [other for other in "abcd" if other != name]
+            assert peers(nodes, name) == {nodes.url(other): "linked" for other in others}
+            links += len(others)
+            assert sorted(one.queue for one in nodes.known(name).bindings()) == [f"only-{other}" for other in others]
+        assert links == 12
 
 
 async def test_a_cluster_forms_in_the_same_way_by_a_list_of_addresses() -> None:
@@ -212,14 +230,40 @@ async def test_a_node_at_another_endpoint_is_not_found_and_at_the_same_one_it_is
 
 async def test_a_broker_with_two_groups_is_in_two_clusters_that_do_not_meet() -> None:
     lan, other = (UDPMulticast(f"231.7.7.{number}", 9876) for number in (7, 8))
-    async with finders("ab", endpoints={"b": other}, also={"c": [lan, other]}) as nodes:
+    async with finders("ab", endpoints={"b": other}, also={"c": [lan, other]}, numbers={"b": 2}) as nodes:
         await nodes.start("c")
         clusters = [nodes.brokers["c"].cluster(name) for name in ("mesh", "mesh 2")]
         for cluster in clusters:
             await cluster.wait_for(nodes=2, timeout=30)
         await trio.sleep(10)
         assert [[peer.node_name for peer in cluster.peers()] for cluster in clusters] == [["a"], ["b"]]
-        assert [nodes.known(name).nodes() for name in "ab"] == [2, 2]
+        assert [nodes.brokers[name].cluster(known).nodes() for name, known in (("a", "mesh"), ("b", "mesh 2"))] == [
+            2,
+            2,
+        ]
+
+
+async def test_four_nodes_that_discover_each_other_have_twelve_links() -> None:
+    async with finders("abcd") as nodes:
+        await joined(nodes, *"abcd")
+        assert [len([one for one in nodes.known(name).peers() if one.connected]) for name in "abcd"] == [3, 3, 3, 3]
+
+
+@pytest.mark.slow
+async def test_one_group_serves_a_cluster_connection_and_a_client_and_both_need_it_only_to_connect() -> None:
+    group = DiscoveryGroup("lan", LAN)
+    async with finders("ab") as nodes:
+        nodes.groups["c"] = group
+        await nodes.start("c")
+        await joined(nodes, *"abc")
+        env = attrs.evolve(nodes.env, network=nodes.network.host("x"), datagrams=nodes.network.datagrams.host("x"))
+        async with connect(group, env=env, insecure=True) as client:
+            nodes.network.datagrams.cut()
+            await trio.sleep(60)
+            assert group.nodes() == ()
+            assert peers(nodes, "c") == {nodes.url("a"): "linked", nodes.url("b"): "linked"}
+            await client.send("q", b"1")
+            assert client.statistics().connected == 1
 
 
 # -- moving and leaving
@@ -379,9 +423,34 @@ async def test_a_node_that_announces_itself_and_has_another_password_is_not_link
         assert nodes.known("a").nodes() == 1
 
 
+@pytest.mark.slow
 async def test_lost_and_doubled_datagrams_delay_a_cluster_and_nothing_else() -> None:
     lossy = attrs.evolve(NETWORK, datagram_lost_chance=0.5, datagram_doubled_chance=0.5)
     async with finders(network=MemoryNetwork(random.Random(1), lossy)) as nodes:
         await joined(nodes, *"abc")
         await trio.sleep(60)
         assert [nodes.known(name).nodes() for name in "abc"] == [3, 3, 3]
+
+
+async def test_many_connectors_at_which_nobody_answers_are_not_all_looked_at_for_each_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    plan = DialRules.plan
+
+    def look(*arguments: Any) -> DialPlan:
+        nonlocal looks
+        looks += 1
+        return plan(*arguments)
+
+    async with finders("a") as nodes:
+        for number in range(40):
+            # At moments of its own, as each attempt is.
+            await trio.sleep(0.0137)
+            ids = {"node_id": number.to_bytes(16), "instance": number.to_bytes(16)}
+            await nodes.announced(**ids, connectors=at(f"tcp://ghost{number}:5000"))
+        monkeypatch.setattr(DialRules, "plan", look)
+        await trio.sleep(2.0)
+        # Of each an attempt all 0.1 s: eight hundred.
+        assert len(nodes.known("a").peers()) == 40
+        assert 0 < looks <= 2.0 / (40 * LOOK_PAUSE_S) + 1

@@ -78,6 +78,7 @@ async def four_nodes(mode: str) -> AsyncIterator[Mesh]:
         await until(lambda: nodes.burden() == before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strict", "on_demand", "off"])
 @pytest.mark.parametrize("remote", [0, 1, 3])
 @pytest.mark.parametrize("local", [0, 1])
@@ -106,6 +107,7 @@ async def test_each_mode_deals_what_consumers_want_exactly_and_leaves_nothing(
         assert left == {"a": everything - Counter(red=third if wanting else 0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [0, 1, 2])
 async def test_consumers_who_want_different_messages_are_dealt_each_in_turn_from_any_start(turn: int) -> None:
     wanted = {"b": "colour = 'red'", "c": "colour = 'blue'", "d": None}

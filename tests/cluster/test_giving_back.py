@@ -119,6 +119,7 @@ async def test_where_only_that_node_had_a_queue_one_is_made_and_a_subscription_o
         assert await nodes.left() == {"a/theirs": 4, "b/sub": 3, "b/all": 3}
 
 
+@pytest.mark.slow
 async def test_filters_delays_and_times_to_live_hold_for_what_is_given_back() -> None:
     async with hosts(mode="strict", cluster=FAST) as nodes:
         for name, wanted in (("a", "colour = 'red'"), ("b", None)):

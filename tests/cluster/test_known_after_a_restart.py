@@ -189,7 +189,8 @@ async def test_a_node_that_left_has_left_in_the_next_life_too() -> None:
 
 
 async def test_a_node_that_is_not_listed_any_more_has_no_share_and_what_only_it_has_waits() -> None:
-    async with hosts(mode="strict", cluster=FAST, broker={"queues": ["q"]}) as nodes:
+    listed = {**FAST, "allow_direct_connections_only": True}
+    async with hosts(mode="strict", cluster=listed, broker={"queues": ["q"]}) as nodes:
         await subscribed(nodes)
         await known(nodes)
         await nodes.crash("b")

@@ -181,6 +181,7 @@ async def test_what_waits_for_a_given_up_node_is_kept_and_arrives_once() -> None
         assert await nodes.left() == {"a/q": 15, "b/q": 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "silent"])
 async def test_what_waits_for_an_absent_node_is_held_by_nobody_and_expires(how: str) -> None:
     async with hosts(mode="strict", cluster=FAST, broker={"queues": ["q"]}) as nodes:
@@ -212,6 +213,7 @@ async def test_what_waits_for_an_absent_node_is_held_by_nobody_and_expires(how: 
             assert (first.origin.address, first.origin.reason) == ("q", "expired")
 
 
+@pytest.mark.slow
 async def test_what_was_dealt_to_two_absent_nodes_expires_as_well() -> None:
     async with hosts("abc", mode="strict", cluster=FAST, broker={"queues": ["q"]}) as nodes:
         await nodes.joined()
@@ -252,6 +254,7 @@ async def send_more_than_fits(nodes: Hosts) -> None:
         await nodes.send("a", [bytes(10_000)] * 1_000)
 
 
+@pytest.mark.slow
 async def test_an_absent_node_keeps_no_sender_waiting_however_little_memory_there_is() -> None:
     async with hosts(mode="strict", cluster=FAST, broker=SMALL) as nodes:
         await nodes.joined()

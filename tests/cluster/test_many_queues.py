@@ -14,7 +14,7 @@ from tests.cluster.test_nodes import create, numbered, settled
 async def test_of_a_node_with_more_queues_than_are_known_the_others_get_nothing_and_it_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshq.cluster._peer.BINDINGS_MAX", 3)
+    monkeypatch.setattr("meshq.cluster._described_queues.QUEUES_MAX", 3)
     names = [f"q{number}" for number in range(6)]
 
     async def shared(nodes: Mesh, queues: list[str]) -> dict[str, list[int]]:

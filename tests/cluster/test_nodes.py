@@ -321,6 +321,8 @@ async def test_waiting_for_nodes_ends_when_the_broker_does() -> None:
             await nodes.stop("a")
         with pytest.raises(NotActiveError):
             connection.consumers("q")
+        with pytest.raises(NotActiveError, match="the cluster connection 'mesh' is not served"):
+            connection.topology()
 
 
 async def test_two_nodes_of_one_id_are_refused_with_both_names(caplog: pytest.LogCaptureFixture) -> None:
@@ -416,6 +418,7 @@ async def test_when_another_node_answers_where_one_was_nothing_new_is_kept_for_t
         assert await settled(nodes) == {"a/q": 10, "b/q": 5, f"a/{old}": 5}
 
 
+@pytest.mark.slow
 async def test_the_marks_of_links_outlive_the_segments_of_their_runs() -> None:
     small = {"journal": JournalSettings(segment_bytes=64 * 1024)}
     async with mesh("ab", root="simulated", mode="strict", broker=small) as nodes:
@@ -457,6 +460,7 @@ async def test_a_queue_that_is_not_known_anywhere_is_refused_where_none_may_be_m
         assert await settled(nodes) == {"b/q": 1}
 
 
+@pytest.mark.slow
 async def test_a_message_goes_to_more_queues_of_a_node_than_one_frame_can_name() -> None:
     async with mesh("ab", root=None, mode="strict") as nodes:
         async with nodes.client("b") as client:

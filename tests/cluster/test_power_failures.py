@@ -12,12 +12,21 @@ from tests.cluster.test_nodes import create, settled
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["strict", "on_demand"])
-@pytest.mark.parametrize("victim", ["a", "b"])
-async def test_power_that_is_lost_in_the_middle_of_a_stream_loses_and_doubles_nothing(victim: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "victim", "detect"),
+    [
+        *[(mode, victim, True) for mode in ("strict", "on_demand") for victim in "ab"],
+        # Then a message may be stored twice; the numbers of a link leave it out all the same.
+        ("strict", "b", False),
+    ],
+)
+async def test_power_that_is_lost_in_the_middle_of_a_stream_loses_and_doubles_nothing(
+    mode: str, victim: str, detect: bool
+) -> None:
     small = {"journal": JournalSettings(segment_bytes=64 * 1024)}
     cuts = 0
-    async with mesh("ab", root="simulated", mode=mode, broker=small) as nodes:
+    cluster = {"use_duplicate_detection": detect}
+    async with mesh("ab", root="simulated", mode=mode, broker=small, cluster=cluster) as nodes:
         await create(nodes, "a", "b")
         await nodes.joined("a", "b")
         confirmed: list[bytes] = []

@@ -155,6 +155,48 @@ async def test_what_a_link_does_not_carry_whole_stays() -> None:
         assert await nodes.left() == {"b/q": 2}
 
 
+async def test_messages_stay_if_the_filter_of_the_queue_there_is_not_understood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshq.node._local_broker._filters", lambda texts: ())
+    settings = {"address_settings": {"some": AddressSettings(redistribution_delay=0.0)}}
+    async with redistributing(broker=settings) as nodes, nodes.client("a") as there, nodes.client("b") as here:
+        await here.create_queue("some")
+        await here.send("some", Message(b"even", properties={"odd": 0}))
+        await there.create_queue("some", filter="odd = 1")
+        async with there.consumer("some"):
+            await nodes.known("b").wait_for(queue="some", consumers=1, timeout=5)
+            await trio.sleep(SETTLED_S)
+        assert await nodes.left() == {"b/some": 1}
+
+
+async def test_durable_messages_stay_if_the_queue_there_is_not_durable_and_the_others_go() -> None:
+    settings = {"address_settings": {"some": AddressSettings(redistribution_delay=0.0)}}
+    async with redistributing(broker=settings) as nodes, nodes.client("a") as there, nodes.client("b") as here:
+        await here.create_queue("some")
+        await here.send("some", b"durable")
+        await here.send("some", Message(b"not durable", durable=False))
+        await there.create_queue("some", durable=False)
+        async with there.consumer("some") as consumer:
+            found = await consumer.receive(timeout=5)
+            assert found is not None and found.body == b"not durable"
+            assert await consumer.receive(timeout=SETTLED_S) is None
+            await found.ack()
+        assert await nodes.left() == {"b/some": 1}
+
+
+async def test_messages_of_a_subscription_stay_with_it() -> None:
+    settings = {"address_settings": {"topic": AddressSettings(redistribution_delay=0.0)}}
+    async with redistributing(broker=settings) as nodes, nodes.client("a") as there, nodes.client("b") as here:
+        await here.create_queue("sub", address="topic", routing="multicast")
+        await here.send("topic", b"a copy")
+        await there.create_queue("sub", address="topic", routing="multicast")
+        async with there.consumer("topic::sub"):
+            await nodes.known("b").wait_for(queue="sub", consumers=1, timeout=5)
+            await trio.sleep(SETTLED_S)
+        assert await nodes.left() == {"b/sub": 1}
+
+
 async def test_only_so_much_goes_ahead_to_a_node_that_does_not_answer_and_the_rest_when_it_does() -> None:
     cluster = {"connection_ttl": 600.0, "check_period": 100.0}
     async with hosts("ab", cluster=cluster, broker=settings_of(0.0)) as nodes:
@@ -172,3 +214,24 @@ async def test_only_so_much_goes_ahead_to_a_node_that_does_not_answer_and_the_re
             nodes.network.heal()
             await until(lambda: len(got) == 5_000)
         assert bodies(got) == numbered(5_000)
+
+
+async def test_what_expires_on_its_way_makes_room_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshq.broker.ingress._redistribution.AHEAD_MAX", 4)
+    for module in ("_redistributor", "_redistribution_plan"):
+        monkeypatch.setattr(f"meshq.cluster.{module}.STEP", 1)
+    # So little memory that a link has not all of these on its way.
+    broker = {**settings_of(0.0), "memory_limit": 1 << 20}
+    async with hosts("ab", cluster={"connection_ttl": 600.0, "check_period": 100.0}, broker=broker) as nodes:
+        await nodes.joined()
+        async with nodes.client("b") as here, here.consumer("q", filter="colour = 'green'") as last:
+            for number in range(8):
+                await here.send("q", Message(b"x" * 40_000, ttl=30.0 if number < 4 else None))
+            await nodes.nursery.start(nodes.serve_queue, "a", [])
+            await nodes.known("b").wait_for(queue="q", consumers=2, timeout=5)
+            nodes.network.partition(["a"], ["b"])
+            await last.close()
+            await trio.sleep(10)
+            assert moved(nodes, "b") == 4
+            await trio.sleep(30)
+            assert moved(nodes, "b") > 4

@@ -285,6 +285,34 @@ async def test_paged_messages_move_in_order() -> None:
         assert await nodes.left() == {}
 
 
+async def test_a_paged_queue_of_which_nobody_there_wants_anything_is_read_once_and_not_for_ever() -> None:
+    body, settings = b"x" * 4_000, {**settings_of(0.0), "memory_limit": 1 << 20}
+    async with redistributing(broker=settings) as nodes, nodes.client("a") as there, nodes.client("b") as here:
+        await here.send_many("q", [body] * 600)
+        pager = nodes.brokers["b"]._node.core.pager
+        async with there.consumer("q", filter="colour = 'green'"):
+            await until(lambda: pager.read_bytes > 300 * len(body))
+            await trio.sleep(5)
+            assert pager.read_bytes < 1_500 * len(body)
+            # What comes later is looked at, and goes, although nothing before it does.
+            await here.send("q", Message(b"wanted", properties={"colour": "green"}))
+        assert bodies(await taken(nodes, "a", 1, filter="colour = 'green'")) == [b"wanted"]
+
+
+async def test_the_delay_begins_anew_when_a_paused_queue_goes_on() -> None:
+    async with redistributing(delay_s=5.0) as nodes, nodes.client("a") as there, nodes.client("b") as here:
+        await stranded_at_b(nodes)
+        async with there.consumer("q") as consumer:
+            await trio.sleep(3)
+            await here.pause_queue("q")
+            await trio.sleep(1)
+            await here.resume_queue("q")
+            resumed = trio.current_time()
+            assert bodies(await consumer.receive_many(10, timeout=20)) == TEN
+            assert 5.0 <= trio.current_time() - resumed < 5.5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["reset", "silence", "cut"])
 async def test_a_link_that_is_lost_in_the_middle_loses_nothing_doubles_nothing_and_keeps_the_order(how: str) -> None:
     sent = numbered(10_000)

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pytest
+import trio
+import trio.testing
 
-from meshq.abc import StrandedQueue
+from meshq.abc import StrandedMessages, StrandedQueue
 from meshq.cluster._redistribution_plan import PAUSE_S, STEP, RedistributionPlan
+from meshq.cluster._redistributor import Redistributor
 
 
-def state(messages: int = 1, delay: float = 5.0) -> StrandedQueue:
-    return StrandedQueue(address="q", messages=messages, delay=delay)
+def state(messages: int = 1, delay: float = 5.0, filters: str = "") -> StrandedQueue:
+    return StrandedQueue(address="q", messages=messages, delay=delay, filters=frozenset(filters))
 
 
 def test_a_queue_is_due_when_the_delay_is_over_and_not_before() -> None:
@@ -52,6 +56,18 @@ def test_another_delay_begins_anew(delay: float) -> None:
     plan.see("q", state(), 10.0)
     plan.see("q", state(delay=delay), 14.0)
     assert plan.next_s(14.0) == delay
+
+
+def test_a_filter_that_goes_begins_anew_and_one_that_comes_changes_nothing() -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(filters="a"), 10.0)
+    assert not plan.see("q", state(filters="ab"), 12.0)
+    assert plan.next_s(12.0) == 3.0
+    assert plan.see("q", state(filters="b"), 13.0)
+    assert plan.next_s(13.0) == 5.0
+    # The one that is left goes, too.
+    plan.see("q", state(), 14.0)
+    assert plan.due(18.0) == [] and plan.due(19.0) == ["q"]
 
 
 def test_the_delay_runs_while_a_queue_is_empty() -> None:
@@ -134,3 +150,52 @@ def test_no_order_in_which_states_are_seen_leaves_a_message_behind() -> None:
             if next(looks):
                 plan.see("q", state(left, 0.0), 0.0)
         assert left == 0 and plan.due(0.0) == [], seen
+
+
+def test_one_queue_is_due_exactly_when_it_is_among_those_that_are() -> None:
+    plan = RedistributionPlan()
+    plan.see("q", state(), 10.0)
+    plan.see("empty", state(messages=0), 10.0)
+    for name, now in itertools.product(("q", "empty", "unknown"), (14.0, 15.0, 16.0)):
+        assert plan.is_due(name, now) == (name in plan.due(now))
+
+
+class ManyQueues(StrandedMessages):
+    """Queues with one message each, all of which wait for consumers elsewhere."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"q{number}" for number in range(count)]
+        self.moves: list[str] = []
+
+    def watch(self, watcher: Callable[[str], None]) -> None:
+        for name in self.names:
+            watcher(name)
+
+    def stranded(self, queue: str) -> StrandedQueue | None:
+        return state(delay=0.0)
+
+    async def move(self, queue: str, limit: int) -> int:
+        await trio.lowlevel.checkpoint()
+        self.moves.append(queue)
+        return 1
+
+
+async def test_many_queues_that_are_due_together_are_not_all_looked_at_for_each_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[float] = []
+    due = RedistributionPlan.due
+
+    def look(plan: RedistributionPlan, now: float) -> list[str]:
+        looks.append(now)
+        return due(plan, now)
+
+    monkeypatch.setattr(RedistributionPlan, "due", look)
+    queues = ManyQueues(100)
+    redistributor = Redistributor(queues, lambda address: True, lambda *said: None)
+    async with trio.open_nursery() as nursery:
+        redistributor.begin(nursery)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert queues.moves == queues.names
+    assert len(looks) < 5

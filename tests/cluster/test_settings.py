@@ -56,12 +56,41 @@ def test_what_is_not_said_is_this() -> None:
     assert (settings.notification_interval, settings.notification_attempts) == (1.0, 2)
 
 
+@pytest.mark.parametrize(("older", "mode"), [(True, "strict"), (False, "on_demand")])
+def test_the_older_name_of_the_mode_is_understood_with_a_warning(older: bool, mode: str) -> None:
+    with pytest.warns(
+        DeprecationWarning, match=f"forward_when_no_consumers={older} is .* load_balancing='{mode}'"
+    ) as told:
+        made = ClusterConnection("mesh", connector="me", forward_when_no_consumers=older)
+    assert made.settings.load_balancing == mode
+    assert told[0].filename == __file__
+
+
+def test_without_the_older_name_nothing_is_warned_of_and_the_mode_is_on_demand(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    assert ClusterConnection("mesh", connector="me").settings.load_balancing == "on_demand"
+    assert ClusterConnection("mesh", connector="me", forward_when_no_consumers=None).settings == ClusterSettings(
+        name="mesh", connector="me"
+    )
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("mode", ["strict", "on_demand"])
+@pytest.mark.parametrize("older", [True, False])
+def test_both_names_of_the_mode_together_are_refused(mode: str, older: bool) -> None:
+    with pytest.raises(SettingsError, match=r"forward_when_no_consumers.*nothing beside load_balancing"):
+        ClusterConnection("mesh", connector="me", load_balancing=mode, forward_when_no_consumers=older)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
         ({"load_balancing": "some"}, "load_balancing"),
         ({"load_balancing": "ON_DEMAND"}, "'off_with_redistribution'"),
-        ({"max_hops": 2}, "max_hops"),
+        ({"max_hops": 0}, "max_hops.*a whole number from 1 to 16"),
+        ({"max_hops": 17}, "max_hops.*a whole number from 1 to 16"),
+        ({"max_hops": 2.0}, "max_hops.*a whole number from 1 to 16"),
         ({"discovery": "lan"}, "discovery=.*one DiscoveryGroup, or None"),
         ({"discovery": False}, "discovery=.*one DiscoveryGroup, or None"),
         ({"discovery": LAN, "allow_direct_connections_only": True}, "allow_direct_connections_only.*with discovery"),
@@ -71,12 +100,13 @@ def test_what_is_not_said_is_this() -> None:
         ({"retry_interval": 0}, "retry_interval"),
         ({"reconnect_attempts": 0}, "reconnect_attempts"),
         ({"address": 3}, "address"),
-        ({"use_duplicate_detection": False}, "use_duplicate_detection.*True in this version"),
-        ({"producer_window_size": 1_000_000}, "producer_window_size.*inf in this version"),
+        ({"use_duplicate_detection": 1}, "use_duplicate_detection.*True or False"),
+        ({"producer_window_size": 0}, "producer_window_size.*a whole number from 1 to inf"),
         ({"min_large_message_size": 50_000}, "min_large_message_size.*102400 in this version"),
         ({"notification_interval": 2.0}, "notification_interval.*1.0 in this version"),
         ({"notification_attempts": 3}, "notification_attempts.*2 in this version"),
         ({"allow_direct_connections_only": 1}, "allow_direct_connections_only"),
+        ({"forward_when_no_consumers": "STRICT"}, "forward_when_no_consumers.*True, False or None"),
         ({"speed": 3}, "speed"),
         ({"user": ""}, "user"),
         ({"password": ""}, "password"),

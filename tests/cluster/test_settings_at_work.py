@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +15,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from meshq import Broker, ClientFactory, ClusterConnection, ConnectionBrokenError, SettingsError, abc
+from meshq import Broker, CallTimeoutError, ClientFactory, ClusterConnection, ConnectionBrokenError, SettingsError, abc
 from meshq.env import real_env
 from meshq.settings import Acceptor
 from meshq.testing import InlineThreads, MemoryNetwork, NetworkSettings, SimDisk
@@ -104,12 +105,10 @@ async def machines(start: str = "ab", **settings: dict[str, Any]) -> AsyncIterat
 # -- whom it links to, and as whom
 
 
-@pytest.mark.parametrize("direct_only", [False, True])
-async def test_a_node_links_to_those_that_are_listed_by_name_or_by_url_and_to_nobody_else(direct_only: bool) -> None:
+async def test_a_node_with_direct_connections_only_links_to_those_that_are_listed_and_to_nobody_else() -> None:
     lists = {"a": ["b"], "b": ["tcp://c:5000?insecure=true"], "c": []}
     settings = {
-        name: {"static_connectors": listed, "allow_direct_connections_only": direct_only}
-        for name, listed in lists.items()
+        name: {"static_connectors": listed, "allow_direct_connections_only": True} for name, listed in lists.items()
     }
     async with machines("abc", **settings) as nodes:
         await nodes.known("a").wait_for(nodes=2, timeout=5)
@@ -120,14 +119,13 @@ async def test_a_node_links_to_those_that_are_listed_by_name_or_by_url_and_to_no
         assert nodes.dials["c"].dialed_at == []
 
 
-@pytest.mark.parametrize("use_topology", [False, True])
-async def test_a_client_goes_to_the_nodes_of_its_url_and_to_no_other_of_the_cluster(use_topology: bool) -> None:
+async def test_a_client_without_topology_goes_to_the_nodes_of_its_url_and_to_no_other_of_the_cluster() -> None:
     async with machines("abc", a={}, b={}, c={}) as nodes:
         await nodes.joined()
         dials = Dials(nodes.network.host("shop"))
         env = attrs.evolve(real_env(), threads=InlineThreads(), local={}, network=dials)
         url = "tcp://a:5000?insecure=true"
-        factory = ClientFactory(url, env=env, use_topology=use_topology, reconnect_attempts=2)
+        factory = ClientFactory(url, env=env, use_topology=False, reconnect_attempts=2)
         async with AsyncExitStack() as stack:
             for _ in range(6):
                 await stack.enter_async_context(factory.connect())
@@ -390,3 +388,96 @@ async def test_what_is_on_its_way_to_a_mute_node_is_bounded_by_the_confirmation_
             nodes.network.resume_host("b")
             await until(lambda: nodes.known("a").peers()[0].waiting == 0)
             assert (await client.queue("q")).ready == 200
+
+
+@pytest.mark.parametrize(("window", "most"), [(1, 1), (5_000, 4), (math.inf, 1_000)])
+async def test_a_sender_pauses_until_what_is_under_way_on_its_link_is_stored(window: float, most: int) -> None:
+    settings = {"producer_window_size": window, "load_balancing": "strict"}
+    async with machines("ab", a=settings, b={"load_balancing": "strict"}) as nodes:
+        await nodes.joined()
+        link = nodes.known("a")._peers[0].link
+        assert link is not None
+        nodes.network.pause_host("b")
+        async with nodes.brokers["a"].client() as client:
+            for number in range(100):
+                await client.send("q", b"%04d" % number + bytes(2_000))
+            under_way = [run.content.rows for run in link._channel.sent]
+            assert len(under_way) <= most
+            # The bytes of all but the last frame are less than the window.
+            assert link._channel.under_way_bytes < window + 3_000
+            assert nodes.known("a").peers()[0].waiting == 50
+            nodes.network.resume_host("b")
+            await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+            assert (await client.queue("q")).ready == 50
+        async with nodes.brokers["b"].client() as there, there.consumer("q") as consumer:
+            got = [(await consumer.receive(timeout=5)).body[:4] for _ in range(50)]  # type: ignore[union-attr]
+            assert got == sorted(got)
+
+
+async def test_a_window_of_a_link_lets_all_parts_of_a_run_with_many_queues_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshq.client.session._cluster_link_channel.QUEUES_MAX", 2)
+    async with machines("ab", a={"producer_window_size": 1}, b={}) as nodes, nodes.brokers["b"].client() as there:
+        await there.create_address("news", routing="multicast")
+        for number in range(5):
+            await there.create_queue(f"s{number}", address="news", routing="multicast")
+        await nodes.known("a").wait_for(nodes=2, queue="s4", timeout=10)
+        async with nodes.brokers["a"].client() as here:
+            await here.create_address("news", routing="multicast")
+            for _ in range(3):
+                await here.send("news", b"x")
+        await trio.sleep(1)
+        assert [(await there.queue(f"s{number}")).ready for number in range(5)] == [3] * 5
+
+
+async def test_a_link_that_gets_no_answer_for_30_s_is_given_up_and_says_why() -> None:
+    async with machines("b", a={}, b={}) as nodes:
+        nodes.network.pause_host("b")
+        began = trio.current_time()
+        await nodes.start("a")
+        await trio.sleep(29)
+        assert nodes.known("a").peers()[0].error is None
+        await trio.sleep(2)
+        assert isinstance(nodes.known("a").peers()[0].error, CallTimeoutError)
+        assert nodes.waits("a", began)[:1] == pytest.approx([30.5], abs=0.1)
+
+
+async def test_unconfirmed_on_a_link_is_the_confirmation_window_and_one_message_at_most() -> None:
+    size = 32_000
+    async with machines("ab", a={"confirmation_window_size": size, "load_balancing": "strict"}, b={}) as nodes:
+        await nodes.joined()
+        link = nodes.known("a")._peers[0].link
+        assert link is not None
+        nodes.network.pause_host("b")
+        async with nodes.brokers["a"].client() as client:
+            for _ in range(200):
+                await client.send("q", bytes(1_000))
+            assert size < link._session.stream.outgoing.kept_bytes <= size + 1_200
+            nodes.network.resume_host("b")
+            await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+
+
+async def test_without_a_confirmation_window_nothing_is_kept_and_a_lost_connection_loses_and_doubles_nothing() -> None:
+    lively = {"connection_ttl": 2.0, "check_period": 0.5, "retry_interval": 0.1}
+    settings = {"confirmation_window_size": math.inf, "load_balancing": "strict", **lively}
+    async with machines("ab", a=settings, b={"load_balancing": "strict", **lively}) as nodes:
+        await nodes.joined()
+        link = nodes.known("a")._peers[0].link
+        assert link is not None
+        sent = []
+        async with nodes.brokers["a"].client() as client:
+            for number in range(100):
+                if number == 50:
+                    nodes.network.pause_host("b")
+                if number == 80:
+                    # The node is away, and its share waits for it.
+                    await trio.sleep(10)
+                    nodes.network.resume_host("b")
+                sent.append(b"%d" % number + bytes(1_000))
+                await client.send("q", sent[-1])
+                assert link._session.stream.outgoing.kept_bytes == 0
+            await until(lambda: nodes.known("a").nodes() == 2 and nodes.known("a").peers()[0].waiting == 0)
+        got = []
+        for broker in nodes.brokers.values():
+            async with broker.client() as there, there.consumer("q") as consumer:
+                got += [one.body for one in await consumer.receive_many(200, timeout=5)]
+        assert sorted(got) == sorted(sent)

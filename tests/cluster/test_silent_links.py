@@ -58,6 +58,7 @@ class Pair:
         return self.brokers[name].client()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "ttl"), [({}, 60), ({"connection_ttl": 5.0, "check_period": 1.0}, 5)])
 async def test_a_silent_link_is_given_up_after_its_time_to_live_and_what_was_dealt_arrives_once(
     settings: dict[str, Any], ttl: float

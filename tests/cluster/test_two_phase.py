@@ -18,7 +18,7 @@ async def test_no_two_answers_about_one_transaction_contradict_each_other_over_t
 ) -> None:
     async with mesh("ab", root="simulated") as nodes:
         both = f"({nodes.urls['a']},{nodes.urls['b']})"
-        async with connect(both, env=nodes.env, retry_interval=0.01) as client:
+        async with connect(both, env=nodes.env, retry_interval=0.01, load_balancing="first_element") as client:
             async with client.transaction(XID) as tx:
                 await tx.send("q", b"1")
                 await tx.prepare()

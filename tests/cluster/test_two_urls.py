@@ -14,6 +14,8 @@ from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import until
 from tests.cluster.test_lost_nodes import FAST, FINITE, numbered
 
+#: Nodes are linked by the URLs that are listed, and by no others.
+LISTED = {**FAST, "allow_direct_connections_only": True}
 FIRST, SECOND = (f"tcp://b:{port}?insecure=true" for port in (5000, 5001))
 
 
@@ -132,7 +134,7 @@ async def test_what_is_wrong_with_a_spare_url_says_nothing_of_the_node(settings:
 
 async def test_another_node_that_answers_at_a_spare_url_is_linked() -> None:
     other = {"acceptors": ["tcp://c:5001?insecure=true"]}
-    async with hosts("abc", cluster=FAST, **{**BOTH, "own": {**BOTH["own"], "c": other}}) as nodes:
+    async with hosts("abc", cluster=LISTED, **{**BOTH, "own": {**BOTH["own"], "c": other}}) as nodes:
         await linked_by_the_first(nodes)
         # Its name leads somewhere else.
         ways(nodes).elsewhere[5001] = "c"
@@ -173,7 +175,7 @@ async def test_a_link_that_is_about_to_be_resumed_is_not_given_to_the_spare() ->
 
 async def test_when_another_node_answers_at_the_first_url_the_second_links_the_one_that_was_there() -> None:
     other = {"acceptors": ["tcp://c:5000?insecure=true"]}
-    async with hosts("abc", cluster=FAST, **{**BOTH, "own": {**BOTH["own"], "c": other}}) as nodes:
+    async with hosts("abc", cluster=LISTED, **{**BOTH, "own": {**BOTH["own"], "c": other}}) as nodes:
         await linked_by_the_first(nodes)
         ways(nodes).elsewhere[5000] = "c"
         ways(nodes).reset(5000)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from meshq import Bridge, ConfigError, Permissions, Security, load_broker
+from meshq import Bridge, ClusterConnection, ConfigError, Permissions, Security, load_broker
 from meshq.limits import TIME_S_MAX
 from meshq.settings import Secret
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: The connector that a cluster connection names.
 OWN = '[connectors]\nc = "tcp://127.0.0.1:61616"'
+KINDS = "'bridge' or 'cluster_connection' or 'broadcast_group' or 'discovery_group'"
 WHOLE = 'name = "hq"\ndata_dir = false\n'
 
 
@@ -107,7 +108,7 @@ window = 0
         (15, 'address_settings."a.#".max_delivery_attempts: 0 is not allowed; allowed: a whole number from 1 to inf'),
         (16, f'address_settings."a.#".redelivery_delay: -1 is not allowed; allowed: a number from 0 to {TIME_S_MAX}'),
         (17, "address_settings.\"a.#\".auto_create_queues: 'yes' is not allowed; allowed: true or false"),
-        (20, "services[0].kind: 'brigde' is not allowed; allowed: 'bridge' or 'cluster_connection'"),
+        (20, f"services[0].kind: 'brigde' is not allowed; allowed: {KINDS}"),
         (22, "services[1]: the key 'name' is missing"),
     ]
 
@@ -342,3 +343,46 @@ def test_each_name_of_a_connector_that_is_not_there_is_named_with_its_line(tmp_p
     for good, wrong in (('"far"', '"self"'), ('"me"', '"self"'), (', "x", "y"', "")):
         CONNECTORS.index(good)
         assert len(problems(tmp_path, CONNECTORS.replace(good, wrong))) < 4
+
+
+def test_the_older_name_of_a_cluster_s_mode_is_read_with_a_warning_and_not_beside_the_newer_one(tmp_path: Path) -> None:
+    service = f'{WHOLE}{OWN}\n[[services]]\nkind = "cluster_connection"\nname = "mesh"\nconnector = "c"\n'
+    file = tmp_path / "broker.toml"
+    file.write_text(service + "forward_when_no_consumers = true")
+    with pytest.warns(DeprecationWarning, match="load_balancing='strict'"):
+        (cluster,) = load_broker(file)._settings.services
+    assert isinstance(cluster, ClusterConnection)
+    assert cluster.settings.load_balancing == "strict"
+    both = service + 'forward_when_no_consumers = true\nload_balancing = "off"'
+    ((line, text),) = problems(tmp_path, both)
+    assert "nothing beside load_balancing" in text
+    assert line
+
+
+def test_the_explicit_cluster_connection_is_read_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(
+        f"""{WHOLE}
+[connectors]
+netty-connector = "tcp://127.0.0.1:61616"
+server1-connector = "tcp://127.0.0.1:61617"
+
+[[services]]
+kind = "cluster_connection"
+name = "my-cluster"
+connector = "netty-connector"
+static_connectors = ["server1-connector"]
+allow_direct_connections_only = true
+address = "jms"
+retry_interval = "500 ms"
+use_duplicate_detection = true
+load_balancing = "strict"
+max_hops = 1
+"""
+    )
+    (cluster,) = load_broker(file)._settings.services
+    assert isinstance(cluster, ClusterConnection)
+    read = cluster.settings
+    assert (read.connector, read.static_connectors) == ("netty-connector", ("server1-connector",))
+    assert (read.allow_direct_connections_only, read.address, read.max_hops) == (True, "jms", 1)
+    assert (read.retry_interval, read.use_duplicate_detection, read.load_balancing) == (0.5, True, "strict")

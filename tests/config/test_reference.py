@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from meshq import AddressSettings, Bridge, Broker, ClusterConnection, Security
+from meshq import (
+    AddressSettings,
+    Bridge,
+    BroadcastGroup,
+    Broker,
+    ClusterConnection,
+    DiscoveryGroup,
+    Security,
+    SharedDirectory,
+    StaticUnicast,
+    UDPMulticast,
+    Zeroconf,
+)
 from meshq.config._keys import keys_of, tables
 from meshq.config._reference import page
 from meshq.settings import TLS, Acceptor, JournalSettings
@@ -21,6 +33,7 @@ def test_the_page_is_that_of_these_settings() -> None:
 
 def test_everything_that_a_broker_takes_is_a_table() -> None:
     kinds = [Broker, AddressSettings, JournalSettings, Security, Acceptor, TLS, Bridge, ClusterConnection]
+    kinds += [BroadcastGroup, DiscoveryGroup, UDPMulticast, SharedDirectory, StaticUnicast, Zeroconf]
     assert set(tables().values()) >= set(kinds)
 
 
@@ -41,4 +54,4 @@ def rows(kind: type[Any]) -> list[str]:
 def test_what_can_not_be_given_in_a_file_is_not_listed() -> None:
     assert [key.name for key in keys_of(Broker).values() if not key.settable] == ["ha"]
     assert [key.name for key in keys_of(Bridge).values() if not key.settable] == ["transformer"]
-    assert [key.name for key in keys_of(ClusterConnection).values() if not key.settable] == ["discovery"]
+    assert [key.name for key in keys_of(ClusterConnection).values() if not key.settable] == []

@@ -8,16 +8,19 @@ from meshq.config._keys import Key, keys_of, tables
 from meshq.config._units_format import BYTES, SECONDS, units_of
 
 DURATIONS = {
+    "broadcast_period",
     "call_failover_timeout",
     "call_timeout",
     "check_period",
     "connection_ttl",
+    "initial_wait_timeout",
     "max_redelivery_delay",
     "max_retry_interval",
     "max_session_ttl",
     "notification_interval",
     "redelivery_delay",
     "redistribution_delay",
+    "refresh_timeout",
     "retry_interval",
     "stop_timeout",
     "transaction_timeout",
@@ -32,6 +35,7 @@ SIZES = {
     "segment_bytes",
 }
 NUMBERS = {
+    "bind_port",
     "duplicate_id_cache_size",
     "initial_connect_attempts",
     "max_delivery_attempts",
@@ -39,6 +43,7 @@ NUMBERS = {
     "max_sessions_per_user",
     "max_size_messages",
     "notification_attempts",
+    "port",
     "reconnect_attempts",
     "redelivery_delay_multiplier",
     "retry_interval_multiplier",

@@ -184,11 +184,13 @@ announcements = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(announcement=announcements, secret=st.none() | st.binary(min_size=1, max_size=40))
 def test_every_announcement_is_read_as_it_was_written(announcement: Announcement, secret: bytes | None) -> None:
     assert decode_announcement(encode_announcement(announcement, secret), secret) == announcement
 
 
+@pytest.mark.slow
 @given(data=st.data(), announcement=announcements)
 def test_bytes_made_by_chance_are_an_announcement_or_refused_and_never_an_error(
     data: st.DataObject, announcement: Announcement

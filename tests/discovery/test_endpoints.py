@@ -183,6 +183,18 @@ async def test_two_real_groups_on_one_port_hear_nothing_of_each_other() -> None:
     two.close()
 
 
+async def test_a_listener_at_one_interface_hears_nothing_that_comes_by_another_one() -> None:
+    world = MemoryDatagrams()
+    bound = await UDPMulticast(GROUP, 9876, bind_address=LOOPBACK).open(in_memory(world))
+    unbound = await UDPMulticast(GROUP, 9876).open(in_memory(world))
+    sender = await UDPMulticast(GROUP, 9876).open_sender(in_memory(world, "b"))
+    await sender.broadcast(b"by the network")
+    assert (await came(bound, 1.0), await came(unbound, 1.0)) == (None, b"by the network")
+    here = await UDPMulticast(GROUP, 9876, bind_address=LOOPBACK).open_sender(in_memory(world))
+    await here.broadcast(b"by loopback")
+    assert await came(bound, 1.0) == b"by loopback"
+
+
 async def test_an_interface_that_this_host_does_not_have_is_said_when_the_channel_is_opened() -> None:
     with pytest.raises(BrokenError, match=r"172\.16\.9\.3:any port can't be bound"):
         await UDPMulticast(GROUP, 9876, bind_address="172.16.9.3").open(in_memory())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
+import os
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -26,7 +30,7 @@ from meshq.discovery._datagram_format import decode_announcement, encode_announc
 from meshq.env import real_env
 from meshq.errors import BrokenError, CallTimeoutError, NotActiveError, SettingsError
 from meshq.settings import Secret
-from meshq.testing import MemoryBroadcast
+from meshq.testing import DiskCall, MemoryBroadcast, SimDisk
 from tests.discovery.kit import SECRET, an_announcement, at
 from tests.discovery.test_endpoints import LOOPBACK, free_ports, in_memory
 
@@ -222,6 +226,28 @@ async def test_a_node_that_can_not_announce_itself_goes_on_serving_and_says_so(
             await client.send("orders", b"served")
             lan.broken = []
             assert len(await heard(channel, 4.0)) == 2
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ESTALE, errno.EIO])
+@pytest.mark.parametrize("call", ["create", "write", "replace", "names", "make_directory"])
+async def test_a_shared_directory_that_is_full_read_only_or_gone_is_said_and_used_as_soon_as_it_can_be(
+    caplog: pytest.LogCaptureFixture, error: int, call: DiskCall
+) -> None:
+    disk = SimDisk(random.Random(1))
+    env = attrs.evolve(in_memory(), disk=disk)
+    lan = SharedDirectory("/shared", "lan")
+    channel = await lan.open(env)
+    disk.faults.inject(call, error, path="/shared/lan", times=math.inf)
+    async with node("a", BroadcastGroup("lan", lan, connectors=["me"]), env=env) as broker, broker.client() as client:
+        await trio.sleep(5)
+        (said_once,) = said(caplog, "cannot_announce")
+        assert "the broadcast group lan can't announce a: the directory /shared/lan can't be used:" in said_once
+        assert os.strerror(error) in said_once
+        await client.send("orders", b"served")
+        disk.faults.clear()
+        assert len(await heard(channel, 5.0)) in (2, 3)
+        # Nothing is left of the attempts that failed.
+        assert len(disk.names("/shared/lan")) == 1
 
 
 # -- listening

@@ -208,6 +208,7 @@ lives = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(steps=st.lists(st.tuples(lives, st.floats(0, 6)), max_size=40))
 def test_changes_in_their_order_lead_to_what_is_known_and_refusals_change_nothing(
     steps: list[tuple[Announcement, float]],

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from meshq import Broker, JournalBrokenError, abc
+from meshq.concurrency import BackgroundBlock
 from meshq.env import real_env
-from meshq.node._background_block import BackgroundBlock
 from meshq.notifications import BrokerStateChanged
 from meshq.testing import InlineThreads, SimDisk
 

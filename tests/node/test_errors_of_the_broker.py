@@ -74,7 +74,7 @@ async def test_a_broker_in_a_thread_knows_its_cluster_connections_by_name() -> N
     cluster = hosted.cluster("mesh")
 
     async def refused() -> None:
-        for ask in (cluster.peers, cluster.nodes, lambda: cluster.consumers("q")):
+        for ask in (cluster.peers, cluster.nodes, cluster.bindings, cluster.topology, lambda: cluster.consumers("q")):
             with pytest.raises(NotActiveError, match="the broker 'hq' is"):
                 ask()
         with pytest.raises(NotActiveError, match="the broker 'hq' is"):
@@ -83,7 +83,11 @@ async def test_a_broker_in_a_thread_knows_its_cluster_connections_by_name() -> N
     await refused()
     async with hosted:
         assert (cluster.name, cluster.nodes(), cluster.peers(), cluster.consumers("q")) == ("mesh", 1, [], 0)
-        await cluster.wait_for(nodes=1)
+        assert cluster.bindings() == ()
+        assert [node.name for node in cluster.topology()] == ["hq"]
+        with pytest.raises(SettingsError, match="address"):
+            cluster.bindings("a.#")
+        await cluster.wait_for(nodes=1, address="q", queues=0, exactly=True)
         with pytest.raises(CallTimeoutError, match="1 of 2 nodes"):
             await cluster.wait_for(nodes=2, timeout=0)
         with trio.move_on_after(1) as scope:

@@ -41,6 +41,7 @@ async def test_an_iterator_tells_of_a_whole_life() -> None:
     assert all(event.timestamp > 1_600_000_000 for event in heard)
 
 
+@pytest.mark.slow
 async def test_an_iterator_waits_for_what_comes_and_forgets_what_nobody_takes() -> None:
     async with Broker("hq", data_dir=None) as broker, trio.open_nursery() as nursery:
         heard: list[Notification] = []

@@ -137,6 +137,7 @@ class Shop:
         self._nursery.start_soon(self._at.again, KILLS[self.kills % 2])
 
 
+@pytest.mark.slow
 async def test_the_example_undoes_what_is_its_own_and_goes_on_through_kills_and_duplicates() -> None:
     work = runpy.run_path(str(EXAMPLE), run_name="example")["work"]
     bodies = [b"%d" % number for number in range(200)]

@@ -92,6 +92,7 @@ async def test_of_a_slow_consumer_neither_side_holds_more_than_its_windows() -> 
         assert most == 8
 
 
+@pytest.mark.slow
 async def test_a_producer_sends_no_more_than_broker_and_address_have_room_for() -> None:
     size, bound = 4 * KIB, 1 << 20
     settings = {"#": AddressSettings(full_policy="block")}
@@ -177,6 +178,7 @@ class Exchange:
         await trio.sleep(1)
 
 
+@pytest.mark.slow
 async def test_after_short_drops_what_was_under_way_is_sent_again_and_nothing_is_delivered_again() -> None:
     async with place() as here:
         client = here.client(retry_interval=0.01, max_retry_interval=0.01)
@@ -211,6 +213,7 @@ async def test_what_is_kept_to_be_sent_again_is_bounded_and_goes_when_it_has_arr
         assert (await client.queue("q")).ready == 300
 
 
+@pytest.mark.slow
 async def test_without_a_confirmation_window_nothing_is_kept_and_a_short_drop_makes_the_session_anew() -> None:
     async with place() as here:
         client = here.client(retry_interval=0.01, max_retry_interval=0.01, confirmation_window=math.inf)

@@ -191,7 +191,9 @@ async def test_a_producer_that_comes_from_another_node_waits_for_room_and_goes_o
         async with (
             Broker("one", env=env, data_dir="/data/one", address_settings=settings) as one,
             Broker("two", env=env, data_dir="/data/two", address_settings=settings),
-            connect("(inproc://one,inproc://two)", env=env, retry_interval=0.01) as client,
+            connect(
+                "(inproc://one,inproc://two)", env=env, retry_interval=0.01, load_balancing="first_element"
+            ) as client,
             client.producer("slow", window=4) as producer,
         ):
             for name in ("one", "two"):

@@ -107,6 +107,7 @@ async def test_a_body_that_is_gone_refuses_the_start_by_its_name() -> None:
             raise AssertionError("it must not start")
 
 
+@pytest.mark.slow
 async def test_power_lost_at_any_call_of_a_large_send_leaves_the_whole_message_or_none() -> None:
     seen = set()
     for calls in range(1, 40):
@@ -131,6 +132,7 @@ async def test_power_lost_at_any_call_of_a_large_send_leaves_the_whole_message_o
     assert {(False, 0), (True, 1)} <= seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 async def test_an_end_at_any_call_of_an_acknowledgement_leaves_the_whole_message_or_none(killed: bool) -> None:
     seen = set()

@@ -75,6 +75,7 @@ async def commit(node: Lives, number: int, stored: list[bytes], unknown: list[by
                 stored.extend(batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [448, 512, 768])
 async def test_many_small_transactions_at_once_are_stored_or_refused_and_what_is_stored_comes(room: int) -> None:
     disk = SimDisk(random.Random(1))

@@ -81,6 +81,7 @@ async def test_nothing_of_a_temporary_queue_survives_a_restart(end: End) -> None
         assert node.broker.statistics().addresses == 1
 
 
+@pytest.mark.slow
 async def test_many_tasks_ask_at_a_time_and_each_gets_its_own_answer() -> None:
     async with lives() as node, node.client() as server, node.client() as client, trio.open_nursery() as nursery:
         for _ in range(3):

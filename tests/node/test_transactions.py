@@ -254,6 +254,7 @@ async def test_a_closed_client_ends_its_transactions() -> None:
         clean(node)
 
 
+@pytest.mark.slow
 async def test_once_and_only_once_through_any_number_of_kills() -> None:
     """Read, send and acknowledge in transactions, with ids that follow from what was read; begin anew what failed."""
     async with lives() as node, node.client(max_retry_interval=0.1) as client:

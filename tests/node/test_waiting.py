@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import attrs
@@ -335,6 +335,43 @@ async def test_a_policy_that_answers_something_else_is_told_what_is_allowed(term
             async with broker:
                 await trio.sleep_forever()
         assert broker.state == "failed"
+
+
+class OddBlock(abc.HAPolicy):
+    """A policy whose block is what a test says."""
+
+    wait_for_activation = True
+
+    def __init__(self, block: Any) -> None:
+        self.block = block
+
+    def activation(self, control: abc.NodeControl) -> Any:
+        return self.block
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (None, r"activation\(\) returned None; allowed is an async context manager"),
+        (nullcontext(), r"activation\(\) gave None; allowed is an Activation"),
+        (nullcontext("wait"), r"activation\(\) gave 'wait'; allowed is an Activation"),
+    ],
+)
+async def test_a_policy_whose_block_is_something_else_is_told_what_is_allowed(block: Any, text: str) -> None:
+    async with running() as ground:
+        broker = ground.broker(ha=OddBlock(block), stop_timeout=0)
+        with pytest.raises(UsageError, match=text):
+            async with broker:
+                await trio.sleep_forever()
+        assert broker.state == "failed"
+
+
+@pytest.mark.parametrize("setting", [None, "no", 1])
+async def test_a_policy_that_does_not_say_for_what_the_block_waits_is_refused(setting: Any) -> None:
+    policy = OddBlock(nullcontext())
+    policy.wait_for_activation = setting
+    with pytest.raises(SettingsError, match="wait_for_activation is True or False"):
+        Broker("a", data_dir=None, ha=policy)
 
 
 async def test_a_release_has_the_time_of_a_stop_and_is_told_once_and_for_all_to_hand_over() -> None:

@@ -123,6 +123,7 @@ def test_whatever_two_connections_both_take_is_an_overlap_and_its_beginning_is_t
     assert shared is None or all(one.takes(shared) for one in both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", [True, False], ids=["a copied store", "an id given twice"])
 async def test_a_node_id_that_is_there_twice_is_warned_of_once_by_each_side(
     caplog: pytest.LogCaptureFixture, copied: bool

@@ -34,6 +34,7 @@ async def test_a_session_made_anew_knows_nothing_of_what_the_one_before_had_in_h
         assert client.statistics().renewed == 1
 
 
+@pytest.mark.slow
 async def test_without_transactions_ids_and_repeating_come_to_the_same() -> None:
     """Read, send on and acknowledge, one after the other; repeat whatever is unknown, with the same id."""
     async with lives() as node, node.client(resend=False, max_retry_interval=0.1) as client:

@@ -13,12 +13,14 @@ from meshq.broker import Core, inventory
 from meshq.broker.ingress._transfer_places import TransferPlaces
 from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.work._closing import Closing
+from meshq.wire import encode_id_list
 from qa.mesh.departure import DRAINED
 from qa.seeds import SeedReport, one_seed
+from tests.qa.planted import first_report
 
 SEED = 3
-#: A seed in which a node dies that holds a part of a run, of which another part has moved.
-TORN_SEED = 4
+#: Seeds of which one at least has a node that dies while it holds a part of a run, of which another part has moved.
+TORN_SEEDS = (4, *range(30))
 
 movable, place, answering = TransferPlaces.movable, TransferPlaces.place, SessionCalls.answering
 
@@ -39,7 +41,7 @@ def test_a_mesh_with_a_node_that_drains_keeps_every_promise_in_a_run_of_its_own(
 @pytest.mark.slow
 def test_a_record_that_hands_messages_over_and_does_not_remove_them_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransferPlaces, "place", lambda self, moved, queue, to, gone: place(self, moved, queue, to, ()))
-    assert "Q14" in run(TORN_SEED).caught_by
+    first_report("drain", TORN_SEEDS, lambda report: not {"Q4", "Q14"}.isdisjoint(report.caught_by))
 
 
 @pytest.mark.slow
@@ -83,3 +85,22 @@ def test_a_closed_node_that_does_not_tell_others_how_far_their_messages_are_stor
     report = run()
     assert "Q14" in report.caught_by
     assert "nodes that do not see it again" in report.failure
+
+
+@pytest.mark.slow
+def test_a_count_that_is_left_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshq.broker.settlement._message_mover.former_counts", lambda queue, span: None)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "count was left behind" in report.failure
+
+
+@pytest.mark.slow
+def test_an_id_that_is_left_behind_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_the_first(ids: Sequence[bytes], newer: int) -> bytes:
+        return encode_id_list(ids[1:] or ids, newer)
+
+    monkeypatch.setattr("meshq.broker.management._id_transfer.encode_id_list", without_the_first)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "that were left behind" in report.failure

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 
 from meshq.abc import Env
+from meshq.broker import Core
+from meshq.node import Broker
+from meshq.store import JournalRecord
 from meshq.testing import SimDisk, Simulation, simulate
 from qa.checkers.end import violations_of
-from qa.checkers.history import History
+from qa.checkers.history import History, body_of
+from qa.simulation import accounts
+from qa.simulation.broker import DIRECTORY
 from qa.simulation.recovery import Recover, record_recoveries
+from tests.node.lives import machine
 
 
 def torn_log() -> SimDisk:
@@ -116,3 +123,28 @@ def test_a_crashed_recovery_does_not_unwind() -> None:
         return ways
 
     assert simulate(0, main).check().value == 2 + 2 + 2
+
+
+async def test_equal_records_make_two_cores_to_compare_and_others_make_a_core_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def counted(records: list[JournalRecord], env: Env) -> tuple[Core, dict[bytes, int]]:
+        made.append(len(records))
+        return core_of(records, env)
+
+    core_of = accounts._core_of
+    monkeypatch.setattr(accounts, "_core_of", counted)
+    disk, recount = SimDisk(), accounts.Recount()
+    for sent in (1, 2):
+        async with (
+            Broker("hq", data_dir=DIRECTORY, env=attrs.evolve(machine(), disk=disk)) as broker,
+            broker.client() as client,
+        ):
+            await client.create_queue("q")
+            await client.send("q", body_of(sent))
+        found = [await recount(attrs.evolve(machine(), disk=disk.copy())) for _ in range(4)]
+        assert [uid for uid, _ in found[0]["queues"]["q"][0]] == [*range(1, sent + 1)]
+        assert found == [found[0]] * 4
+        assert len(made) == 2 * sent

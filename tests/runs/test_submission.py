@@ -9,12 +9,16 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from tools import ci, tiers_gate
 
+from tests import tiers
 from tests.sweeper import PROC, read
 from tests.tiers import SHORT, TIERS
 
@@ -44,11 +48,24 @@ def test_every_tier_is_run_once_and_is_in_the_table_of_tiers() -> None:
     assert {line.partition(":")[0] for line in markers["markers"]} >= {SHORT, *TIERS}
 
 
+@pytest.mark.rules
 def test_every_test_of_a_tier_lies_where_the_tier_is_looked_for() -> None:
     for tier, place in {**ci.ONE_CORE, **ci.WAITING, **ci.ALL_CORES}.items():
         for path in (ROOT / "tests").rglob("test_*.py"):
             if re.search(rf"^ *@?(?:pytestmark = )?\[?pytest\.mark\.{tier}\b", path.read_text(encoding="utf-8"), re.M):
                 assert path.is_relative_to(ROOT / place), (tier, path)
+
+
+def test_a_tier_that_does_not_stand_in_the_file_of_its_test_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "test_some.py"
+    item: Any = SimpleNamespace(nodeid="test_some.py::test", path=path, get_closest_marker={"slow": "the mark"}.get)
+    for text, said in (("pytestmark = kit.MARKS", False), ("pytestmark = pytest.mark.slow", True)):
+        path.write_text(text, encoding="utf-8")
+        tiers._text.cache_clear()
+        with nullcontext() if said else pytest.raises(pytest.UsageError, match="slow, and its file does not say so"):
+            tiers.pytest_collection_modifyitems([item])
+    assert "tests/wire/test_run.py" in ci.files_of("slow", "tests")
+    assert ci.files_of("slow", "tests/tidy") == []
 
 
 def test_the_tests_of_all_runs_are_counted_together(tmp_path: Path) -> None:
@@ -81,6 +98,16 @@ def test_a_test_that_was_long_among_the_others_is_measured_alone(tmp_path: Path)
     (case,) = ElementTree.parse(tmp_path / "r.xml").iter("testcase")
     assert case.get("name") == test_the_tests_of_all_runs_are_counted_together.__name__
     assert tiers_gate.alone([other], tmp_path / "none.xml") == []
+
+
+@pytest.mark.real
+def test_what_one_step_has_compiled_the_next_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "imported.py").write_text("", encoding="utf-8")
+    steps = ci.Steps(tmp_path)
+    assert steps.run("one", sys.executable, "-c", "import imported", cwd=tmp_path)
+    assert list(tmp_path.rglob("imported.*.pyc")) == list((tmp_path / "compiled").rglob("imported.*.pyc")) != []
 
 
 @pytest.mark.real

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from qa.mesh.stranded import MESSAGES
-from qa.seeds import many_seeds
-from tests.tiers import cores_of_a_test
+from tests.seeds.meeting import reports_that_meet
 
 #: For all seeds on one slow core.
 TIMEOUT_S = 1_800
-SEEDS = 12
+SEEDS = 8
+UNMATCHED = "seen.unmatched"
 MET = (
     "fault.partition",
     "node.kill",
@@ -24,9 +24,11 @@ MET = (
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_promise_is_kept_while_messages_go_from_node_to_node() -> None:
-    reports = list(many_seeds(range(SEEDS), cores_of_a_test(), "redistribution"))
-    assert [report.line for report in reports if not report.passed] == []
-    assert [kind for kind in MET if not sum(report.counters[kind] for report in reports)] == []
-    # One of the three nodes may be gone for good in the end.
-    assert all(report.counters["seen.redistributed"] >= 2 * MESSAGES for report in reports)
+    reports = reports_that_meet("redistribution", MET, seeds=SEEDS, most=4 * SEEDS)
+    for report in reports:
+        # Where what no consumer takes goes, too, every other message is taken, and stays.
+        go = MESSAGES // 2 if report.counters[UNMATCHED] else MESSAGES
+        # One of the three nodes may be gone for good in the end.
+        assert report.counters["seen.redistributed"] >= 2 * go
+    assert {report.counters[UNMATCHED] > 0 for report in reports} == {False, True}
     assert all(report.confirmed >= 300 and report.simulated_s >= 60 for report in reports)

@@ -28,6 +28,7 @@ def test_it_agrees_with_regular_expressions(parts: list[str], text: str) -> None
     assert compile_like("".join(parts), "!")(text) is bool(re.fullmatch(regex_of(parts), text, re.DOTALL))
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(PATTERNS)
 def test_a_text_made_from_the_pattern_fits(parts: list[str]) -> None:

@@ -55,6 +55,7 @@ async def test_a_second_process_is_refused_with_the_directory_named_until_the_fi
     assert await trio.to_thread.run_sync(_other_process, directory) == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.real
 async def test_a_second_journal_of_the_same_process_is_refused_and_breaks_no_lock(tmp_path: Path) -> None:
     async with Journal(tmp_path) as journal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import subprocess
@@ -402,6 +403,25 @@ def test_calls_of_the_journal_pool_come_one_after_the_other() -> None:
         return order
 
     assert simulate(1, main).check().value == list(range(20))
+
+
+def test_a_password_is_hashed_once_in_a_simulation_and_each_time_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def slow(*arguments: Any) -> bytes:
+        asked.append(arguments)
+        return b"hash of %b" % arguments[1]
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", slow)
+
+    async def main(simulation: Simulation) -> list[bytes]:
+        return [hashlib.pbkdf2_hmac("sha256", password, b"salt", 4_096) for password in (b"a", b"b", b"a")]
+
+    for seed in range(2):
+        assert simulate(seed, main).check().value == [b"hash of a", b"hash of b", b"hash of a"]
+        assert [password for _, password, *_ in asked] == [b"a", b"b"] * (seed + 1)
+    hashlib.pbkdf2_hmac("sha256", b"a", b"salt", 4_096)
+    assert len(asked) == 5
 
 
 def test_swarm_switches_differ_by_seed_and_do_not_depend_on_the_order_of_asking() -> None:

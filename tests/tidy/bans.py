@@ -31,7 +31,7 @@ SETS = (ast.Set, ast.SetComp)
 
 def call_problems(source: Source) -> Iterator[Problem]:
     """Calls that only meshq.env, or only a program, may make."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
@@ -44,14 +44,14 @@ def call_problems(source: Source) -> Iterator[Problem]:
 
 def finaliser_problems(source: Source) -> Iterator[Problem]:
     """What runs when the garbage collector likes can't be repeated."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef) and node.name == "__del__":
             yield source.problem(node, "__del__ runs whenever the collector likes: close in a block")
 
 
 def broad_except_problems(source: Source) -> Iterator[Problem]:
     """A broad except raises again."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
         names = [ast.unparse(node.type)] if node.type is not None else ["Exception"]
@@ -64,7 +64,7 @@ def broad_except_problems(source: Source) -> Iterator[Problem]:
 
 def async_generator_problems(source: Source) -> Iterator[Problem]:
     """An async generator that is not exhausted is finalised by the collector; context managers are."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.AsyncFunctionDef):
             continue
         names = [ast.unparse(decorator).split(".")[-1] for decorator in node.decorator_list]
@@ -81,7 +81,7 @@ def _is_set(node: ast.expr) -> bool:
 
 def set_order_problems(source: Source) -> Iterator[Problem]:
     """The order of a set differs from run to run: sort it, or take a dict."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         iterated: list[ast.expr] = []
         if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
             iterated = [node.iter]
@@ -95,7 +95,7 @@ def set_order_problems(source: Source) -> Iterator[Problem]:
 def state_problems(source: Source) -> Iterator[Problem]:
     """Two brokers in a process share nothing: no module has a state of its own."""
     mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Global):
             yield source.problem(node, f"global {', '.join(node.names)}: no module has a state of its own")
     for node in source.tree.body:
@@ -123,22 +123,23 @@ DECLINED: Final = frozenset(name for name, entry in BY_NAME.items() if entry.err
 
 def cause_problems(source: Source) -> Iterator[Problem]:
     """An error that says that the outside has failed says how: it is raised ``from`` that, or ``caused`` by it."""
-    for function in ast.walk(source.tree):
+    for function in source.nodes:
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
+        inside = list(within(function.body))
         known: set[int] = set()
         names: set[str] = set()
-        for node in within(function.body):
+        for node in inside:
             if isinstance(node, ast.Raise) and node.cause is not None and node.exc is not None:
                 known.add(id(node.exc))
                 names.add(ast.unparse(node.exc))
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "caused" and node.args:
                 known.add(id(node.args[0]))
                 names.add(ast.unparse(node.args[0]))
-        for node in within(function.body):
+        for node in inside:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names:
                 known.add(id(node.value))
-        for node in within(function.body):
+        for node in inside:
             if isinstance(node, ast.Call) and _says_broken(node) and id(node) not in known:
                 yield source.problem(node, f"{_says_broken(node)} without a cause: say from what, or use caused()")
             if isinstance(node, ast.Raise) and _forgets(node):

@@ -67,7 +67,7 @@ def graph_of(sources: Sequence[Source]) -> Graph:
 
 
 def _imported(source: Source) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -146,7 +146,7 @@ def large_folders(sources: Sequence[Source]) -> dict[str, int]:
 def classes_of(sources: Sequence[Source]) -> Iterator[tuple[Source, ast.ClassDef]]:
     """Every class, with its file."""
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef):
                 yield source, node
 
@@ -181,7 +181,7 @@ def hooks(sources: Sequence[Source]) -> dict[str, int]:
     found = Counter(
         unit_of(source)
         for source in sources
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and node.attr.startswith("on_")
@@ -196,10 +196,10 @@ def null_defaults(sources: Sequence[Source]) -> dict[str, int]:
     for source in sources:
         empty = {
             node.name
-            for node in ast.walk(source.tree)
+            for node in source.nodes
             if isinstance(node, ast.FunctionDef) and all(_does_nothing(item) for item in node.body)
         }
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             for value in _defaults(node):
                 named = isinstance(value, ast.Name) and value.id in empty
                 silent = isinstance(value, ast.Lambda) and ast.unparse(value.body) == "None"
@@ -227,7 +227,8 @@ def deep_classes(sources: Sequence[Source]) -> dict[str, int]:
     bodies: dict[str, tuple[bool, list[str]]] = {}
     names: dict[str, str] = {}
     for source, node in classes_of(sources):
-        bases = [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
+        texts = [ast.unparse(base).split("[")[0] for base in node.bases]
+        bases = [text.split(".")[-1] for text in texts if not text.startswith("random.")]
         bodies[node.name] = (_implements(node), bases)
         names[node.name] = f"{unit_of(source)}.{node.name}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,15 @@ class Import:
     name: str | None = None
 
 
-def imports_of(source: Source) -> Iterator[Import]:
+@functools.cache
+def imports_of(source: Source) -> tuple[Import, ...]:
     """Every import in a file, relative ones made absolute."""
+    return tuple(_imports_of(source))
+
+
+def _imports_of(source: Source) -> Iterator[Import]:
     package = source.module if source.name == "__init__.py" else source.module.rpartition(".")[0]
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(node, alias.name)
@@ -112,7 +118,7 @@ def worldly_modules(sources: Sequence[Source], modules: frozenset[str]) -> froze
     """The modules that know clock, I/O, chance or trio, themselves or through what they import."""
     targets: dict[str, set[str]] = {}
     for source in sources:
-        found = list(imports_of(source))
+        found = imports_of(source)
         targets[source.module] = {target_of(item, modules) for item in found if item.module.startswith("meshq")}
         if any(item.module.split(".")[0] in layers.IMPURE_MODULES and not is_harmless(source, item) for item in found):
             targets[source.module].add("")
@@ -141,7 +147,7 @@ def names_of_os(source: Source, imported: Import) -> frozenset[str]:
     """What a file takes of ``os``: the imported name, or every attribute that it uses."""
     if imported.name is not None:
         return frozenset({imported.name})
-    uses = [node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute)]
+    uses = [node for node in source.nodes if isinstance(node, ast.Attribute)]
     return frozenset(node.attr for node in uses if ast.unparse(node.value) == "os")
 
 
@@ -182,7 +188,7 @@ def private_trio_problems(source: Source) -> Iterator[Problem]:
         names = [*imported.module.split("."), imported.name or ""]
         if names[0] == "trio" and any(name.startswith("_") for name in names):
             yield source.problem(imported.node, "private names of trio belong in testing/_scheduler.py")
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr.startswith("__"):
             continue
         if ast.unparse(node.value).split(".")[0] == "trio":

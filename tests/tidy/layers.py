@@ -147,9 +147,12 @@ TYPES_OF_SSL = frozenset({"SSLContext"})
 #: Open to everybody who is no decider.
 EVERYBODYS = frozenset({"trio", "logging"})
 
-#: What the core depends on, and which unit may use what beyond that: the dependencies of the extra of its name.
+#: What the core depends on, and which unit may use what beyond that: the dependencies of the extra of its name, or of
+#: the one that it has here.
 CORE_DEPENDENCIES = frozenset({"trio", "attrs", "msgpack", "cryptography", "outcome"})
 EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
     "config": frozenset({"cattrs"}),
+    "discovery": frozenset({"zeroconf"}),
 }
+EXTRA_NAMES: dict[str, str] = {"discovery": "zeroconf"}

@@ -50,7 +50,7 @@ def has_docstring(node: ast.AST) -> bool:
 
 def function_problems(source: Source) -> Iterator[Problem]:
     """The body of a function fits on a screen; its docstring and signature don't count."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, Function):
             body = node.body[1:] if has_docstring(node) else node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
@@ -84,7 +84,7 @@ def _taken_by_position(item: ast.stmt) -> bool:
 
 def constructor_problems(source: Source) -> Iterator[Problem]:
     """Beyond a handful, parameters are named where they are given."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.ClassDef):
             continue
         taken: list[str] = []
@@ -103,7 +103,7 @@ class Documented:
     """Which methods each class of the tree documents, so that an override may leave it to the contract."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        classes = [node for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
+        classes = [node for source in sources for node in source.nodes if isinstance(node, ast.ClassDef)]
         self._methods = {node.name: {item.name for item in node.body if _documented(item)} for node in classes}
         self._bases = {node.name: [ast.unparse(base).split("[")[0] for base in node.bases] for node in classes}
 

@@ -44,6 +44,11 @@ class Source:
         """What it says.  Read when it is asked for: every process that runs tests imports these modules."""
         return ast.parse(self.text, self.path)
 
+    @functools.cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree, as ``ast.walk`` gives them: two dozen rules look through all of them."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def lines(self) -> int:
         """How many lines the file has."""

@@ -45,12 +45,12 @@ def test_what_the_core_may_import_is_what_the_project_depends_on() -> None:
 
 
 @pytest.mark.parametrize("unit", layers.EXTRA_DEPENDENCIES)
-def test_what_a_unit_may_import_beyond_that_is_in_the_extra_of_its_name(unit: str) -> None:
-    assert names(EXTRAS[unit]) - set(NOT_IMPORTED) == layers.EXTRA_DEPENDENCIES[unit]
+def test_what_a_unit_may_import_beyond_that_is_in_its_extra(unit: str) -> None:
+    assert names(EXTRAS[layers.EXTRA_NAMES.get(unit, unit)]) - set(NOT_IMPORTED) == layers.EXTRA_DEPENDENCIES[unit]
 
 
 def test_every_declared_dependency_of_the_product_is_imported_there() -> None:
-    declared = names(PROJECT["dependencies"]).union(*map(names, (EXTRAS["config"], EXTRAS["demo"])))
+    declared = names(PROJECT["dependencies"]).union(*map(names, (EXTRAS["config"], EXTRAS["demo"], EXTRAS["zeroconf"])))
     assert declared - set(NOT_IMPORTED) - imported_by("src") == set()
 
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.rules, pytest.mark.xdist_group("tidy")]
 def started(source: Source) -> Iterator[str]:
     """``file (function)`` for every task that a file starts; a name that is given as a string tells more."""
     file = source.path.removeprefix("src/meshq/")
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "nursery" in ast.unparse(node.func):
             if node.func.attr not in ("start_soon", "start"):
                 continue

@@ -45,6 +45,9 @@ def test_a_class_name_stands_once_in_its_layer() -> None:
         "Nobody is there yet.",
         "They stay what they are for as long as the queue lives.",
         "One of the nodes that is gone.",
+        "One queue.",
+        "Something has happened.",
+        "There is work.",
         "The queue, for whoever asks.",
         "Run what is due.",
         "Give the messages to those that wait.",
@@ -60,7 +63,7 @@ def test_a_sentence_without_a_noun_for_a_subject_is_found(sentence: str) -> None
     "sentence",
     [
         "Run the timers that are due at ``now_ms``.  Return True if any are left.",
-        "One page of a queue.",
+        "A page of one queue.",
         "Whether the file is open.",
         "Close the file if it is open.",
         "The value of ``what``.",

@@ -95,7 +95,7 @@ LAYERS: Final[dict[str, str]] = {
 }
 _SUBJECT: Final = re.compile(
     r"(?:it|they|those|these|this one|that one|somebody|someone|nobody|no one|whoever|whatever|everybody|everyone"
-    r"|anybody|what|who|none|all that|the one|one (?:of|that|who|which|more|may|can|is|has))\b",
+    r"|anybody|something|there|what|who|none|all that|the one|one)\b",
     re.IGNORECASE,
 )
 _WITHIN: Final = re.compile(
@@ -189,15 +189,13 @@ def _is_public(
 
 def banned_identifiers(sources: Sequence[Source]) -> Counter[str]:
     """How often each banned identifier is defined: as a class, a function, a parameter, a field or a variable."""
-    found: Counter[str] = Counter()
-    for source in sources:
-        for node in ast.walk(source.tree):
-            found.update(
-                name
-                for name in _defined(node)
-                if name.strip("_") in BANNED and RIGHT.get(name.strip("_")) != source.path
-            )
-    return found
+    return Counter(
+        name
+        for source in sources
+        for node in source.nodes
+        for name in _defined(node)
+        if name.strip("_") in BANNED and RIGHT.get(name.strip("_")) != source.path
+    )
 
 
 def _defined(node: ast.AST) -> Iterator[str]:
@@ -220,7 +218,7 @@ def repeated_classes(sources: Sequence[Source]) -> dict[str, list[str]]:
     """Class names that stand in one layer more than once: ``L2 Name`` -> the files."""
     places: dict[str, list[str]] = defaultdict(list)
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef):
                 places[f"{layer_of(source.unit)} {node.name}"].append(source.path)
     return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}

@@ -41,6 +41,7 @@ from meshq.wire import (
     ConsumerLost,
     Deliver,
     Envelope,
+    Forward,
     Frame,
     FrameType,
     Header,
@@ -103,7 +104,7 @@ def _named(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[Any, ...]:
 
 def _key_strategy(field: attrs.Attribute[Any]) -> st.SearchStrategy[Any]:
     kind = field.metadata["types"][0]
-    if field.name == "counts":
+    if field.name == "counts" and kind is not bytes:
         pairs = st.dictionaries(st.integers(0, 255), st.integers(1, 99), max_size=5)
         return pairs.map(lambda counts: tuple(item for pair in counts.items() for item in pair))
     if field.name in ("arguments", "values"):
@@ -127,7 +128,13 @@ def _key_strategy(field: attrs.Attribute[Any]) -> st.SearchStrategy[Any]:
 
 def header_of_type(schema: type[Header]) -> st.SearchStrategy[Header]:
     """Any header of one schema."""
-    return st.builds(schema, **{field.name: _key_strategy(field) for field in attrs.fields(schema)})
+    built = st.builds(schema, **{field.name: _key_strategy(field) for field in attrs.fields(schema)})
+    return built.map(_possible)
+
+
+def _possible(header: Header) -> Header:
+    """A run that is forwarded names its queues, or one queue that is made if it is missing."""
+    return attrs.evolve(header, queues=()) if isinstance(header, Forward) and header.queue else header
 
 
 #: Any header of any schema.

@@ -9,6 +9,7 @@ is active, and the rule that says which connections it takes; and a client and t
 """
 
 from meshq.abc._admission import Accept, Admission, AdmissionDecision, HandshakeFacts, Redirect, Refuse
+from meshq.abc._balancing import BalancerPolicy, BalancerTarget
 from meshq.abc._broadcast import BroadcastChannel, BroadcastEndpoint, BroadcastSender
 from meshq.abc._buffer import Buffer
 from meshq.abc._datagrams import Datagrams, DatagramSocket
@@ -31,6 +32,7 @@ from meshq.abc._replication import ReplicatedBatch, ReplicationSink, Replication
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
+from meshq.abc._topology import NodeDescription, ToldNode, Topologies, TopologyMember
 from meshq.abc._transfer import Transfer, TransferInventory
 
 __all__ = [
@@ -39,6 +41,8 @@ __all__ = [
     "ActiveTerm",
     "Admission",
     "AdmissionDecision",
+    "BalancerPolicy",
+    "BalancerTarget",
     "BroadcastChannel",
     "BroadcastEndpoint",
     "BroadcastSender",
@@ -62,6 +66,7 @@ __all__ = [
     "LocalBroker",
     "Network",
     "NodeControl",
+    "NodeDescription",
     "NotificationSink",
     "PeerQueues",
     "Redirect",
@@ -81,6 +86,9 @@ __all__ = [
     "Threads",
     "Tls",
     "TlsSide",
+    "ToldNode",
+    "Topologies",
+    "TopologyMember",
     "TopologySource",
     "Transfer",
     "TransferInventory",

@@ -20,7 +20,8 @@ class BroadcastSender(ABC):
         Checkpoint: always.
         Cancellation: the datagram was sent or not.
         Raises:
-            UsageError: the datagram is empty, or larger than ``limits.DATAGRAM_BYTES_MAX``; nothing was sent.
+            UsageError: the datagram is empty, or larger than 8 KiB (``meshq.limits.DATAGRAM_BYTES_MAX``); nothing
+                was sent.
             ClosedError: the channel is closed.
             BrokenError: the endpoint can't send now; a later call may succeed.
         """
@@ -31,7 +32,7 @@ class BroadcastSender(ABC):
 
 
 class BroadcastChannel(BroadcastSender):
-    """One participant's end of a broadcast endpoint that is open.
+    """A participant's end of a broadcast endpoint that is open.
 
     A channel may hear its own datagrams, and those of strangers.
     """

@@ -37,7 +37,7 @@ class StepBack:
 
 
 class Activation(ABC):
-    """One node's part in the competition for a role, as long as the broker runs.
+    """A node's part in the competition for a role, as long as the broker runs.
 
     The broker calls ``wait``, then ``lost`` until the node's store is closed, then ``release``; and begins again with
     ``wait`` unless it was stopped.

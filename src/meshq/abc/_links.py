@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
 from meshq.abc._buffer import Buffer
+from meshq.errors import MeshqError
 
 
 @attrs.frozen(kw_only=True)
@@ -19,7 +20,11 @@ class ForwardRun:
     ``step`` times ``stride``.  ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of
     the other node's queues that they are for; ``topic``: of a multicast address.  ``arrival``: when the first broker
     took them (its clock, ms); 0: that doesn't matter.  ``waited()``: how long ago that is, ms, whatever clocks show.
-    ``origin``: address, queue and reason of messages that were moved before; empty: there is none.
+    ``origin``: address, queue and reason of messages that were moved before; empty: there is none.  ``former()``: by
+    row how often a message was delivered before, how often it came back for sure, and for how many ms it still waits.
+    ``queue``: the queue that the messages are for, if it is known by no number: name, routing
+    type, filter, kind of subscription, and what holds of "durable" and "on_use"; empty: ``queues`` are these.
+    ``entry``: what it is, if it is no message; empty: messages.
     """
 
     tag: int
@@ -39,6 +44,9 @@ class ForwardRun:
     arrival: int = 0
     waited: Callable[[], int]
     origin: tuple[str, ...] = ()
+    former: Callable[[], Mapping[int, tuple[int, int, int]]]
+    queue: tuple[str, ...] = ()
+    entry: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +55,9 @@ class RemoteQueue:
 
     ``filters``: if each of its consumers has one.  ``filter``: what the queue itself takes; empty for everything.
     ``durable``: it outlives its node.  ``features``: the parts of runs that its node understands besides those that
-    every node does.
+    every node does.  ``precise``: its consumers have no filters beside these; otherwise it is not known what they want.
+    ``path``: the ids of the nodes from its own to the peer; ``node_name``: the name of its own node;
+    ``gone``: how that node, or one on the way, is gone, as the peer says: "left", "away", or empty.
     """
 
     number: int
@@ -59,6 +69,10 @@ class RemoteQueue:
     filter: str = ""
     durable: bool = True
     features: tuple[str, ...] = ()
+    precise: bool = True
+    path: tuple[str, ...] = ()
+    node_name: str = ""
+    gone: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +89,20 @@ class StoreAndForwardQueue(ABC):
 
     #: The queue's own number, which is never used again.
     number: int
+
+    @property
+    def link(self) -> bytes:
+        """The name under which the other node knows the queue's numbers."""
+        raise NotImplementedError("a queue that a broker makes has a name")
+
+    def overtaken(self, stored: int, token: bytes) -> bool:
+        """Whether the other node has stored a number that was never given here, so that the store here is a copy, or an
+        older one was restored.  Then the queue has another ``link`` from now on, made of the ``token``."""
+        return False
+
+    def lacking(self, features: Sequence[str]) -> tuple[str, ...]:
+        """The features that waiting messages need, and that a node with these features does not understand."""
+        return ()
 
     @abstractmethod
     def attach(self, take: Callable[[ForwardRun], None], stored: int) -> None:
@@ -97,14 +125,16 @@ class StoreAndForwardQueue(ABC):
 
 @attrs.frozen(kw_only=True)
 class StrandedQueue:
-    """A queue that has no consumer here and one on a linked node.
+    """A queue that has no consumer here, or only consumers with filters, and one on a linked node.
 
     ``messages``: those that are ready.  ``delay``: the seconds for which they stay, by the settings of the address.
+    ``filters``: those of the consumers here; messages that one of them takes stay.
     """
 
     address: str
     messages: int
     delay: float
+    filters: frozenset[str] = frozenset()
 
 
 class StrandedMessages(ABC):
@@ -153,14 +183,33 @@ class PeerQueues(ABC):
     def met(self, link: StoreAndForwardQueue, connector: str) -> None:
         """Note the URL of a link's peer, which is kept over restarts with the peer's bindings."""
 
+    @abstractmethod
+    def give_back(
+        self, link: StoreAndForwardQueue, done: Callable[[int], None], failed: Callable[[MeshqError], None]
+    ) -> None:
+        """Route the messages anew that wait for a node which has stored none of them and will store none.  One of the
+        two functions is called: with their number, or with the error that has ended it early."""
+
 
 class RemoteBindings(ABC):
     """The remote bindings of links: the queues of other nodes.  A link is named by its store-and-forward queue."""
 
     @abstractmethod
-    def replace(self, link: StoreAndForwardQueue, mode: str, queues: Sequence[RemoteQueue], store: bytes = b"") -> None:
+    def replace(
+        self,
+        link: StoreAndForwardQueue,
+        mode: str,
+        queues: Sequence[RemoteQueue],
+        store: bytes = b"",
+        features: Sequence[str] = (),
+    ) -> None:
         """Replace all bindings of a link's peer; ``mode``: off, strict or on_demand.  Messages that wait for another
         ``store`` of the peer go to the queues of the same names; empty: the peer doesn't say which store."""
+
+    def lacks(self, link: StoreAndForwardQueue, queues: Sequence[RemoteQueue], store: bytes) -> bool:
+        """Whether the ``store`` of a link's peer is another one than before, and its ``queues`` lack some of further
+        nodes that messages wait for: the peer may not have heard of these yet."""
+        return False
 
     @abstractmethod
     def describe(self, link: StoreAndForwardQueue, mode: str, queue: RemoteQueue) -> None:

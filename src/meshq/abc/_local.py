@@ -23,7 +23,7 @@ class FrameReceiver(Protocol[FrameT]):
 
 
 class FrameLink(ABC, Generic[FrameT]):
-    """One side of a link: frames out by a call, frames in to the receiver."""
+    """A side of a link: frames out by a call, frames in to the receiver."""
 
     #: The link can't lose a frame without losing both sides: nothing needs to be kept for a resume.
     lossless: bool

@@ -82,7 +82,7 @@ class Listener(ABC):
 
 
 class TlsSide(ABC):
-    """One side of TLS connections, with certificates and keys that are loaded."""
+    """A side of TLS connections, with certificates and keys that are loaded."""
 
     @abstractmethod
     async def wrap(self, stream: Stream, host: str | None = None) -> Stream:

@@ -11,6 +11,7 @@ import attrs
 from meshq.abc._env import Env
 from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
+from meshq.abc._topology import Topologies
 from meshq.abc._transfer import Transfer
 from meshq.errors import SettingsError
 from meshq.notifications import Notification
@@ -26,7 +27,8 @@ class NodeControl:
     """The node that a service belongs to.
 
     ``instance``: this life of it; ``store``: for as long as what it holds is known, so the same as ``instance`` in
-    memory only; ``connectors``: URLs by name.
+    memory only; ``connectors``: URLs by name.  ``acceptors``: returns the URLs by which the acceptors are dialed, in
+    their order; ports that the system chooses are 0 until the node listens.
     """
 
     name: str
@@ -35,6 +37,7 @@ class NodeControl:
     store: bytes
     connectors: Mapping[str, str]
     env: Env
+    acceptors: Callable[[], Sequence[str]] = tuple
 
 
 class Demand(ABC):
@@ -49,8 +52,9 @@ class Demand(ABC):
         """Call ``watcher`` whenever another node has linked to the broker, with the id and the URL of that node."""
 
     @abstractmethod
-    def consumers(self, queue: str) -> int:
-        """Return the number of consumers of a queue of the broker; 0 if the queue is missing."""
+    def count(self, queue: str | None, address: str | None) -> tuple[int, int]:
+        """Return the number of queues of the broker, and the number of their consumers: of all queues that other nodes
+        may see, or of a name or an address."""
 
 
 class NotificationSink(Protocol):
@@ -75,6 +79,7 @@ class LocalBroker:
     stranded: StrandedMessages
     transfer: Transfer
     notifications: NotificationSink
+    topologies: Topologies
 
 
 class Controllable(ABC):
@@ -116,8 +121,20 @@ class Service(ABC):
         """The names and passwords with which nodes may connect to the broker as peers of this service."""
         return {}
 
+    def bridges(self) -> Sequence[BridgeStatistics]:
+        """Return the statistics of the bridges that the service has made by itself, which operators can't pause."""
+        return ()
+
     def check_exposure(self, *, loopback: bool) -> None:
         """Check where the broker listens: on loopback or not.  Raises: SettingsError: the service forbids it."""
+        return
+
+    def check_acceptors(self, urls: Sequence[str]) -> None:
+        """Check the URLs of the broker's acceptors, in which ports may be 0.
+
+        Raises:
+            SettingsError: the service needs an acceptor that other machines can dial.
+        """
         return
 
     def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:

@@ -17,7 +17,9 @@ class Threads(ABC):
         """Call ``function`` in a worker thread of the named pool (one thread for ``"journal"``).
 
         Checkpoint: always.
-        Cancellation: the call is waited for; its effects stand and its result is lost.
+        Cancellation: the call is waited for; its effects stand and its result is lost.  In a pool whose
+        name begins with ``"discovery"``, for a directory that may be another host's, the call may be left to its
+        thread.
         """
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -15,8 +15,8 @@ class TransferInventory:
     """The contents of a broker that another node does not have yet.  Names without contents are left out.
 
     ``messages``: by queue, due or not, unacked ones included.  ``forwarded``: messages that wait for other nodes, by
-    store-and-forward queue.  ``ids``: remembered duplicate ids, by address.  ``prepared``: transactions that are
-    prepared and not decided.  Messages that are not durable count, too.
+    store-and-forward queue.  ``ids``: remembered duplicate ids that were not handed over in this life, by address.
+    ``prepared``: transactions that are prepared and not decided.  Messages that are not durable count, too.
     """
 
     messages: Mapping[str, int]
@@ -42,6 +42,15 @@ class Transfer(ABC):
         """Return the inventory, including messages that are placed and not durable yet.  An empty inventory after
         ``close`` stays empty."""
 
+    @property
+    @abstractmethod
+    def moved_bytes(self) -> int:
+        """The bytes of the messages that were moved in this life of the node, as they are stored."""
+
+    @abstractmethod
+    def prepared(self) -> Sequence[bytes]:
+        """Return the xids of the transactions that are prepared and not decided."""
+
     @abstractmethod
     async def close(self) -> None:
         """Take in no message, duplicate id or transaction any more, until the broker is started again.
@@ -56,6 +65,22 @@ class Transfer(ABC):
         Cancellation: nothing is taken in any more; sessions may be left until the next call.
         Raises:
             NotActiveError: the node stops.
+        """
+
+    @abstractmethod
+    async def move_ids(self, address: str, target: StoreAndForwardQueue) -> int:
+        """Hand the next part of the duplicate ids of an address over to another node, oldest first, behind all that was
+        moved there before; return how many ids it has, when that is durable.  They stay known here, and are no part of
+        the inventory of this life any more.
+
+        0: none is left, or the node is not linked or does not understand ids, or so much waits for it that nothing else
+        goes ahead.
+
+        Checkpoint: always.
+        Cancellation: the ids are handed over or not.
+        Raises:
+            AddressFullError: the disk is full; nothing changed.
+            NotActiveError: the node stops; outcome unknown.
         """
 
     @abstractmethod

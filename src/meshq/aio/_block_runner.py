@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class TaskBlockRunner(portal.BlockRunner):
-    """One block of a task.  When the thing behind it fails, the task is cancelled, and the block raises why."""
+    """A block of a task.  When the thing behind it fails, the task is cancelled, and the block raises why."""
 
     INTERRUPTS: ClassVar[tuple[type[BaseException], ...]] = (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit)
     loop: TaskLoop

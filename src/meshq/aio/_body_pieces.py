@@ -41,7 +41,7 @@ class Pieces:
 
 
 class PieceIterator:
-    """One iteration over the pieces."""
+    """An iteration over the pieces."""
 
     def __init__(self, pieces: AsyncIterator[Buffer], loop: asyncio.AbstractEventLoop) -> None:
         self._pieces = pieces

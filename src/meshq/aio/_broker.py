@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -94,10 +95,12 @@ class Broker(BrokerFace):
         finally:
             self._over.set()
 
-    async def stop(self, failover: bool = False) -> None:
+    async def stop(self, failover: bool = False, *, scale_down: bool | None = None) -> None:
         """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
 
         ``failover``: hand over to another node, which the policy of ``ha`` does; without a policy no node takes over.
+        ``scale_down``: first hand all messages over to another node, for which ``stop_timeout`` is no bound; None: if
+        ``ha`` says so.
 
         Checkpoint: always.
         Cancellation: the stop goes on.
@@ -110,7 +113,7 @@ class Broker(BrokerFace):
         try:
             # A loop that has ended has no broker that runs.
             with suppress(ClosedError):
-                await self._loop.call(self._inner.stop, failover)
+                await self._loop.call(partial(self._inner.stop, failover, scale_down=scale_down))
         finally:
             self._over.set()
 

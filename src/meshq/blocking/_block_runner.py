@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class ThreadBlockRunner(portal.BlockRunner):
-    """One block of a thread."""
+    """A block of a thread."""
 
     loop: ThreadLoop
 

@@ -20,9 +20,20 @@ class ClusterConnection(ClusterFigures):
         self._call = loop.call
 
     def wait_for(
-        self, *, nodes: int = 1, queue: str | None = None, consumers: int = 0, timeout: float = math.inf
+        self,
+        *,
+        nodes: int = 1,
+        queue: str | None = None,
+        queues: int | None = None,
+        consumers: int = 0,
+        address: str | None = None,
+        exactly: bool = False,
+        timeout: float = math.inf,
     ) -> None:
-        """Return when so many nodes are known, and so many consumers of a queue on all of them.
+        """Return when so many nodes are known, and so many queues of a name or an address on all of them, with so many
+        consumers.
+
+        ``exactly``: when there are not more of them, either; nodes may be more where queues or consumers are counted.
 
         Interrupted: nothing has changed.
         Raises:
@@ -30,4 +41,13 @@ class ClusterConnection(ClusterFigures):
             CallTimeoutError: the time is up; the error says how far it came.
             NotActiveError: the broker isn't active.
         """
-        self._call(self._inner.wait_for, nodes=nodes, queue=queue, consumers=consumers, timeout=timeout)
+        self._call(
+            self._inner.wait_for,
+            nodes=nodes,
+            queue=queue,
+            queues=queues,
+            consumers=consumers,
+            address=address,
+            exactly=exactly,
+            timeout=timeout,
+        )

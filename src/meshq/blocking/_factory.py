@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Unpack
 
 from meshq import client as trio_client
-from meshq.abc import Env
+from meshq.abc import BalancerPolicy, Env
 from meshq.blocking._client import Client
 from meshq.client import ClientOptions, ClientSettings
 from meshq.discovery import DiscoveryGroup
@@ -15,7 +16,7 @@ from meshq.settings import takes_settings
 
 
 class ClientFactory:
-    """A factory of clients of one broker, or of one of several brokers tried in turn.
+    """A factory of clients of one broker, or of several over which its connections are spread.
 
     ``url``: ``tcp://host:port``, ``tls://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``; or
     where brokers announce themselves, as ``meshq.ClientFactory`` has it.  A broker in this process has clients of its
@@ -24,9 +25,14 @@ class ClientFactory:
     """
 
     @takes_settings(ClientSettings)
-    def __init__(self, url: str | DiscoveryGroup, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> None:
+    def __init__(
+        self,
+        url: str | DiscoveryGroup | Sequence[Endpoint | str],
+        *,
+        env: Env | None = None,
+        **settings: Unpack[ClientOptions],
+    ) -> None:
         self._inner = trio_client.ClientFactory(url, env=env, **settings)
-        self.settings: ClientSettings = self._inner.settings
         self.endpoints: tuple[Endpoint, ...] = self._inner.endpoints
         for endpoint in self.endpoints:
             if endpoint.scheme == "inproc":
@@ -37,13 +43,32 @@ class ClientFactory:
     def __repr__(self) -> str:
         return repr(self._inner)
 
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of its clients."""
+        return self._inner.settings
+
+    @property
+    def load_balancing(self) -> str | type[BalancerPolicy] | BalancerPolicy | None:
+        """The policy by which connections are spread over nodes; may be set until the first ``connect``.
+
+        Later that is a ``UsageError``, and a ``SettingsError`` with what is no policy.
+        """
+        return self._inner.load_balancing
+
+    @load_balancing.setter
+    def load_balancing(self, policy: str | type[BalancerPolicy] | BalancerPolicy | None) -> None:
+        self._inner.load_balancing = policy
+
     def connect(self) -> Client:
         """Create a client, to be used as ``with``; the client connects when its block is entered."""
         return Client(self._inner.connect())
 
 
 @takes_settings(ClientSettings)
-def connect(url: str | DiscoveryGroup, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> Client:
+def connect(
+    url: str | DiscoveryGroup | Sequence[Endpoint | str], *, env: Env | None = None, **settings: Unpack[ClientOptions]
+) -> Client:
     """Create a client of the broker at ``url``, to be used as ``with``: a factory used once.
 
     Raises:

@@ -44,6 +44,8 @@ class AdministrationCalls:
         """Return the statistics of the broker's bridges, by name in alphabetical order; as ``Bridge.statistics()`` in
         process.
 
+        The links of its cluster connections are among them: ``NAME to URL``, or to the node's name once that is known.
+
         Interrupted: nothing has changed.
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.

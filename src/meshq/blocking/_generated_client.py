@@ -16,7 +16,7 @@ from meshq.blocking._consumer import Consumer
 from meshq.blocking._delivery import Delivery, Handler
 from meshq.blocking._loop_thread import ThreadCall, ThreadLoop
 from meshq.blocking._producer import Producer
-from meshq.client import AckMode, BodySource, ClientStatistics, ReceivedMessage
+from meshq.client import AckMode, BodySource, ClientStatistics, ReceivedMessage, TopologyNode
 from meshq.message import Message, PropertyValue
 from meshq.portal import OpenProducers, in_full
 
@@ -297,3 +297,11 @@ class ClientCalls(ABC):
             ack=ack,
         )
         return Consumer(self, inner)
+
+    def topology(self) -> tuple[TopologyNode, ...]:
+        """Return the nodes of the broker's cluster as the client was told last, in the order of their names.
+
+        The broker that the client is connected to is at distance 0; without a cluster it is the only one.  Empty as
+        long as no broker has told anything, which one of an older version does not.
+        """
+        return self._loop.run_sync_if_open(self._inner.topology)

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from meshq.abc import Controllable, Env, LocalBroker, NodeControl, Service
+from meshq.bridge._bridge_life import new_life
 from meshq.bridge._forwarder import BridgeCounts, Forwarder
 from meshq.bridge._forwarding_plan import bridged_id
 from meshq.bridge._settings import BridgeOptions, BridgeSettings
@@ -61,7 +62,7 @@ class Bridge(Service, Controllable):
         self._warnings = Warnings("bridge", trio.current_time)
         secret = Secret(password) if password is not None else None
         self._login: dict[str, Any] = {"user": user, "password": secret, "tls": tls}
-        self._state = "new"
+        self._life = new_life()
         self._counts = BridgeCounts()
         self._paused = False
         # The client of the target, while there is one.
@@ -94,13 +95,14 @@ class Bridge(Service, Controllable):
 
     def _shown_state(self) -> str:
         """The state that statistics show."""
-        if self._state in ("new", "stopped"):
-            return self._state
+        state = self._life.state
+        if state in ("new", "stopped"):
+            return state
         # A batch that the target blocks may take long: the order to pause holds already.
         if self._paused:
             return "paused"
         lost = self._there is not None and self._there.statistics().state == "reconnecting"
-        return "connecting" if self._state == "carrying" and lost else self._state
+        return "connecting" if state == "carrying" and lost else state
 
     def pause(self) -> None:
         """Pause the bridge until ``resume``, and leave the queue to its other consumers; twice is silent.
@@ -111,8 +113,8 @@ class Bridge(Service, Controllable):
         self._paused = True
         if not self._sending:
             self._scope.cancel()
-            if self._state not in ("new", "stopped"):
-                self._state = "paused"
+            if self._life.state not in ("new", "stopped"):
+                self._life.on("pause")
 
     def resume(self) -> None:
         """Resume the bridge; twice is silent."""
@@ -164,9 +166,9 @@ class Bridge(Service, Controllable):
         try:
             while True:
                 while self._paused:
-                    self._state = "paused"
+                    self._life.on("pause")
                     await self._resumed.wait()
-                self._state = "connecting"
+                self._life.on("connect")
                 try:
                     with trio.CancelScope() as self._scope:
                         await self._carry(broker)
@@ -174,14 +176,14 @@ class Bridge(Service, Controllable):
                     # Whatever went wrong, the messages are back in the queue, and go out again under the same ids.
                     self._counts.last_error = str(error)
                     self._warn("bridge_broken", f"the bridge {self.name} begins again: {error}", "")
-                await self._rest("connecting")
+                await self._rest("connect")
         finally:
-            self._state = "stopped"
+            self._life.on("stop")
 
-    async def _rest(self, state: str) -> None:
-        """Wait until it may be tried again, or until it was paused and goes on."""
+    async def _rest(self, event: str) -> None:
+        """Wait until the next attempt, or until the bridge was paused and goes on."""
         if not self._paused:
-            self._state = state
+            self._life.on(event)
             with trio.move_on_after(self.settings.retry_interval):
                 await self._resumed.wait()
 
@@ -210,11 +212,13 @@ class Bridge(Service, Controllable):
                         warn=self._warn,
                         paused=lambda: self._paused,
                     )
-                    self._state = "carrying"
+                    # Paused in this moment, the next checkpoint ends the block.
+                    if not self._paused:
+                        self._life.on("carry")
                     while await self._carry_some(forwarder) and not self._paused:
                         pass
                 # The target takes nothing: meanwhile others may have what is in the queue, which stays in its order.
-                await self._rest("waiting")
+                await self._rest("rest")
 
     def _not_reached(self, error: MeshqError) -> None:
         self._counts.last_error = str(error)

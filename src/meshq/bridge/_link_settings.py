@@ -17,6 +17,12 @@ def _attempts(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
         raise SettingsError(attribute.name, value, "a whole number from 1, or math.inf")
 
 
+def _window(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    low, high = 4 * limits.KIB, limits.GIB
+    if value != math.inf and (type(value) is not int or not low <= value <= high):
+        raise SettingsError(attribute.name, value, f"a whole number from {low} to {high}, or math.inf")
+
+
 class LinkOptions(TypedDict, total=False):
     """The keywords of ``LinkSettings``, for functions that hand them on."""
 
@@ -29,7 +35,7 @@ class LinkOptions(TypedDict, total=False):
     max_retry_interval: float
     initial_connect_attempts: float
     reconnect_attempts: float
-    confirmation_window_size: int
+    confirmation_window_size: float
 
 
 @attrs.frozen(kw_only=True)
@@ -45,9 +51,7 @@ class LinkSettings:
     max_retry_interval: float = attrs.field(default=2.0, validator=in_range(0.001, 86_400))
     initial_connect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
     reconnect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
-    confirmation_window_size: int = attrs.field(
-        default=limits.CONFIRMATION_WINDOW_BYTES, validator=in_range(4 * limits.KIB, limits.GIB, whole=True)
-    )
+    confirmation_window_size: float = attrs.field(default=limits.CONFIRMATION_WINDOW_BYTES, validator=_window)
 
     def client(self) -> dict[str, Any]:
         """The settings of the connection to the other broker."""

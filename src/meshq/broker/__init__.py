@@ -3,6 +3,7 @@
 from meshq.broker.access._credentials import Credentials
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
+from meshq.broker.catalog._demand_updates import is_hidden
 from meshq.broker.catalog._distribution_plan import RemoteBinding
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, SessionBounds, connection_bounds
 from meshq.broker.connection._link_server import LinkServer
@@ -11,13 +12,16 @@ from meshq.broker.connection._server_connection_machine import ConnectionCounts,
 from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
 from meshq.broker.events._event_bus import EventBus
+from meshq.broker.ingress._redistribution import filters_here, needed_features
+from meshq.broker.management._id_transfer import hand_over_ids, take_back
 from meshq.broker.management._inventory import inventory
 from meshq.broker.management._management import answer_call
-from meshq.broker.management._redistributing import redistribute, transfer
+from meshq.broker.management._redistributing import give_back, redistribute, transfer
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
+from meshq.broker.queue._delivery_options import FormerCount, picked
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
-from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.records import PREFIX_FORM, record_prefix
 from meshq.broker.session._deliver_frames import dispatched_run
 from meshq.broker.session._session_registry import SessionRegistry
@@ -34,10 +38,12 @@ __all__ = [
     "Dispatch",
     "EventBus",
     "FileBodies",
+    "FormerCount",
     "LinkServer",
     "Listeners",
     "Queue",
     "QueueConsumer",
+    "QueueRun",
     "RemoteBinding",
     "ServerConnection",
     "SessionBounds",
@@ -48,10 +54,17 @@ __all__ = [
     "at_once",
     "connection_bounds",
     "dispatched_run",
+    "filters_here",
+    "give_back",
+    "hand_over_ids",
     "inventory",
+    "is_hidden",
+    "needed_features",
+    "picked",
     "read_whole",
     "record_prefix",
     "redistribute",
     "run_content",
+    "take_back",
     "transfer",
 ]

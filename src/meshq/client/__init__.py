@@ -27,6 +27,7 @@ from meshq.client.link._events import (
     Reattached,
 )
 from meshq.client.link._peer_link import PeerLink
+from meshq.client.link._topology import TopologyChanged, TopologyNode, topology_of
 from meshq.client.receive._body_stream import BodyStream
 from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
 from meshq.client.receive._consumer_tap import ConsumerTap
@@ -81,6 +82,8 @@ __all__ = [
     "QueueStatistics",
     "Reattached",
     "ReceivedMessage",
+    "TopologyChanged",
+    "TopologyNode",
     "Transaction",
     "acknowledge",
     "check_serving",
@@ -94,6 +97,7 @@ __all__ = [
     "settle_by_consumer",
     "shown_url",
     "stream_bridged",
+    "topology_of",
     "watch",
     "window_at",
 ]

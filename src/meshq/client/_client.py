@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from meshq import limits
-from meshq.abc import Env
+from meshq.abc import Env, ToldNode
 from meshq.address import parse_place
 from meshq.client.admin._admin import Administration
 from meshq.client.admin._statistics import ClientStatistics
@@ -21,6 +21,7 @@ from meshq.client.link._connector import ClientTargets, LocalTarget
 from meshq.client.link._events import ConnectionBus, ConnectionEvent, EventSink, EventStream
 from meshq.client.link._login import Login
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
+from meshq.client.link._topology import TopologyNode, topology_changed, topology_of
 from meshq.client.outgoing._outbox import OutgoingRun
 from meshq.client.receive._receiving_calls import ReceivingCalls
 from meshq.client.receive._reply_queue import ReplyQueue
@@ -56,7 +57,7 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
         self._settings = settings
         self._env = env
         self._block = Block("the client")
-        self._session = ClientSession(settings, trio.current_time)
+        self._session = ClientSession(settings, trio.current_time, told=self._told)
         self._stream, self._send_queue = self._session.stream, self._session.send_queue
         self._context = ClientContext(self._session, Flusher(self._session), env, self._block, sender=self)
         self._watchers = ConnectionBus()
@@ -238,6 +239,22 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
         stream: EventStream[ConnectionEvent] = EventStream()
         self._watch(stream)
         return stream
+
+    def topology(self) -> tuple[TopologyNode, ...]:
+        """Return the nodes of the broker's cluster as the client was told last, in the order of their names.
+
+        The broker that the client is connected to is at distance 0; without a cluster it is the only one.  Empty as
+        long as no broker has told anything, which one of an older version does not.
+        """
+        return topology_of(self._session.told.nodes)
+
+    def _told(self, before: Sequence[ToldNode]) -> None:
+        nodes, now = self._session.told.nodes, trio.current_time()
+        self._targets.told(nodes)
+        self._connection.begun()
+        event = topology_changed(before, nodes, at=now, peer=self._connection.peer)
+        if event is not None:
+            self._watchers.happened(event)
 
     def _watch(self, sink: EventSink[ConnectionEvent]) -> None:
         if self._session.facts.failure is not None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Unpack
+import math
+from collections.abc import Sequence
+from typing import Final, Unpack
 
-from meshq.abc import Env
+import attrs
+
+from meshq.abc import BalancerPolicy, Env
 from meshq.client._client import Client
+from meshq.client.link._balanced_order import NodeChoice
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets, ConnectTarget, InprocTarget, TcpTarget, TlsTarget
-from meshq.client.link._discovered_targets import DiscoveredTopology, Turns
+from meshq.client.link._discovered_targets import DiscoveredTopology
+from meshq.client.link._node_book_machine import NodeBook, ToldPlaceRules
 from meshq.client.link._peer_link import PeerLink
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.session._cluster_link_channel import PeerEvents
@@ -19,26 +25,36 @@ from meshq.client.settings._url_format import shown
 from meshq.discovery import DiscoveryGroup
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
-from meshq.errors import SettingsError
+from meshq.errors import SettingsError, UsageError
 from meshq.settings import takes_settings
+
+#: Settings that a link between nodes has not.
+_NOT_OF_LINKS: Final = ("use_topology", "load_balancing")
 
 
 class ClientFactory:
-    """A factory of clients of one broker, or of one of several brokers tried in turn.
+    """A factory of clients of one broker, or of several over which its connections are spread.
 
     ``url``: ``tcp://host:port``, ``tls://host:port``, ``inproc://name`` or ``(tcp://a:1,tcp://b:2)``, each
     with options after a ``?``; or where brokers announce themselves: ``udp://group:port``, ``multicast://name``,
-    ``discovery:(...)``, or a ``DiscoveryGroup``, of which only the settings are used.
+    ``zeroconf://name``, ``discovery:(...)``, or a ``DiscoveryGroup``, of which only the settings are used.
+    A list of URLs or of ``Endpoint(scheme, host, port)`` is the same as the URL that lists them.
     The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
     """
 
     @takes_settings(ClientSettings)
-    def __init__(self, url: str | DiscoveryGroup, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> None:
-        parsed = _of_group(url) if isinstance(url, DiscoveryGroup) else parse_url(url)
+    def __init__(
+        self,
+        url: str | DiscoveryGroup | Sequence[Endpoint | str],
+        *,
+        env: Env | None = None,
+        **settings: Unpack[ClientOptions],
+    ) -> None:
+        parsed = _parsed(url)
         for name, value in settings.items():
             if name in parsed.options:
                 raise SettingsError(name, "***" if name == "password" else value, "here or in the URL, not both")
-        self.settings: ClientSettings = ClientSettings.build({**parsed.defaults, **parsed.options, **settings})
+        self._settings = ClientSettings.build({**parsed.defaults, **parsed.options, **settings})
         self.endpoints: tuple[Endpoint, ...] = parsed.targets
         self._env = env if env is not None else real_env()
         # Of all the links that it makes.
@@ -49,14 +65,17 @@ class ClientFactory:
         self._heard_at = parsed.heard_at
         discovered = None
         if parsed.heard_at is not None:
-            discovered = DiscoveredTopology(parsed.heard_at, self.settings, self._env)
-        self._targets = ClientTargets(
+            discovered = DiscoveredTopology(parsed.heard_at, self.settings, self._env, parsed.place_options)
+        # As they are for a node's link, which stays with the nodes that it was given: the cluster knows the others.
+        self._link_targets = ClientTargets(
             topology=discovered or FixedTopology(parsed.targets),
             policy=LastFirst(),
             connector=self._target,
             discovered=discovered,
-            turns=Turns(self._env) if parsed.spread else None,
         )
+        self._book = self._make_book(parsed)
+        # Those of its clients, from its first use on.
+        self._targets: ClientTargets | None = None
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self.endpoints)) if self._heard_at is None else self._heard_at.name
@@ -71,16 +90,66 @@ class ClientFactory:
             raise SettingsError("url", str(endpoint), "tls:// or inproc:// only, as tls= is given")
         return TcpTarget(endpoint, self._env, insecure=self.settings.insecure)
 
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of its clients."""
+        return self._settings
+
+    @property
+    def load_balancing(self) -> str | type[BalancerPolicy] | BalancerPolicy | None:
+        """The policy by which connections are spread over nodes; may be set until the first ``connect``.
+
+        Later that is a ``UsageError``, and a ``SettingsError`` with what is no policy.
+        """
+        return self.settings.load_balancing
+
+    @load_balancing.setter
+    def load_balancing(self, policy: str | type[BalancerPolicy] | BalancerPolicy | None) -> None:
+        if self._targets is not None:
+            raise UsageError("the policy of a factory is given before its first use")
+        self._settings = attrs.evolve(self._settings, load_balancing=policy)
+
+    def _make_book(self, parsed: ClientUrl) -> NodeBook | None:
+        """Return the book of the cluster's nodes; None: only places of the URL are dialed."""
+        schemes = {endpoint.scheme for endpoint in parsed.targets}
+        if parsed.heard_at is not None:
+            schemes = {"tls" if self.settings.tls is not None else "tcp"}
+        if not self.settings.use_topology or "inproc" in schemes:
+            # Who means a broker of this process does not mean one of another process.
+            return None
+        options = {endpoint.options for endpoint in parsed.targets} or {tuple(parsed.place_options)}
+        return NodeBook(
+            ToldPlaceRules(
+                schemes=frozenset(schemes),
+                insecure=self.settings.insecure,
+                options=options.pop() if len(options) == 1 else (),
+            )
+        )
+
     def connect(self) -> Client:
         """Create a client, to be used as ``async with``; the client connects when its block is entered."""
+        if self._targets is None:
+            policy, key, book = self.settings.load_balancing, self.settings.client_id or "", self._book
+            choice = NodeChoice(policy, self._env, key=key, book=book)
+            self._targets = attrs.evolve(self._link_targets, choice=choice, book=book)
         return Client(self._targets, self.settings, self._env)
 
-    def link(self, events: PeerEvents, *, label: str, instance: bytes) -> PeerLink:
+    def link(self, events: PeerEvents, *, label: str, instance: bytes, window: float = math.inf) -> PeerLink:
         """A node's link to another node; it connects when it runs.
 
-        ``label``: the node that links, for logs; ``instance``: this life of it.
+        ``label``: the node that links, for logs; ``instance``: this life of it; ``window``: bytes of messages that are
+        under way.
         """
-        return PeerLink(self._targets, self.settings, self._env, events, label=label, instance=instance, log=self._log)
+        return PeerLink(
+            self._link_targets,
+            self.settings,
+            self._env,
+            events,
+            label=label,
+            instance=instance,
+            log=self._log,
+            window=window,
+        )
 
 
 def factory_of(url: str, setting: str, *, env: Env, **settings: Unpack[ClientOptions]) -> ClientFactory:
@@ -90,23 +159,41 @@ def factory_of(url: str, setting: str, *, env: Env, **settings: Unpack[ClientOpt
         SettingsError: the URL or one of its options is not allowed; names that setting, and not what may be a password.
     """
     try:
+        settings["use_topology"] = False
+        settings["load_balancing"] = "first_element"
         factory = ClientFactory(url, env=env, **settings)
         if not factory.endpoints:
             raise SettingsError("url", url, "a URL of one or more brokers; only clients discover them by a URL")
         return factory
     except SettingsError as error:
         allowed = error.allowed if error.setting == "url" else f"a URL with {error.setting} as {error.allowed}"
+        if error.setting in _NOT_OF_LINKS:
+            allowed = f"a URL without {error.setting}: a link keeps to the nodes that it names"
         raise SettingsError(setting, url, allowed, shown=repr(shown(url))) from error
+
+
+def _parsed(url: str | DiscoveryGroup | Sequence[Endpoint | str]) -> ClientUrl:
+    """Return the targets and options of a factory as if read from a URL."""
+    if isinstance(url, DiscoveryGroup):
+        return _of_group(url)
+    if isinstance(url, str) or not isinstance(url, Sequence):
+        return parse_url(url)
+    for one in url:
+        if not isinstance(one, Endpoint | str):
+            raise SettingsError("url", one, "an Endpoint, or a URL, for each broker")
+    return parse_url(f"({','.join(map(str, url))})")
 
 
 def _of_group(group: DiscoveryGroup) -> ClientUrl:
     """Return a URL, as if read, that means a group."""
     defaults = {"initial_wait_timeout": group.settings.initial_wait_timeout}
-    return ClientUrl(options={}, defaults=defaults, heard_at=group.settings, spread=True)
+    return ClientUrl(options={}, defaults=defaults, heard_at=group.settings)
 
 
 @takes_settings(ClientSettings)
-def connect(url: str | DiscoveryGroup, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> Client:
+def connect(
+    url: str | DiscoveryGroup | Sequence[Endpoint | str], *, env: Env | None = None, **settings: Unpack[ClientOptions]
+) -> Client:
     """Create a client of the broker at ``url``, to be used as ``async with``: a factory used once.
 
     ``url`` is what ``ClientFactory`` takes.

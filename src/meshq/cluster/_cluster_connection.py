@@ -11,55 +11,43 @@ import attrs
 import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
-from meshq.client import ClientFactory, factory_of, shown_url
-from meshq.cluster._dial_plan import AnnouncedNode, DialedConnector, DialRules
+from meshq.client import ClientFactory, TopologyNode, factory_of, shown_url, topology_of
+from meshq.cluster._departure import Departure
+from meshq.cluster._dial_plan import LOOK_PAUSE_S, AnnouncedNode, DialedConnector, DialRules
 from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
 from meshq.cluster._peer import Peer
+from meshq.cluster._peer_statistics import PeerStatistics
 from meshq.cluster._redistributor import Redistributor
-from meshq.cluster._settings import ClusterOptions, ClusterSettings
-from meshq.cluster._wait_conditions import check_wanted
+from meshq.cluster._remote_queue import RemoteQueue, nearest
+from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balancing_of
+from meshq.cluster._topology import ClusterTopology
+from meshq.cluster._wait_conditions import FoundInCluster, WaitCondition, check_address, check_wanted
 from meshq.concurrency import ChangeSignal, Wakeup
 from meshq.discovery import DiscoveryGroup, announced_connector
-from meshq.errors import CallTimeoutError, MeshqError, NotActiveError, SettingsError
+from meshq.endpoint import Endpoint
+from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
 from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, takes_settings
+from meshq.statistics import BridgeStatistics
 
 DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
 DEFAULT_PASSWORD = "CHANGE ME!!"
-
-
-@attrs.frozen(kw_only=True)
-class PeerStatistics:
-    """The state and counters of another node in a cluster connection."""
-
-    connector: str
-    #: Empty before the first link.
-    node_id: str
-    node_name: str
-    connected: bool
-    #: ``connecting`` before the first snapshot of its queues, ``linked``, ``spare`` (the node is linked by another
-    #: connector, and by this one when that fails), ``left`` (it said goodbye), ``away`` (nobody answers there) or
-    #: ``down`` (all attempts are used up).
-    state: str
-    #: The last error of the link; None: no error so far.
-    error: MeshqError | None
-    #: Messages that this node holds for it, and how many of them were sent and are not confirmed.
-    waiting: int
-    unconfirmed: int
 
 
 class ClusterConnection(Service):
     """A cluster connection, one of a broker's ``services``: joins the broker to others, so that each message goes to a
     queue of its name on one of the nodes.
 
-    One of a broker's ``services``.  ``connector`` names this node's own address among the broker's ``connectors``;
+    ``connector`` names this node's own address among the broker's ``connectors``; None: the URL of the broker's first
+    acceptor, with the port that it really has.
     ``static_connectors`` are the other nodes: names from there, or URLs.  ``discovery``: a discovery group, which the
     broker then has, too; the nodes that it hears of are other nodes as well.  These are dialed with the scheme and the
     options of ``connector``.  ``load_balancing``: ``"on_demand"`` sends a
     message only where somebody wants it, ``"strict"`` to every node that has the queue, in turn, ``"off"`` to none,
     ``"off_with_redistribution"`` only what no queue here is for.
+    ``forward_when_no_consumers`` is its older name: True is ``"strict"``, False ``"on_demand"``.
     ``user`` and ``password`` are the same on all nodes; ``tls``: whom to believe on ``tls://`` links, and as whom to
     come.
 
@@ -74,18 +62,21 @@ class ClusterConnection(Service):
         self,
         name: str,
         *,
-        connector: str,
+        connector: str | None = None,
         discovery: DiscoveryGroup | None = None,
         static_connectors: Sequence[str] = (),
         user: str = DEFAULT_USER,
         password: str | Secret = DEFAULT_PASSWORD,
         tls: TLS | SSLContext | None = None,
+        forward_when_no_consumers: bool | None = None,
         **settings: Unpack[ClusterOptions],
     ) -> None:
         known = [field.name for field in attrs.fields(ClusterSettings)]
         for key in settings:
             if key not in known:
                 raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
+        if forward_when_no_consumers is not None:
+            settings["load_balancing"] = load_balancing_of(forward_when_no_consumers, settings)
         self.settings: ClusterSettings = ClusterSettings(
             name=name,
             connector=connector,
@@ -104,10 +95,14 @@ class ClusterConnection(Service):
         # Which of the peers reads the queue for a node: two that read it would make gaps in its numbers.
         self._claims: dict[bytes, Peer] = {}
         self._broker: LocalBroker | None = None
+        # What this life of the node knows of the others; made before the node listens.
+        self._topology: ClusterTopology | None = None
         # Told when a peer or a queue has changed; and the wakeup of the task that compares peers with announcements.
         self._changed = ChangeSignal()
         self._look = Wakeup()
         self._warnings = Warnings("cluster", trio.current_time)
+        #: What a drain of the node needs; None while it is not served.
+        self.departure: Departure | None = None
 
     def __repr__(self) -> str:
         return f"<ClusterConnection {self.name!r} {self.settings.load_balancing} peers={len(self._keepers)}>"
@@ -147,17 +142,31 @@ class ClusterConnection(Service):
         if self._default and not loopback:
             raise SettingsError("password", "***", "another one than the default: the broker listens to other machines")
 
+    def check_acceptors(self, urls: Sequence[str]) -> None:
+        """Check that the first acceptor is an address of this node, unless ``connector`` names another one.
+
+        Raises:
+            SettingsError: it isn't, or there is none.
+        """
+        if self.settings.connector is not None:
+            return
+        if not urls:
+            raise SettingsError("connector", None, "a connector of the broker, which has no acceptor")
+        if Endpoint.parse(urls[0]).wildcard:
+            shown = shown_url(urls[0]).partition("?")[0]
+            raise SettingsError("connector", None, f"a connector of the broker: nobody can dial its acceptor {shown}")
+
     def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
         """Return the errors of the connectors: unknown names, URLs that can't be dialed, or the default password beyond
         loopback."""
         known = ", ".join(sorted(connectors)) or "none"
         found = []
-        if self.settings.connector not in connectors:
-            allowed = f"one of the broker's connectors: {known}"
-            found.append(SettingsError("connector", self.settings.connector, allowed))
-        elif self.settings.discovery is not None:
+        own = self.settings.connector
+        if own is not None and own not in connectors:
+            found.append(SettingsError("connector", own, f"one of the broker's connectors: {known}"))
+        elif own is not None and self.settings.discovery is not None:
             try:
-                announced_connector(connectors[self.settings.connector])
+                announced_connector(connectors[own])
             except SettingsError as error:
                 found.append(error)
         for name in self.settings.static_connectors:
@@ -165,9 +174,8 @@ class ClusterConnection(Service):
                 found.append(SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}"))
         dialed = [name for name in self.settings.static_connectors if "://" in name or name in connectors]
         # Announced nodes are dialed as this node is, so its own connector says whether that may be.
-        own = self._default or self.settings.discovery is not None
-        if own and self.settings.connector in connectors:
-            dialed.insert(0, self.settings.connector)
+        if own is not None and own in connectors and (self._default or self.settings.discovery is not None):
+            dialed.insert(0, own)
         far: dict[str, None] = {}
         for name in dict.fromkeys(dialed):
             try:
@@ -193,9 +201,8 @@ class ClusterConnection(Service):
         for error in self.wrong_connectors(connectors, control.env):
             raise error
         named = self.settings.static_connectors
-        self._urls = [
-            url for url in map(partial(_url, connectors), named) if url != connectors[self.settings.connector]
-        ]
+        own = self.settings.own_url(control)
+        self._urls = [url for url in map(partial(_url, connectors), named) if url != own]
         if self._default:
             text = f"the cluster connection {self.name} uses the default user and password, which everybody knows"
             self._warnings.say("default_cluster_password", f"{text}: change them")
@@ -203,8 +210,18 @@ class ClusterConnection(Service):
     def take_up(self, broker: LocalBroker) -> None:
         """Restore the bindings of other nodes as known before the restart; they apply until each node is linked."""
         self._claims = {}
+        own = self.settings.own_url(broker.control)
+        self._topology = ClusterTopology(
+            self.name,
+            broker.control,
+            own,
+            discovers=self.settings.discovery is not None,
+            group=self.settings.group_name or "",
+            changed=self._look.wake,
+            warn=self._warnings.say,
+        )
         self._keepers = {url: self._keeper(url, broker, static=True) for url in self._urls}
-        rules = self._rules(broker.control) if self.settings.discovery is not None else None
+        rules = self._rules(broker.control) if self._finds else None
         for former in broker.peers.former(self.settings.prefix):
             url = former.connector
             if not url:
@@ -213,7 +230,7 @@ class ClusterConnection(Service):
             link = broker.peers.forwarding(former.name)
             broker.routes.take_up(link, self.settings.load_balancing)
             if url not in self._keepers and rules is not None and not former.left and rules.fits(url):
-                # It was announced before the restart, and may be there without being announced.
+                # It was announced or learned of before the restart, and may be there although nobody says so.
                 self._keepers[url] = self._keeper(url, broker, static=False)
             if url in self._keepers:
                 self._keepers[url].peer.was(former)
@@ -233,24 +250,35 @@ class ClusterConnection(Service):
         self._broker = broker
         broker.demand.watch(self._something_changed)
         broker.demand.watch_peers(self._met)
-        group = self.settings.discovery
+        group, topology = self.settings.discovery, self._topology
+        assert topology is not None
         redistributor = Redistributor(broker.stranded, self.settings.takes, self._warnings.say)
+        self.departure = departure = Departure(broker, topology, lambda: self._peers, self._changed, self._warnings.say)
         try:
             async with trio.open_nursery() as nursery:
                 for keeper in self._keepers.values():
                     nursery.start_soon(keeper.run, broker.control)
                 redistributor.begin(nursery)
+                nursery.start_soon(topology.run, broker)
                 if group is not None:
                     nursery.start_soon(self._hear, group)
-                    nursery.start_soon(self._follow, group, broker, nursery)
+                if self._finds:
+                    nursery.start_soon(self._follow, topology, broker, nursery)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
             redistributor.end()
-            self._broker = None
+            departure.ended.set()
+            self._broker = self.departure = None
             for keeper in self._keepers.values():
                 keeper.peer.end()
             self._something_changed()
+
+    @property
+    def _finds(self) -> bool:
+        """Whether nodes are dialed that the settings lack."""
+        own = self._topology.own.primary if self._topology is not None else ""
+        return self.settings.discovery is not None or (bool(own) and not self.settings.allow_direct_connections_only)
 
     def _met(self, node_id: bytes, connector: str) -> None:
         """Handle a node that has linked to this node: the other node is alive, so connect to it at once."""
@@ -274,19 +302,21 @@ class ClusterConnection(Service):
 
     def _keeper(self, url: str, broker: LocalBroker, *, static: bool) -> LinkKeeper:
         """Make the keeper of the link to the node at a URL."""
-        control = broker.control
+        control, topology = broker.control, self._topology
+        assert topology is not None
         setting = "static_connectors" if static else "discovery"
+        warn = self._warnings.say
         return LinkKeeper(
             url,
-            Peer(self.settings, broker, url, self._peer_changed, self._claims, warn=self._warnings.say),
+            Peer(self.settings, broker, url, self._peer_changed, self._claims, topology=topology, warn=warn),
             static=static,
             settings=self.settings,
             factory=partial(self._factory, url, setting, control.env),
             changed=self._changed,
-            warn=self._warnings.say,
+            warn=warn,
         )
 
-    # -- announced nodes
+    # -- nodes that are found
 
     def _rules(self, control: NodeControl) -> DialRules:
         static = [
@@ -295,27 +325,32 @@ class ClusterConnection(Service):
             if keeper.static
             for endpoint in self._factory(keeper.url, "static_connectors", control.env).endpoints
         ]
-        return DialRules(control.connectors[self.settings.connector], static, loopback_only=self._default)
+        return DialRules(self.settings.own_url(control), static, loopback_only=self._default)
 
     async def _hear(self, group: DiscoveryGroup) -> None:
         while True:
             await group.change()
             self._look.wake()
 
-    async def _follow(self, group: DiscoveryGroup, broker: LocalBroker, nursery: trio.Nursery) -> None:
-        """Dial the announced nodes, and forget connectors that are neither announced nor needed."""
+    def _dialable(self, topology: ClusterTopology) -> list[AnnouncedNode]:
+        """Return the nodes that announce themselves, and the nodes of which the peers tell."""
+        group = self.settings.discovery
+        found = [
+            AnnouncedNode(node.node_id, node.name, tuple(pair.primary for pair in node.connectors))
+            for node in (group.known if group is not None else ())
+        ]
+        linked = {node_id for node_id, peer in self._claims.items() if not peer.absent}
+        return found + topology.places(linked, {url for node in found for url in node.connectors})
+
+    async def _follow(self, topology: ClusterTopology, broker: LocalBroker, nursery: trio.Nursery) -> None:
+        """Dial the found nodes, and forget connectors that are neither named any more nor needed."""
         rules = self._rules(broker.control)
         while True:
             self._look.clear()
-            keepers = self._keepers
-            dialed = [DialedConnector(one.url, one.static, one.peer.needed) for one in keepers.values()]
-            announced = [
-                AnnouncedNode(node.node_id, node.name, tuple(pair.primary for pair in node.connectors))
-                for node in group.known
-            ]
-            plan = rules.plan(announced, dialed)
+            dialed = [DialedConnector(one.url, one.static, one.peer.needed) for one in self._keepers.values()]
+            plan = rules.plan(self._dialable(topology), dialed)
             for url in plan.end:
-                keepers.pop(url).forget()
+                self._keepers.pop(url).forget()
             for url in plan.begin:
                 self._begin(url, broker, nursery)
             for refused in plan.refused:
@@ -323,6 +358,7 @@ class ClusterConnection(Service):
             if plan.begin or plan.end:
                 self._changed.tell()
             await self._look.wait()
+            await trio.sleep(LOOK_PAUSE_S * len(self._keepers))
 
     def _begin(self, url: str, broker: LocalBroker, nursery: trio.Nursery) -> None:
         keeper = self._keeper(url, broker, static=False)
@@ -356,9 +392,28 @@ class ClusterConnection(Service):
             for peer in self._peers
         ]
 
+    def bridges(self) -> list[BridgeStatistics]:
+        """Return the links as the bridges that they are, without the second links to nodes, which carry nothing."""
+        return [peer.statistics() for peer in self._peers if peer.state != "spare"]
+
+    def topology(self) -> tuple[TopologyNode, ...]:
+        """Return the nodes of the cluster that are known now, linked or not; the node itself first.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        if self._broker is None or self._topology is None:
+            raise NotActiveError(f"the cluster connection {self.name!r} is not served")
+        return topology_of(self._topology.nodes())
+
     def nodes(self) -> int:
-        """The number of known nodes that are not left, away or down, including this node."""
-        found = {peer.node_id for peer in self._peers if peer.connected}
+        """The number of known nodes that are not left, away or down, including this node.
+
+        Nodes behind others, within ``max_hops``, are known by their queues.
+        """
+        found = {peer.node_id.hex() for peer in self._peers if peer.connected}
+        if self.settings.max_hops > 1:
+            found |= {queue.node_id for queue in self._there(None, None)}
         return len(found) + 1
 
     def consumers(self, queue: str) -> int:
@@ -368,20 +423,45 @@ class ClusterConnection(Service):
         Raises:
             NotActiveError: the broker isn't active.
         """
+        return self._count(queue, None)[1]
+
+    def bindings(self, address: str | None = None) -> tuple[RemoteQueue, ...]:
+        """Return the queues of the known nodes that are not left, away or down, by node and in the order of their
+        making; ``address``: only those of an address.
+
+        Raises:
+            SettingsError: no address can be so.
+        """
+        if address is not None:
+            check_address(address)
+        return tuple(self._there(None, address))
+
+    def _there(self, queue: str | None, address: str | None) -> list[RemoteQueue]:
+        return nearest(one for peer in self._peers if peer.connected for one in peer.queues(queue, address))
+
+    def _count(self, queue: str | None, address: str | None) -> tuple[int, int]:
+        """Count the queues of a name, or of an address, or both; and their consumers."""
         if self._broker is None:
             raise NotActiveError(f"the cluster connection {self.name!r} is not served")
-        there = {peer.node_id: peer.consumers(queue) for peer in self._peers if peer.connected}
-        return self._broker.demand.consumers(queue) + sum(there.values())
+        queues, consumers = self._broker.demand.count(queue, address)
+        there = self._there(queue, address)
+        return queues + len(there), consumers + sum(one.consumers for one in there)
 
     async def wait_for(
         self,
         *,
         nodes: int = 1,
         queue: str | None = None,
+        queues: int | None = None,
         consumers: int = 0,
+        address: str | None = None,
+        exactly: bool = False,
         timeout: float = math.inf,  # noqa: ASYNC109
     ) -> None:
-        """Return when so many nodes are known, and so many consumers of a queue on all of them.
+        """Return when so many nodes are known, and so many queues of a name or an address on all of them, with so many
+        consumers.
+
+        ``exactly``: when there are not more of them, either; nodes may be more where queues or consumers are counted.
 
         Checkpoint: always.
         Cancellation: nothing has changed.
@@ -391,22 +471,24 @@ class ClusterConnection(Service):
             NotActiveError: the broker isn't active.
         """
         check_in_trio("ClusterConnection")
-        check_wanted(nodes, queue, consumers, timeout)
+        wanted = WaitCondition(nodes, queue, queues, consumers, address, exactly)
+        check_wanted(wanted, timeout)
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout):
-            while not self._there(nodes, queue, consumers):
+            while not wanted.met(self._found(wanted)):
                 await self._changed.wait()
         # Also a change in the very moment in which the time is up counts.
-        if self._there(nodes, queue, consumers):
+        found = self._found(wanted)
+        if wanted.met(found):
             return
-        found = f", {self.consumers(queue)} of {consumers} consumers of {queue!r}" if queue is not None else ""
-        text = f"{self.nodes()} of {nodes} nodes{found} after {timeout} s"
+        text = f"{wanted.shown(found)} after {timeout} s"
         raise CallTimeoutError(text, outcome="not_done") from TimeoutError(f"waited {timeout:g} s for a change")
 
-    def _there(self, nodes: int, queue: str | None, consumers: int) -> bool:
+    def _found(self, wanted: WaitCondition) -> FoundInCluster:
         if self._broker is None:
             raise NotActiveError(f"the cluster connection {self.name!r} is not served")
-        return self.nodes() >= nodes and (queue is None or self.consumers(queue) >= consumers)
+        counted = self._count(wanted.queue, wanted.address) if wanted.counts_queues else (0, 0)
+        return FoundInCluster(self.nodes(), *counted)
 
 
 def _url(connectors: Mapping[str, str], name: str) -> str:

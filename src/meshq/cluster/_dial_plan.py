@@ -7,11 +7,16 @@ node's own connector.  So a forged announcement can't weaken a link (docs/design
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
+
+#: The pause between two looks at all connectors, for each of these, seconds: each attempt to dial one is a reason to
+#: look, so without a pause a thousand connectors at which nobody answers would take all of the node's time.
+LOOK_PAUSE_S: Final = 0.001
 
 
 @attrs.frozen

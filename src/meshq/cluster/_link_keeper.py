@@ -9,7 +9,8 @@ import trio
 
 from meshq.abc import NodeControl
 from meshq.client import ClientFactory, PeerLink
-from meshq.cluster._peer import Peer, RedundantLinkError
+from meshq.cluster._peer import Peer
+from meshq.cluster._peer_errors import CopiedStoreError, OlderNodeError, RedundantLinkError, UnreadyPeerError
 from meshq.cluster._settings import ClusterSettings
 from meshq.concurrency import ChangeSignal
 from meshq.errors import AddressFullError, MeshqError
@@ -70,7 +71,8 @@ class LinkKeeper:
         peer, settings = self.peer, self._settings
         factory = self._factory()
         while True:
-            peer.link = factory.link(peer, label=control.name, instance=control.instance)
+            window = settings.producer_window_size
+            peer.link = factory.link(peer, label=control.name, instance=control.instance, window=window)
             error = await self._run(peer.link)
             peer.end()
             if error is None:
@@ -85,6 +87,13 @@ class LinkKeeper:
                 with trio.move_on_after(settings.check_period):
                     while peer.spare:
                         await self._changed.wait()
+                continue
+            if isinstance(error, CopiedStoreError):
+                # The next link begins its numbers anew; if the other node says the same again, it says so in vain.
+                await peer.wait_for_call(settings.retry_interval)
+                continue
+            if isinstance(error, UnreadyPeerError):
+                await trio.sleep(settings.max_retry_interval)
                 continue
             if error.refusal is None and settings.gives_up:
                 if peer.state != "down":
@@ -101,7 +110,11 @@ class LinkKeeper:
     async def _run(self, link: PeerLink) -> MeshqError | None:
         try:
             return await link.run()
-        except RedundantLinkError as error:
+        except (CopiedStoreError, RedundantLinkError, UnreadyPeerError) as error:
+            return error
+        except OlderNodeError as error:
+            # A newer version of the node may be there one day.
+            error.refusal = "too_old"
             return error
         except AddressFullError as error:
             # There is no room for the definition of the store-and-forward queue; later there may be.

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import attrs
 import trio
 
-from meshq.abc import ForwardRun, KnownPeer, LocalBroker, RemoteQueue, StoreAndForwardQueue
+from meshq import abc
+from meshq.abc import ForwardRun, KnownPeer, LocalBroker, StoreAndForwardQueue, ToldNode
 from meshq.client import ForwardedRun, PeerLink
+from meshq.cluster._described_queues import DescribedQueues
+from meshq.cluster._peer_errors import CopiedStoreError, OlderNodeError, RedundantLinkError, UnreadyPeerError
+from meshq.cluster._peer_life import new_life
+from meshq.cluster._readiness import Readiness
+from meshq.cluster._remote_queue import RemoteQueue, remote_queue
 from meshq.cluster._settings import ClusterSettings
-from meshq.errors import MeshqError, RefusedError, invariant
+from meshq.cluster._topology import ClusterTopology
+from meshq.errors import MeshqError, invariant
+from meshq.ids import IDENTITY_BYTES
 from meshq.logs import logger
 from meshq.notifications import NodeJoined, NodeLeft
+from meshq.statistics import BridgeStatistics
 from meshq.wire import Binding, LinkOpening, RunBytes
 
 _log: Final = logger("cluster")
 
-#: Queues of one node that are known at most.
-BINDINGS_MAX: Final = 2**17
 #: How a log says of a node in what way it is gone.
 _GONE: Final = {"left": "has left", "away": "is away"}
-
-
-class RedundantLinkError(RefusedError):
-    """The node is already linked by another connector; this connector is used when the other one fails."""
+#: The events of its life cycle.
+_EVENTS: Final = {"left": "leave", "away": "lose"}
 
 
 class Peer:
@@ -41,6 +46,7 @@ class Peer:
         changed: Callable[[], None],
         claims: dict[bytes, Peer],
         *,
+        topology: ClusterTopology,
         warn: Callable[[str, str, str], None],
     ) -> None:
         self._settings = settings
@@ -49,31 +55,40 @@ class Peer:
         self._changed = changed
         # Which of a connection's peers reads the queue for a node: two that read it would make gaps in its numbers.
         self._claims = claims
+        self._topology = topology
         # Event, text and cause.
         self._warn = warn
         #: The link, set once after both are made.
         self.link: PeerLink | None = None
         #: The other node; empty before the first link.
         self.node_id = b""
-        #: Whether the node's queues are known.
-        self.known = False
-        # Whether all queues were described in this session.
-        self._described = False
         # What it had stored of the link when this session began, what it calls its store, and its features; None: it
         # has not said so.
         self._opened: tuple[int, bytes, tuple[str, ...]] | None = None
-        #: ``connecting``, ``linked``, ``spare``, ``left``, ``away`` or ``down``.
-        self.state = "connecting"
+        self._life = new_life()
         #: The last error; None: no error so far.
         self.error: MeshqError | None = None
         self._name = ""
+        # So far in this life: messages that the node has stored, and links that were not used because it is older.
+        self._counts: Counter[str] = Counter()
         # Whether a durable queue of the node was known when the last session ended, or before the restart.
         self._had_durable = False
         self._called = trio.Event()
         self._forwarding: StoreAndForwardQueue | None = None
-        self._queues: dict[int, RemoteQueue] = {}
+        self._queues = DescribedQueues()
         # Runs given to the link: the last link number of each, and its tags.
         self._under_way: deque[tuple[int, int, int]] = deque()
+        self._readiness = Readiness()
+
+    @property
+    def state(self) -> str:
+        """``connecting``, ``linked``, ``spare``, ``left``, ``away`` or ``down``."""
+        return self._life.state
+
+    @property
+    def known(self) -> bool:
+        """Whether the node's queues are known, and how far it has stored the link."""
+        return self._queues.complete and self._opened is not None and self._forwarding is not None
 
     @property
     def connected(self) -> bool:
@@ -85,22 +100,51 @@ class Peer:
         """The number of messages that wait here for the node."""
         return self._forwarding.waiting if self._forwarding is not None else 0
 
+    def statistics(self) -> BridgeStatistics:
+        """Return the link as the bridge that it is."""
+        place = self.url.partition("?")[0]
+        return BridgeStatistics(
+            name=f"{self._settings.name} to {self.name or place}",
+            queue=f"{self._settings.prefix}{self.node_id.hex()}" if self._forwarding is not None else "",
+            target=place,
+            forwarding_address=None,
+            state=self._bridge_state,
+            carried=self._counts["carried"],
+            refused=self._counts["refused"],
+            failed=0,
+            ended=0,
+            rejected=0,
+            last_error=str(self.error) if self.error is not None else None,
+        )
+
+    @property
+    def _bridge_state(self) -> str:
+        if self.state != "linked" and isinstance(self.error, OlderNodeError):
+            return "waiting"
+        return {"linked": "carrying", "down": "waiting"}.get(self.state, "connecting")
+
     @property
     def needed(self) -> bool:
         """Whether the connector is needed, also when no announcement names it any more.
 
-        It is needed while the node is connected there, while messages wait here for the node, and while a durable queue
-        of the node is known.
+        It is needed while the node is linked there, while messages wait here for the node, and while a durable queue of
+        the node is known.
         """
         durable = self._has_durable() if self.known else self._had_durable
-        return self.connected or (self._forwarding is not None and (durable or self.waiting > 0))
+        links = self._claims.get(self.node_id) is self and not self.absent
+        return links or (self._forwarding is not None and (durable or self.waiting > 0))
 
     def _has_durable(self) -> bool:
-        return any(queue.durable for queue in self._queues.values())
+        return any(queue.durable for queue in self._queues)
 
-    def consumers(self, queue: str) -> int:
-        """Return the number of known consumers of a queue on the node."""
-        return sum(remote.consumers for remote in self._queues.values() if remote.name == queue)
+    def queues(self, queue: str | None = None, address: str | None = None) -> list[RemoteQueue]:
+        """Return the known queues of the node and behind it, all or of a name or an address, in the order of their
+        numbers; none of a node that is gone."""
+        return [
+            remote_queue(one)
+            for one in sorted(self._queues, key=attrgetter("number"))
+            if not one.gone and queue in (None, one.name) and address in (None, one.address)
+        ]
 
     # -- what comes over the link
 
@@ -110,27 +154,33 @@ class Peer:
         Raises:
             RedundantLinkError: the node is linked by another connector.
         """
-        control = self._broker.control
+        control, own = self._broker.control, self._topology.own
         self._let_go()
         self._forget_session()
-        if self.state == "linked":
-            # Another life of it, perhaps: what it has is known with its snapshot.
-            self.state = "connecting"
+        self._life.on("open")
+        # Another life says it anew.
+        self._topology.forget_word(self.url)
         self._queues.clear()
         if self._forwarding is None or self._claims.get(node_id) is not self:
             self._lead_to(node_id)
-        number = self._forwarding.number if self._forwarding is not None else 0
+        # Of a link to oneself, which is refused, the name does not matter.
+        link = self._forwarding.link if self._forwarding is not None else control.instance
         return LinkOpening(
-            link=hashlib.sha256(control.store + number.to_bytes(8, "big")).digest()[:16],
+            link=link,
             node_id=control.node_id,
             instance=control.instance,
             node_name=control.name,
-            connector=control.connectors.get(self._settings.connector, ""),
+            connector=self._settings.own_url(control),
+            cluster=self._settings.name,
+            version=own.version,
+            backup=own.backup,
+            hops=self._settings.max_hops,
         )
 
     def _lead_to(self, node_id: bytes) -> None:
         """Switch to another node at the same URL, or back to a node that was given up."""
         self._yield()
+        self._topology.parted(self.url, "away")
         self._had_durable = False
         if self._forwarding is not None:
             self._broker.peers.met(self._forwarding, "")
@@ -145,7 +195,8 @@ class Peer:
         if (reached := self._claims.setdefault(node_id, self)) is not self:
             text = f"the connector {self.url} is used when the other one of {reached.label} fails"
             self._warn("peer_twice", text, node_id.hex())
-            self.error, self.state = RedundantLinkError(text), "spare"
+            self._life.on("spare")
+            self.error = RedundantLinkError(text)
             raise self.error
         self._forwarding = self._broker.peers.forwarding(f"{self._settings.prefix}{node_id.hex()}")
 
@@ -170,7 +221,7 @@ class Peer:
         self._lead_to(bytes.fromhex(former.name.removeprefix(self._settings.prefix)))
         self._had_durable = True
         if former.left:
-            self.state = "left"
+            self._life.on("leave")
 
     def retire(self) -> None:
         """End the use of the connector for good; another one may lead to its node."""
@@ -186,16 +237,13 @@ class Peer:
         forwarding = self._forwarding
         if forwarding is None:
             return
-        if binding.gone:
-            self._queues.pop(binding.queue, None)
+        path = (*binding.path, self.node_id.hex())
+        if binding.gone or not self._is_way(path):
+            self._queues.drop(binding.queue)
             if self.known:
                 self._broker.routes.remove(forwarding, binding.queue)
         elif self._settings.takes(binding.address):
-            if binding.queue not in self._queues and len(self._queues) >= BINDINGS_MAX:
-                text = f"{self.label} has more than {BINDINGS_MAX:,} queues: no messages are sent to the others"
-                self._warn("peer_queues", text, self.node_id.hex())
-                return
-            queue = RemoteQueue(
+            queue = abc.RemoteQueue(
                 number=binding.queue,
                 name=binding.name,
                 address=binding.address,
@@ -204,52 +252,108 @@ class Peer:
                 filters=binding.filters,
                 filter=binding.filter,
                 durable=binding.durable,
-                features=self._opened[2] if self._opened is not None else (),
+                precise=binding.precise,
+                features=self._opened[2] if self._opened is not None and not binding.path else (),
+                path=path,
+                node_name=binding.node_name or self.name,
+                gone=binding.state,
             )
-            self._queues[queue.number] = queue
-            if self.known:
+            refused = self._queues.put(queue)
+            if refused:
+                text = f"{self.label} has {refused}: no messages are sent to the others"
+                self._warn("peer_queues", text, self.node_id.hex())
+            if self.known and refused:
+                self._broker.routes.remove(forwarding, queue.number)
+            elif self.known:
                 self._broker.routes.describe(forwarding, self._settings.load_balancing, queue)
         self._changed()
 
+    def _is_way(self, path: tuple[str, ...]) -> bool:
+        """Whether messages may pass these nodes on the way to a queue: no node twice, not this node, and no more than
+        ``max_hops`` in all."""
+        own = self._broker.control.node_id.hex()
+        return own not in path and len(set(path)) == len(path) <= self._settings.max_hops
+
     def snapshot(self) -> None:
-        """Handle the end of a snapshot: the described queues replace the known ones."""
-        self._described = True
+        """Handle the end of a snapshot: the described queues replace the known ones.
+
+        Raises:
+            UnreadyPeerError: those behind the node are missing.
+        """
+        self._queues.complete = True
         self._begin()
 
     def opened(self, number: int, store: bytes, features: Sequence[str]) -> None:
-        """Handle that the other node has accepted the link and has stored everything up to ``number``."""
+        """Handle that the other node has accepted the link and has stored everything up to ``number``.
+
+        Raises:
+            CopiedStoreError: this node has not sent so many messages; the link has another name when it is next opened.
+            OlderNodeError: the other node does not understand what waits for it.
+            UnreadyPeerError: the queues behind the node are missing.
+        """
+        forwarding = self._forwarding
+        token = self._broker.control.env.entropy.token(IDENTITY_BYTES)
+        if forwarding is not None and forwarding.overtaken(number, token):
+            text = f"{self.label} has stored messages of this node up to number {number}, which it has not sent"
+            text = f"{text}: the store here is a copy, or an older one; what waits may be there twice"
+            self._warn("store_is_a_copy", text, self.node_id.hex())
+            self.error = CopiedStoreError(text)
+            raise self.error
+        lacking = forwarding.lacking(features) if forwarding is not None else ()
+        if lacking:
+            self._counts["refused"] += 1
+            text = f"{self.label} is older, and does not understand what waits for it ({', '.join(lacking)})"
+            text = f"{text}: all of that stays here until it is newer, or until give_back routes it anew"
+            self._warn("peer_too_old", text, self.node_id.hex())
+            self.error = OlderNodeError(text)
+            raise self.error
         self._opened = number, store, tuple(features)
         self._begin()
+
+    def told(self, nodes: Sequence[ToldNode]) -> None:
+        """Note all nodes that the other node knows now."""
+        self._topology.told(self.url, nodes)
+        self._changed()
 
     def _begin(self) -> None:
         """Start to send waiting messages, once the other node's queues and its stored position are known."""
         forwarding = self._forwarding
-        if forwarding is None or self._opened is None or not self._described:
+        if forwarding is None or self._opened is None or not self._queues.complete:
             return
         number, store, features = self._opened
-        self.known = True
-        self._queues = {one.number: attrs.evolve(one, features=features) for one in self._queues.values()}
-        self._broker.routes.replace(forwarding, self._settings.load_balancing, list(self._queues.values()), store)
+        # Described before the answer to the link, so without its node's features.  What a further node understands is
+        # not known.
+        for one in list(self._queues):
+            self._queues.put(attrs.evolve(one, features=features if len(one.path) == 1 else ()))
+        queues = list(self._queues)
+        if self._readiness.lacks(self._broker.routes, forwarding, queues, store):
+            self.error = UnreadyPeerError(f"{self.label} has begun anew, and does not know the nodes behind it yet")
+            raise self.error
+        self._broker.routes.replace(forwarding, self._settings.load_balancing, queues, store, features)
         self._broker.peers.met(forwarding, self.url)
         self._broker.routes.mark(forwarding, "")
         forwarding.attach(self._take, number)
         _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
-        self._become("linked")
+        self._topology.met(self.url, self.node_id, self.name)
+        self._become("begin")
 
     def stored(self, number: int) -> None:
         """Acknowledge the messages up to ``number``, which the other node has stored."""
         under_way, forwarding = self._under_way, self._forwarding
         while under_way and under_way[0][0] <= number and forwarding is not None:
             _, first, last = under_way.popleft()
+            self._counts["carried"] += last - first + 1
             forwarding.done(first, last)
 
     def refused(self, error: MeshqError) -> None:
         """Handle that the other node refuses the link."""
         self.error = error
+        self._topology.parted(self.url, "away")
         self._warn("peer_refused", f"the link to {self.label} is refused: {error}", self.node_id.hex())
 
     def parted(self, how: str, error: MeshqError) -> None:
         """Handle that the node has left or is away: messages that other nodes can take are no longer sent to it."""
+        self._topology.parted(self.url, how)
         self.end()
         if how == "away" and self.state in ("left", "down"):
             # It is no less gone for not being there.
@@ -259,18 +363,45 @@ class Peer:
             _log.info("%s %s: %s", self.label, _GONE[how], error, extra={"event": f"peer_{how}"})
         if self._forwarding is not None:
             self._broker.routes.mark(self._forwarding, how)
-        self._become(how)
+        self._become(_EVENTS[how])
 
-    def _become(self, state: str) -> None:
-        before, self.state = self.state, state
+    def _become(self, event: str) -> None:
+        before, state = self.state, self._life.on(event)
         # What a spare meets says nothing of the node.
         if before != state and self._claims.get(self.node_id) is self:
             about = {"node_id": self.node_id.hex(), "node_name": self.name}
             if state == "linked":
                 self._broker.notifications.emit(NodeJoined, **about)
+            elif state == "left" and (word := self.word) is not None and word.successor:
+                successor = word.successor.hex()
+                self._broker.notifications.emit(NodeLeft, reason="scaled_down", successor=successor, **about)
+                self._take_over()
             else:
                 self._broker.notifications.emit(NodeLeft, reason=state, successor="", **about)
         self._changed()
+
+    @property
+    def word(self) -> abc.NodeDescription | None:
+        """The node's last word about itself; None: it has said nothing in its session yet."""
+        word = self._topology.word(self.url)
+        return word if word is not None and word.node_id == self.node_id else None
+
+    def _take_over(self) -> None:
+        """Route the messages anew that wait here for a node which has handed all over, and has stored none of them."""
+        forwarding = self._forwarding
+        if forwarding is None:
+            return
+
+        def failed(error: MeshqError) -> None:
+            text = f"what waits for {self.label}, which has handed all over, stays: {error}"
+            self._warn("peer_not_given_back", text, self.node_id.hex())
+
+        self._broker.peers.give_back(forwarding, lambda moved: None, failed)
+
+    @property
+    def forwarding(self) -> StoreAndForwardQueue | None:
+        """The queue of the messages that wait here for the node; None before the first link."""
+        return self._forwarding
 
     @property
     def name(self) -> str:
@@ -302,10 +433,25 @@ class Peer:
             topic=held.topic,
             arrival=held.arrival,
             waited=held.waited,
-            origin=held.origin,
+            origin=self._origin_for(held),
+            former=held.former,
+            queue=held.queue,
+            entry=held.entry,
         )
         self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
         link.send(run)
+
+    def _origin_for(self, held: ForwardRun) -> tuple[str, ...]:
+        """Return the origin of a run, if the other node understands origins.
+
+        It may be older by now than when the run was moved here, and no header goes out that it has not asked for.
+        """
+        features = self._opened[2] if self._opened is not None else ()
+        if not held.origin or "origin" in features:
+            return held.origin
+        text = f"{self.label} is older, and understands no origins: moved messages lose theirs on the way there"
+        self._warn("peer_without_origins", text, self.node_id.hex())
+        return ()
 
     def _let_go(self) -> None:
         """Detach from the queue; unconfirmed messages are sent again in the next session."""
@@ -331,17 +477,18 @@ class Peer:
 
     def end(self) -> None:
         """End the use of the link; the messages that wait for the other node stay."""
+        self._topology.parted(self.url, "away")
         self._let_go()
         self._forget_session()
 
     def _forget_session(self) -> None:
         if self.known:
             self._had_durable = self._has_durable()
-        self.known, self._described, self._opened = False, False, None
+        self._queues.complete, self._opened = False, None
 
     def forget(self, error: MeshqError) -> None:
         """Give the node up after all attempts: no new messages are sent to it before it comes back."""
         self.error = error
         if self._forwarding is not None:
             self._broker.routes.withdraw(self._forwarding)
-        self._become("down")
+        self._become("give_up")

@@ -25,12 +25,14 @@ PAUSE_S: Final = 1.0
 class _Waiting:
     """A queue whose messages only consumers elsewhere can get.
 
-    ``since``: the first moment at which that was so.  ``delay``: that of its address.  ``not_before``: a move has
-    failed, and this is the moment of the next one.  ``open``: whether a move may find messages.
+    ``since``: the first moment at which that was so.  ``delay``: that of its address.  ``filters``: those of consumers
+    here, who get the messages that these take.  ``not_before``: a move has failed, and this is the moment of the next
+    one.  ``open``: whether a move may find messages.
     """
 
     since: float
     delay: float
+    filters: frozenset[str]
     not_before: float = -math.inf
     open: bool = False
 
@@ -50,14 +52,16 @@ class RedistributionPlan:
         """Compare the state of a queue with the known one; None: the queue keeps its messages.  Return whether a queue
         may be due earlier than before.
 
-        The delay begins when the state begins, and anew when the delay is another one.
+        The delay begins when the state begins, and anew when the delay is another one, or when a filter has gone: only
+        since then has nobody here taken what it took.
         """
         if state is None:
             self._waiting.pop(name, None)
             return False
         known = self._waiting.get(name)
-        if known is None or known.delay != state.delay:
-            known = self._waiting[name] = _Waiting(now, state.delay)
+        if known is None or known.delay != state.delay or not known.filters <= state.filters:
+            known = self._waiting[name] = _Waiting(now, state.delay, state.filters)
+        known.filters = state.filters
         was, known.open = known.open, state.messages > 0
         return known.open and not was
 
@@ -68,6 +72,11 @@ class RedistributionPlan:
     def due(self, now: float) -> list[str]:
         """Return the queues that are due, whose turn was longest ago first."""
         return [name for name, one in self._waiting.items() if one.due <= now]
+
+    def is_due(self, name: str, now: float) -> bool:
+        """Whether a queue is due."""
+        known = self._waiting.get(name)
+        return known is not None and known.due <= now
 
     def begins(self, name: str) -> None:
         """Begin a move: a state that is seen from now on opens the queue again."""

@@ -61,7 +61,7 @@ class Redistributor:
 
     async def _move(self, name: str) -> None:
         """Move messages of a queue that was due; while others were moved it may have got a consumer."""
-        if name not in self._plan.due(trio.current_time()):
+        if not self._plan.is_due(name, trio.current_time()):
             return
         self._plan.begins(name)
         try:

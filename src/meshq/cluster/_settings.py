@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from meshq.abc import NodeControl
 from meshq.address import check_name
 from meshq.bridge import LinkOptions, LinkSettings
 from meshq.discovery import DiscoveryGroup
 from meshq.errors import SettingsError
-from meshq.settings import is_bool, one_of, only
+from meshq.settings import in_range, is_bool, one_of, only
 
 #: How messages are shared with other nodes: not at all, with all of them, or with those that have consumers.
 LoadBalancing = Literal["off", "strict", "on_demand", "off_with_redistribution"]
 
 
+#: The most links between a node and a queue that it sends to: each node on the way holds and passes on each message.
+HOPS_MAX: Final = 16
+
+
 def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     check_name(attribute.name, value)
+
+
+def _name_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None:
+        check_name(attribute.name, value)
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -45,12 +56,31 @@ def _prefixes(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
         )
 
 
+def load_balancing_of(forward_when_no_consumers: object, settings: ClusterOptions) -> LoadBalancing:
+    """Return the mode that the older setting means, with a ``DeprecationWarning``.
+
+    Raises:
+        SettingsError: the older setting is neither True nor False, or ``load_balancing`` is given, too.
+    """
+    if type(forward_when_no_consumers) is not bool:
+        raise SettingsError("forward_when_no_consumers", forward_when_no_consumers, "True, False or None")
+    meant: LoadBalancing = "strict" if forward_when_no_consumers else "on_demand"
+    if "load_balancing" in settings:
+        allowed = f"nothing beside load_balancing, of which it is the older name ({meant!r})"
+        raise SettingsError("forward_when_no_consumers", forward_when_no_consumers, allowed)
+    text = f"forward_when_no_consumers={forward_when_no_consumers} is the older name of load_balancing={meant!r}"
+    # The line that makes the cluster connection.
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    return meant
+
+
 class ClusterOptions(LinkOptions, total=False):
     """The keywords of ``ClusterConnection`` beside its name, its connectors and who its nodes are."""
 
     allow_direct_connections_only: bool
     address: str
     load_balancing: LoadBalancing
+    group_name: str | None
     max_hops: int
     min_large_message_size: int
     use_duplicate_detection: bool
@@ -64,21 +94,20 @@ class ClusterSettings(LinkSettings):
     """The settings of a ``ClusterConnection``.  Times are seconds, sizes bytes."""
 
     name: str = attrs.field(validator=_name)
-    connector: str = attrs.field(validator=_name)
+    connector: str | None = attrs.field(default=None, validator=_name_or_none)
     discovery: DiscoveryGroup | None = attrs.field(default=None, validator=_discovery)
     static_connectors: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_all_names)
     allow_direct_connections_only: bool = attrs.field(default=False, validator=is_bool)
     address: str = attrs.field(default="", validator=_prefixes)
     load_balancing: LoadBalancing = attrs.field(default="on_demand", validator=one_of(get_args(LoadBalancing)))
-    max_hops: int = attrs.field(default=1, validator=only(1, "more hops are"))
+    group_name: str | None = attrs.field(default=None, validator=_name_or_none)
+    max_hops: int = attrs.field(default=1, validator=in_range(1, HOPS_MAX, whole=True))
     min_large_message_size: int = attrs.field(default=102_400, validator=only(102_400, "large messages in parts are"))
     call_failover_timeout: float = attrs.field(
         default=math.inf, validator=only(math.inf, "calls over a link, which it bounds, are")
     )
-    use_duplicate_detection: bool = attrs.field(default=True, validator=only(True, "links without it are"))
-    producer_window_size: float = attrs.field(
-        default=math.inf, validator=only(math.inf, "a window of the link's own is")
-    )
+    use_duplicate_detection: bool = attrs.field(default=True, validator=is_bool)
+    producer_window_size: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
     notification_interval: float = attrs.field(default=1.0, validator=only(1.0, "announcements are"))
     notification_attempts: int = attrs.field(default=2, validator=only(2, "announcements are"))
 
@@ -86,6 +115,12 @@ class ClusterSettings(LinkSettings):
         if self.allow_direct_connections_only and self.discovery is not None:
             allowed = "False with discovery: other nodes than those of static_connectors are found"
             raise SettingsError("allow_direct_connections_only", True, allowed)
+
+    def own_url(self, control: NodeControl) -> str:
+        """The URL by which other nodes reach this node, or empty: that of the connector, or of the first acceptor."""
+        if self.connector is not None:
+            return control.connectors.get(self.connector, "")
+        return next(iter(control.acceptors()), "")
 
     def takes(self, address: str) -> bool:
         """Whether messages to an address are shared: by literal prefix, and exclusion beats inclusion."""

@@ -9,23 +9,40 @@ from typing import Any, Final
 
 import attrs
 
+from meshq.abc import BroadcastEndpoint
 from meshq.bridge import Bridge
 from meshq.cluster import ClusterConnection
 from meshq.config._units_format import units_of
+from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, StaticUnicast, UDPMulticast, Zeroconf
 from meshq.node import Broker
 from meshq.settings import TLS
 
 #: The kinds of services, as a file names them.
-SERVICES: Final[dict[str, type[Any]]] = {service.kind: service for service in (Bridge, ClusterConnection)}
-#: Keys whose type in a file is narrower than in a program.
-_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": object, "discovery": object}
+SERVICES: Final[dict[str, type[Any]]] = {
+    service.kind: service for service in (Bridge, ClusterConnection, BroadcastGroup, DiscoveryGroup)
+}
+#: The kinds of endpoints of discovery, as a file names them.
+ENDPOINTS: Final[dict[str, type[BroadcastEndpoint]]] = {
+    "udp": UDPMulticast,
+    "directory": SharedDirectory,
+    "unicast": StaticUnicast,
+    "zeroconf": Zeroconf,
+}
+
+
+class GroupName:
+    """The name of a discovery group of the same file."""
+
+
+#: Keys whose type in a file is another one than in a program.
+_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": object}
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)
 
 
 @attrs.frozen
 class Key:
-    """One key of a table."""
+    """A key of a table."""
 
     name: str
     type: Any
@@ -65,10 +82,14 @@ def keys_of(kind: type[Any]) -> dict[str, Key]:
     else:
         defaults = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
     return {
-        name: Key(name, _IN_A_FILE.get(name, types.get(name, object)), default)
+        name: Key(name, _in_a_file(name, types.get(name, object)), default)
         for name, default in defaults.items()
         if name not in _NEVER
     }
+
+
+def _in_a_file(name: str, kind: Any) -> Any:
+    return GroupName if kind == DiscoveryGroup | None else _IN_A_FILE.get(name, kind)
 
 
 def _default(field: attrs.Attribute[Any]) -> object:
@@ -94,6 +115,8 @@ def tables() -> dict[str, type[Any]]:
     waiting: list[tuple[str, type[Any]]] = [("", Broker)]
     for service, kind in SERVICES.items():
         found[f'[[services]] with kind = "{service}"'] = kind
+    for name, endpoint in ENDPOINTS.items():
+        found[f"[services.endpoint.{name}]"] = endpoint
     while waiting:
         path, kind = waiting.pop(0)
         for key in keys_of(kind).values():

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import cattrs
 
-from meshq.abc import Service
+from meshq.abc import BroadcastEndpoint, Service
+from meshq.cluster import ClusterConnection
 from meshq.config._files import read_secret
-from meshq.config._keys import SERVICES, Key, is_class, is_table, keys_of
+from meshq.config._keys import ENDPOINTS, SERVICES, GroupName, Key, is_class, is_table, keys_of
 from meshq.config._lines_format import KeyLines, Path, shown
 from meshq.config._units_format import in_units
 from meshq.directories import StoreDirectories
+from meshq.discovery import DiscoveryGroup
 from meshq.env import real_env
 from meshq.errors import FilterError, MeshqError, SettingsError
 from meshq.node import Broker
@@ -43,6 +45,8 @@ class Reader:
         self._lines = lines
         self._environ = environ
         self._path: Path = ()
+        # The discovery groups of the file by name; a group with a problem of its own is ``MISSING``.
+        self._groups: dict[str, object] = {}
         self.problems: list[tuple[int, str, str]] = []
         self._converter = cattrs.Converter(detailed_validation=False)
         for kind, name in ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "a text")):
@@ -54,6 +58,8 @@ class Reader:
             (_is_mapping, self._mapping),
             (is_table, self.table),
             (lambda kind: kind is Service, self._service),
+            (lambda kind: kind is BroadcastEndpoint, self._endpoint),
+            (lambda kind: kind is GroupName, self._group),
             (lambda kind: kind in _SECRETS, self._secret),
             (_is_union, self._union),
         ]
@@ -201,18 +207,7 @@ class Reader:
             if isinstance(several, tuple) and value in several:
                 return name, several.index(value)
             return (name,)
-        # Said by the broker, which looks at everything together.
-        if name == "acceptor":
-            return next(
-                (("acceptors", at) for at, one in enumerate(given.get("acceptors", ())) if one.url == value), ()
-            )
-        if name == "certificates":
-            return "security", name
-        if name == "password":
-            return next(
-                (("services", at, name) for at, one in enumerate(given.get("services", ())) if _exposed(one)), ()
-            )
-        return ()
+        return _said_by_the_broker(name, value, given)
 
     def _service(self, value: object, kind: Any) -> Any:
         if not isinstance(value, dict):
@@ -223,14 +218,45 @@ class Reader:
             known = " or ".join(map(repr, SERVICES))
             self._problem(f"{_seen(name)} is not allowed; allowed: {known}", "kind")
             return MISSING
-        return self.table(rest, SERVICES[name])
+        made = self.table(rest, SERVICES[name])
+        if name == DiscoveryGroup.kind and isinstance(rest.get("name"), str):
+            self._groups[rest["name"]] = made
+        return made
+
+    def _endpoint(self, value: object, kind: Any) -> Any:
+        """Make the endpoint of a group: a table that has one table, named by the kind of the endpoint."""
+        kinds = ", ".join(ENDPOINTS)
+        if not isinstance(value, dict):
+            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a table with one of the tables {kinds}")
+        unknown = [name for name in value if name not in ENDPOINTS]
+        for name in unknown:
+            self._problem(f"is no kind of endpoint; allowed: one of {kinds}", name)
+        if unknown:
+            return MISSING
+        if len(value) != 1:
+            given = " and ".join(value) or "none of them"
+            raise WrongTypeError(f"{given} is not allowed; allowed: exactly one of {kinds}")
+        ((name, table),) = value.items()
+        return self._item(name, table, ENDPOINTS[name])
+
+    def _group(self, value: object, kind: Any) -> Any:
+        """Find a discovery group by its name."""
+        known = ", ".join(map(repr, sorted(self._groups))) or "none"
+        allowed = f"the name of a discovery_group of this file; known: {known}"
+        if type(value) is not str or value not in self._groups:
+            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: {allowed}")
+        return self._groups[value]
 
     # -- several
 
     def _sequence(self, value: object, kind: Any) -> Any:
         if not isinstance(value, list):
             raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a list")
-        found = [self._item(at, item, typing.get_args(kind)[0]) for at, item in enumerate(value)]
+        (inner, *_) = typing.get_args(kind)
+        # A service may name a group that stands behind the service.
+        places = sorted(range(len(value)), key=lambda at: inner is Service and not _is_group(value[at]))
+        made = {at: self._item(at, value[at], inner) for at in places}
+        found = [made[at] for at in range(len(value))]
         return MISSING if MISSING in found else tuple(found)
 
     def _set(self, value: object, kind: Any) -> Any:
@@ -289,6 +315,30 @@ def _read_text(name: str) -> str:
     except ValueError as error:
         reason = error
     raise WrongTypeError(f"{name} can't be read: {reason}")
+
+
+def _said_by_the_broker(name: str, value: object, given: Mapping[str, Any]) -> Path:
+    """Return the path of a setting that a broker finds wrong when it compares all of them."""
+    acceptors, services = given.get("acceptors", ()), given.get("services", ())
+    found: list[Path] = []
+    if name == "acceptor":
+        found = [("acceptors", at) for at, one in enumerate(acceptors) if one.url == value]
+    elif name == "discovery":
+        found = [("acceptors", at, name) for at, one in enumerate(acceptors) if one.discovery == value]
+    elif name == "certificates":
+        found = [("security", name)]
+    elif name == "password":
+        found = [("services", at, name) for at, one in enumerate(services) if _exposed(one)]
+    elif name == "connector":
+        # Only a cluster connection that names none has to do with the acceptors.
+        unnamed = (isinstance(one, ClusterConnection) and one.settings.connector is None for one in services)
+        found = [("services", at, name) for at, one in enumerate(unnamed) if one]
+    return found[0] if found else ()
+
+
+def _is_group(value: object) -> bool:
+    """Whether a table describes a discovery group."""
+    return isinstance(value, dict) and value.get("kind") == DiscoveryGroup.kind
 
 
 def _exposed(service: Service) -> bool:

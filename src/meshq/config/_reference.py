@@ -8,8 +8,8 @@ import typing
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from meshq.abc import Service
-from meshq.config._keys import Key, is_class, is_table, keys_of, tables
+from meshq.abc import BroadcastEndpoint, Service
+from meshq.config._keys import ENDPOINTS, GroupName, Key, is_class, is_table, keys_of, tables
 from meshq.settings import EncryptionKey, Secret
 
 _HEAD = """\
@@ -31,6 +31,8 @@ _WORDS = {
     Secret: "secret",
     EncryptionKey: "secret",
     Service: "tables, see below",
+    BroadcastEndpoint: f"table with exactly one of {', '.join(f'`{name}`' for name in ENDPOINTS)}, see below",
+    GroupName: "name of a discovery group of the file",
 }
 
 

@@ -49,7 +49,7 @@ class StalledError(DemoError):
 
 
 class Director:
-    """One run of the demo.
+    """A run of the demo.
 
     ``data_dir``: where the nodes keep their data.  ``nursery``: where the processes are attended, and killed when it
     is cancelled.

@@ -1,4 +1,4 @@
-"""One line of the file of flights."""
+"""A line of the file of flights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MISSING: Final = b"NA"
 
 
 class Flight(NamedTuple):
-    """One flight: the columns that the demo reads from a line of the file."""
+    """A flight: the columns that the demo reads from a line of the file."""
 
     #: Date, carrier, flight and origin: unique in the file, and the message's duplicate id.
     key: bytes

@@ -62,7 +62,7 @@ def rows_min(nodes: int) -> int:
 
 @attrs.frozen(kw_only=True)
 class Kill:
-    """One kill, by rows of the file."""
+    """A kill, by rows of the file."""
 
     when: str
     #: The node that it takes; nodes are numbered from 1.

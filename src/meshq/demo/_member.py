@@ -10,7 +10,7 @@ from meshq.demo._process import Child
 
 @attrs.define(eq=False)
 class Member:
-    """One node of the demo: its processes, and its settings for every start of the broker."""
+    """A node of the demo: its processes, and its settings for every start of the broker."""
 
     number: int
     data_dir: str

@@ -65,7 +65,7 @@ class Sender:
             await self._raised.wait()
 
     async def _send(self, producer: Producer, start: int, stop: int) -> None:
-        """One message per flight: its line as it stands in the file."""
+        """Send a message for each flight: its line as it stands in the file."""
         send = producer.send
         for line, flight in zip(self._lines[start:stop], self._flights[start:stop], strict=True):
             properties: dict[str, PropertyValue] = {

@@ -35,7 +35,7 @@ class ProgressView(ABC):
 
     @abstractmethod
     def say(self, text: str) -> None:
-        """Something happened."""
+        """Print an event."""
 
     @abstractmethod
     def total(self, rows: int) -> None:

@@ -15,7 +15,7 @@ ALTERED: Final = 2
 
 @attrs.frozen
 class Report:
-    """Something that a process has to say."""
+    """A report of a process."""
 
     kind: ClassVar[str] = ""
 

@@ -12,6 +12,8 @@ CLIENT: Final[dict[str, Any]] = {
     "max_retry_interval": 0.25,
     "initial_connect_attempts": 20,
     "call_failover_timeout": 120,
+    # Each worker belongs to one node, and waits for it.
+    "use_topology": False,
 }
 #: The cluster connection of each node, and the name by which a node calls its own address in it.
 CLUSTER: Final = "mesh"

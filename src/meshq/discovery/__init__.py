@@ -1,5 +1,6 @@
 """Discovery: nodes announce where they are reached.  An announcement is only a hint where to dial."""
 
+from meshq.discovery._acceptor_group import AcceptorGroup, acceptor_groups
 from meshq.discovery._broadcast_group import BroadcastGroup
 from meshq.discovery._datagram_format import Announcement, ConnectorPair, RefusalReason, announced_connector
 from meshq.discovery._discovery_group import DiscoveryGroup, DiscoveryListener, DiscoveryStatistics
@@ -9,10 +10,12 @@ from meshq.discovery._settings import DiscoverySettings
 from meshq.discovery._shared_directory import SharedDirectory
 from meshq.discovery._static_unicast import StaticUnicast
 from meshq.discovery._udp_multicast import UDPMulticast
+from meshq.discovery._zeroconf import Zeroconf
 
 __all__ = [
     "ENDPOINT_SCHEMES",
     "NODES_MAX",
+    "AcceptorGroup",
     "Announcement",
     "BroadcastGroup",
     "ConnectorPair",
@@ -25,6 +28,8 @@ __all__ = [
     "SharedDirectory",
     "StaticUnicast",
     "UDPMulticast",
+    "Zeroconf",
+    "acceptor_groups",
     "announced_connector",
     "endpoint_at",
 ]

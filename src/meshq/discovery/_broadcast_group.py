@@ -8,14 +8,12 @@ from typing import ClassVar
 import trio
 
 from meshq.abc import BroadcastEndpoint, Env, LocalBroker, NodeControl, Service
-from meshq.discovery._datagram_format import Announcement, ConnectorPair, announced_connector, encode_announcement
+from meshq.discovery._announcement_sender import AnnouncementSender
+from meshq.discovery._datagram_format import announced_connector
 from meshq.discovery._settings import BroadcastSettings, key_of
-from meshq.errors import MeshqError, SettingsError, UsageError
-from meshq.logs import Warnings
+from meshq.errors import SettingsError, UsageError
 from meshq.loops import check_in_trio
 from meshq.settings import Secret
-
-MS_PER_S = 1_000
 
 
 class BroadcastGroup(Service):
@@ -47,12 +45,12 @@ class BroadcastGroup(Service):
             name=name, endpoint=endpoint, connectors=connectors, broadcast_period=broadcast_period, secret=secret
         )
         self.name = name
-        self._key = key_of(self.settings.secret)
-        self._sequence = 0
-        self._warnings = Warnings("discovery", trio.current_time)
+        self._sender = AnnouncementSender(
+            name, endpoint, period_s=self.settings.broadcast_period, key=key_of(self.settings.secret)
+        )
 
     def __repr__(self) -> str:
-        return f"<BroadcastGroup {self.name!r} {self.settings.endpoint} announced={self._sequence}>"
+        return f"<BroadcastGroup {self.name!r} {self.settings.endpoint} announced={self._sender.sequence}>"
 
     def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
         """Return the errors of the connectors: names that the broker doesn't have, URLs that can't be announced."""
@@ -77,7 +75,7 @@ class BroadcastGroup(Service):
         for error in self.wrong_connectors(control.connectors, control.env):
             raise error
         try:
-            encode_announcement(self._announcement(control, 0), self._key)
+            self._sender.datagram(control, self._urls(control))
         except UsageError as error:
             raise SettingsError("connectors", self.settings.connectors, str(error)) from error
 
@@ -91,38 +89,8 @@ class BroadcastGroup(Service):
         """
         check_in_trio("Broker")
         control = broker.control
-        began_ms = control.env.wall.now_ms()
-        self._sequence = 0
         task_status.started()
-        period_s, next_at = self.settings.broadcast_period, trio.current_time()
-        while True:
-            try:
-                sender = await self.settings.endpoint.open_sender(control.env)
-                try:
-                    while True:
-                        self._sequence += 1
-                        announcement = self._announcement(control, began_ms)
-                        # Counted from the start, so that the time that sending takes does not add up.
-                        next_at = max(next_at + period_s, trio.current_time())
-                        await sender.broadcast(encode_announcement(announcement, self._key))
-                        await trio.sleep_until(next_at)
-                finally:
-                    sender.close()
-            except (MeshqError, OSError) as error:
-                text = f"the broadcast group {self.name} can't announce {control.name}: {error}"
-                self._warnings.say("cannot_announce", text)
-                next_at = max(next_at, trio.current_time() + period_s)
-                await trio.sleep_until(next_at)
+        await self._sender.run(control, lambda: self._urls(control))
 
-    def _announcement(self, control: NodeControl, began_ms: int) -> Announcement:
-        return Announcement(
-            node_id=bytes(control.node_id),
-            instance=control.instance,
-            began_ms=began_ms,
-            sequence=max(self._sequence, 1),
-            period_ms=max(round(self.settings.broadcast_period * MS_PER_S), 1),
-            name=control.name,
-            connectors=tuple(
-                ConnectorPair(announced_connector(control.connectors[name])) for name in self.settings.connectors
-            ),
-        )
+    def _urls(self, control: NodeControl) -> list[str]:
+        return [control.connectors[name] for name in self.settings.connectors]

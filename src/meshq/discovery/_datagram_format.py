@@ -27,8 +27,6 @@ _SIZE: Final = struct.Struct("<H")
 CHECK_BYTES: Final = 32
 #: Schemes of connectors that other machines can dial.
 _SCHEMES: Final = ("tcp", "tls")
-#: Hosts that a broker can listen at, and no client can dial.
-_WILDCARDS: Final = ("0.0.0.0", "::")
 _NOT_IN_HOSTS: Final = frozenset(" ,()")
 
 #: The reasons for which a datagram is refused, each of which has a counter.
@@ -88,7 +86,7 @@ def announced_connector(url: str) -> str:
         SettingsError: the URL is wrong, or other machines can't dial it.
     """
     endpoint = Endpoint.parse(url)
-    dialed = endpoint.scheme in _SCHEMES and endpoint.host not in _WILDCARDS and endpoint.port
+    dialed = endpoint.scheme in _SCHEMES and not endpoint.wildcard and endpoint.port
     # Hosts come into logs and into lists of URLs.
     if not dialed or not endpoint.host.isprintable() or set(endpoint.host) & _NOT_IN_HOSTS:
         raise SettingsError("connectors", url, "tcp://HOST:PORT or tls://HOST:PORT, which other machines can dial")

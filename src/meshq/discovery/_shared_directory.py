@@ -15,8 +15,8 @@ import contextlib
 import errno
 import os
 from collections import deque
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -33,6 +33,8 @@ from meshq.discovery._socket_channel import check_datagram
 from meshq.errors import BrokenError, ClosedError, SettingsError, caused
 from meshq.loops import check_in_trio
 
+T = TypeVar("T")
+
 #: Seconds between two looks at the directory.
 LOOK_S: Final = 0.25
 #: Seconds after which the file of a silent member is removed: five attempts of ten seconds each.
@@ -45,8 +47,10 @@ JUNK_MAX: Final = 512
 UNKNOWN_PER_LOOK_MIN: Final = 256
 CHANNEL_CHARACTERS_MAX: Final = 128
 MEMBER_BYTES: Final = 16
-#: The worker threads of all shared directories: a directory of another host may hang.
+#: The worker threads of shared directories, of each directory its own: it may be another host's, and hang.
 POOL: Final = "discovery"
+#: Seconds for which an answer of the directory is waited for.
+ANSWER_S: Final = 10.0
 #: What the system says of a name at which no file of a member can be read: it is gone, or was replaced meanwhile, or
 #: something else has the name (a directory, a pipe, a socket, a link to itself).
 _NO_MEMBER: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.EISDIR, errno.ELOOP, errno.ESPIPE, errno.ENXIO})
@@ -85,15 +89,12 @@ class SharedDirectory(BroadcastEndpoint):
         Checkpoint: always.
         Cancellation: the directory may be made; no file of a member is in it.
         Raises:
-            BrokenError: the directory can't be made or read.
+            BrokenError: the directory can't be made or read, or does not answer.
         """
         check_in_trio("Broker")
         member = env.entropy.token(MEMBER_BYTES).hex()
         files = MemberFiles(env.disk, f"{self.path}/{self.channel}", member)
-        try:
-            found = await env.threads.run(files.begin, pool=POOL)
-        except OSError as error:
-            raise _broken(files, error) from error
+        found = await _answer(env.threads, files, files.begin)
         return DirectoryChannel(files, env.threads, found)
 
 
@@ -118,12 +119,18 @@ class MemberFiles:
         written = f"{path}.new"
         with contextlib.suppress(FileNotFoundError):
             self._disk.remove(written)
-        file = self._disk.open(written, create=True)
         try:
-            file.write_at(0, [encode_member(content)])
-        finally:
-            file.close()
-        self._disk.replace(written, path)
+            file = self._disk.open(written, create=True)
+            try:
+                file.write_at(0, [encode_member(content)])
+            finally:
+                file.close()
+            self._disk.replace(written, path)
+        except OSError:
+            # The next attempt has another name, and the directory may stay as it is for long.
+            with contextlib.suppress(OSError):
+                self._disk.remove(written)
+            raise
 
     def read(self, known: Collection[str] = ()) -> dict[str, bytes | None]:
         """Return the contents of the known files by name, and of a bounded number of others; None: no file is there.
@@ -192,20 +199,15 @@ class DirectoryChannel(BroadcastChannel):
         async with self._writing:
             self._check_open()
             self._number += 1
-            try:
-                await self._threads.run(self._files.write, MemberFile(self._number, bytes(datagram)), pool=POOL)
-            except OSError as error:
-                raise _broken(self._files, error) from error
+            content = MemberFile(self._number, bytes(datagram))
+            await _answer(self._threads, self._files, self._files.write, content)
 
     async def receive(self) -> bytes:
         """Receive the next datagram."""
         await trio.lowlevel.checkpoint()
         self._check_open()
         while not self._waiting:
-            try:
-                await self._look()
-            except OSError as error:
-                raise _broken(self._files, error) from error
+            await self._look()
             self._check_open()
             if not self._waiting:
                 with trio.move_on_after(LOOK_S):
@@ -219,11 +221,11 @@ class DirectoryChannel(BroadcastChannel):
         Checkpoint: always.
         Cancellation: the next look finds the same.
         Raises:
-            OSError: the directory can't be read.
+            BrokenError: the directory can't be read, or does not answer.
         """
-        stale = self._take(await self._threads.run(self._files.read, tuple(self._seen), pool=POOL))
+        stale = self._take(await _answer(self._threads, self._files, self._files.read, tuple(self._seen)))
         if stale:
-            await self._threads.run(self._files.remove, stale, pool=POOL)
+            await _answer(self._threads, self._files, self._files.remove, stale)
 
     def _take(self, found: Mapping[str, bytes | None]) -> list[str]:
         """Take in the contents of files, and return the names of files that did not change for ``STALE_S``."""
@@ -261,5 +263,22 @@ class DirectoryChannel(BroadcastChannel):
             raise ClosedError("the channel is closed")
 
 
-def _broken(files: MemberFiles, error: OSError) -> BrokenError:
-    return caused(BrokenError(f"the directory {files.directory} can't be used: {error.strerror or error}"), error)
+async def _answer(threads: Threads, files: MemberFiles, function: Callable[..., T], *arguments: Any) -> T:
+    """Make a call on the directory; a call that hangs is left to its thread.
+
+    Checkpoint: always.
+    Cancellation: the call is waited for as long as it may take, because the next call must not meet it.
+    Raises:
+        BrokenError: the directory can't be used, or does not answer.
+    """
+    with trio.CancelScope(deadline=trio.current_time() + ANSWER_S, shield=True) as scope:
+        try:
+            found = await threads.run(function, *arguments, pool=f"{POOL} {files.directory}")
+        except OSError as error:
+            text = f"the directory {files.directory} can't be used: {error.strerror or error}"
+            raise caused(BrokenError(text), error) from error
+    await trio.lowlevel.checkpoint_if_cancelled()
+    if scope.cancelled_caught:
+        text = f"the directory {files.directory} does not answer for {ANSWER_S:g} s"
+        raise BrokenError(text) from TimeoutError(f"no answer within {ANSWER_S:g} s")
+    return found

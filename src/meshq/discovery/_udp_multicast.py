@@ -30,7 +30,8 @@ def _group(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise SettingsError(attribute.name, value, "an address from 224.0.0.1 to 239.255.255.255")
 
 
-def _bind_address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+def check_interface(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    """Check the address of an interface.  Raises: SettingsError."""
     if value is None:
         return
     address = _ipv4(value)
@@ -70,7 +71,7 @@ class UDPMulticast(BroadcastEndpoint):
 
     group: str = attrs.field(validator=_group)
     port: int = attrs.field(validator=_port)
-    bind_address: str | None = attrs.field(default=None, kw_only=True, validator=_bind_address)
+    bind_address: str | None = attrs.field(default=None, kw_only=True, validator=check_interface)
     bind_port: int | None = attrs.field(default=None, kw_only=True, validator=_bind_port)
 
     @classmethod

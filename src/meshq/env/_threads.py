@@ -11,6 +11,9 @@ from meshq.abc import Threads
 
 T = TypeVar("T")
 
+#: The pools whose calls are left to their threads when the caller is cancelled: those whose names begin so.
+LEFT_POOLS = "discovery"
+
 #: The journal's calls are made one after the other: their order is the order on disk.
 JOURNAL_THREADS = 1
 #: Threads of any other pool.  They wait for the disk, so more of them than processors; a disk does not get
@@ -29,7 +32,10 @@ class WorkerThreads(Threads):
         self._limiters = trio.lowlevel.RunVar("meshq worker threads")
 
     async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
-        result = await trio.to_thread.run_sync(function, *arguments, limiter=self._limiter(pool))
+        left = pool.startswith(LEFT_POOLS)
+        result = await trio.to_thread.run_sync(
+            function, *arguments, limiter=self._limiter(pool), abandon_on_cancel=left
+        )
         # trio gives the result even to a cancelled caller; the contract says it is lost, here as in a simulation.
         await trio.lowlevel.checkpoint_if_cancelled()
         return result

@@ -138,7 +138,7 @@ def own_certificate(context: ssl.SSLContext) -> bytes:
 
 
 class _OpenSslSide(TlsSide):
-    """One side of TLS connections, with its context."""
+    """A side of TLS connections, with its context."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool, binding: bytes) -> None:
         self._context = context

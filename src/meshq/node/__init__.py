@@ -1,7 +1,7 @@
-"""One node put together: the public broker."""
+"""A node put together: the public broker."""
 
-from meshq.node._broker import EVENTS_MAX, Broker, watch
-from meshq.node._broker_face import BrokerFace
+from meshq.node._broker import EVENTS_MAX, Broker
+from meshq.node._broker_face import BrokerFace, watch
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigures
 from meshq.node._service_in_thread import ServiceInThread

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Self, Unpack, cast
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 import attrs
 import trio
@@ -13,31 +14,33 @@ import trio
 from meshq import abc, limits
 from meshq.broker import EventBus
 from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute
-from meshq.cluster import ClusterConnection
-from meshq.concurrency import first_error
+from meshq.concurrency import BackgroundBlock, first_error
 from meshq.directories import StoreDirectories
 from meshq.env import real_env
-from meshq.errors import ClosedError, MeshqError, NotActiveError, NotFoundError, UsageError
+from meshq.errors import ClosedError, MeshqError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
-from meshq.node._background_block import BackgroundBlock
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
 from meshq.node._policy_block import PolicyBlock
+from meshq.node._scale_down import departures_of, hand_over, order_of
 from meshq.node._settings import BrokerSettings
 from meshq.node._store import journal_of
-from meshq.node._turn import StartReport, Turn, checked_term
+from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
 from meshq.node._waiting_node import WaitingNode, waiting_control
 from meshq.notifications import BrokerStateChanged, Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 from meshq.statistics import BrokerStatistics
 from meshq.wire import Link
+
+if TYPE_CHECKING:
+    from meshq.cluster import ClusterConnection, Departure, Drain
 
 #: Notifications kept for a program that does not look.
 EVENTS_MAX = 4_096
@@ -167,6 +170,9 @@ class Broker:
         Raises:
             NotFoundError: the broker has none.
         """
+        # A broker without one does not load what a cluster needs.
+        from meshq.cluster import ClusterConnection
+
         return cast(ClusterConnection, self.service(name, kind=ClusterConnection.kind))
 
     def service(self, name: str, *, kind: str | None = None) -> abc.Service:
@@ -179,16 +185,7 @@ class Broker:
             NotFoundError: the broker has no such service.
             UsageError: services of several kinds have this name.
         """
-        known = [one for one in self._settings.services if kind in (None, one.kind)]
-        found = [one for one in known if one.name == name]
-        if not found:
-            what = "service" if kind is None else kind.replace("_", " ")
-            names = ", ".join(repr(one.name) for one in known) or "none"
-            raise NotFoundError(f"the broker {self.name!r} has no {what} {name!r}; known: {names}")
-        if len(found) > 1:
-            kinds = " or ".join(repr(one.kind) for one in found)
-            raise UsageError(f"the broker {self.name!r} has several services {name!r}: say kind={kinds}")
-        return found[0]
+        return self._settings.service(name, kind)
 
     def statistics(self) -> BrokerStatistics:
         """Return the contents and counters of the broker as a frozen record.
@@ -252,18 +249,17 @@ class Broker:
         return BrokerInThread(self)
 
     def _client_over(self, open_link: Callable[[], Link], settings: ClientOptions) -> Client:
-        if self._settings.ha is None:
+        if self._settings.policy is None:
             # A broker that has stopped doesn't come back: there is nothing to reconnect to.
             settings.setdefault("reconnect_attempts", 0)
         return Client.over(open_link, env=self._environment(), name=f"inproc://{self.name}", **settings)
 
     def _serve_stream(self, stream: abc.Stream) -> None:
         """Serve a client of this process that runs in another loop."""
-        node = self._node
-        if node is None:
+        if self._node is None:
             stream.close()
         else:
-            node.listeners.take(stream)
+            self._node.listeners.take(stream)
 
     def _connect_local(self) -> Link:
         return self._active().inproc.connect_local("in process")
@@ -292,14 +288,15 @@ class Broker:
     ) -> bool:
         return await self._block.close(error, self.stop)
 
-    async def stop(self, failover: bool = False) -> None:
+    async def stop(self, failover: bool = False, *, scale_down: bool | None = None) -> None:
         """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
 
         A node that is not active yet is stopped at once.
         ``failover``: hand over to another node, which the policy of ``ha`` does; without a policy no node takes over.
+        ``scale_down``: first drain the node, for which ``stop_timeout`` is no bound; None: if ``ha`` says so.
 
         Checkpoint: always.
-        Cancellation: the stop goes on.
+        Cancellation: the stop goes on, and hands over nothing more.
         Raises:
             UsageError: the broker never started, or runs in another thread.
         """
@@ -308,12 +305,39 @@ class Broker:
             raise UsageError(f"the broker {self.name!r} has not started")
         if trio.lowlevel.current_trio_token() is not self._loop:
             raise UsageError(f"the broker {self.name!r} runs in another thread: stop what run_in_thread has given")
-        # A later stop does not take the order back.
-        self._failover = self._failover or failover
-        self._stop.set()
-        if self._turn is not None:
-            self._turn.end()
+        self._failover = self._failover or failover  # a later stop does not take the order back
+        try:
+            order = order_of(self._settings.ha, scale_down)
+            if order is not None and self._life.state == "active":
+                await hand_over(self.name, partial(self._departures, order.cluster_name), order)
+        finally:
+            self._stop.set()
+            if self._turn is not None:
+                self._turn.end()
         await self._stopped.wait()
+
+    def drain(self, target: str | None = None, dry_run: bool = False) -> Drain:
+        """Return a drain of the node, to be used as ``async with``: all that the node holds goes to another node.
+
+        The node takes nothing in from then on, until it is started again, and sends its clients away.  The block is
+        left when the other node has everything; ``stop`` follows.  A drain that is cut leaves the rest to the next.
+        ``target``: the name or URL of a connector, or the name or id of a node; None: any node that is linked.  With
+        ``dry_run`` only the target is found, and counted what would move.
+
+        The block raises:
+            NotFoundError: no such node is linked; nothing changed.
+            BusyError: transactions are prepared, and named; nothing changed.
+            RefusedError: something is left that the other node can't take; what has moved has moved.
+            NotActiveError: the node is not active, or has ended meanwhile.
+        """
+        from meshq.cluster import Drain, DrainOrder
+
+        order = DrainOrder(targets=() if target is None else (target,), dry_run=dry_run)
+        return Drain(self.name, self._departures, order)
+
+    def _departures(self, cluster: str | None = None) -> list[Departure]:
+        self._active()
+        return departures_of(self._settings, cluster)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the node; reports started once it is active, or waits by its policy; returns after ``stop``.
@@ -336,12 +360,13 @@ class Broker:
         self._change_state("start")
         report = StartReport(task_status)
         try:
-            if self._settings.ha is None:
+            policy = self._settings.policy
+            if policy is None:
                 self._turn = turn = Turn()
                 with turn.scope:
                     await self._serve(self._settings, env, turn, report)
             else:
-                await self._take_turns(self._settings.ha, env, report)
+                await self._take_turns(policy, env, report)
             if self._life.state != "stopping":
                 # The order came while the node started, or stepped back.
                 self._change_state("stop")
@@ -359,7 +384,7 @@ class Broker:
     def _ended_by(self, error: BaseException) -> None:
         if self._life.ended:
             return
-        if not _only_cancelled(error):
+        if not only_cancelled(error):
             self._change_state("fail", error)
         elif self._life.state != "stopping":
             # Whoever cancels it wants it to go, at once; nothing has failed.
@@ -387,7 +412,7 @@ class Broker:
                     await node.stop(step_back=turn.step_back.reason)
                 nursery.cancel_scope.cancel()
         except BaseException as error:
-            if not (turn.scope.cancel_called and _only_cancelled(error)):
+            if not (turn.scope.cancel_called and only_cancelled(error)):
                 self._ended_by(error)
             raise
         finally:
@@ -411,7 +436,8 @@ class Broker:
         block = PolicyBlock(joining.scope, settings.stop_timeout)
         try:
             with joining.scope:
-                async with policy.activation(control) as activation:
+                async with checked_block(policy.activation(control)) as given:
+                    activation = checked_activation(given)
                     joining.active = True
                     with block.used():
                         while not self._stop.is_set():
@@ -472,14 +498,3 @@ class Broker:
         # The role is given up also where the policy does not come to an end.
         with trio.move_on_after(settings.stop_timeout):
             await activation.release(failover=self._failover)
-
-
-def _only_cancelled(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)[1] is None
-    return isinstance(error, trio.Cancelled)
-
-
-def watch(broker: Broker, sink: EventSink[Notification]) -> None:
-    """Pass the notifications of a broker to a sink until the broker ends."""
-    broker._watch(sink)

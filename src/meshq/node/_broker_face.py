@@ -9,12 +9,13 @@ from typing import Unpack
 
 import trio
 
-from meshq.client import MessageRoute
+from meshq.client import EventSink, MessageRoute
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
 from meshq.node._broker import Broker
 from meshq.node._service_in_thread import ServiceInThread
 from meshq.node._settings import BrokerOptions
+from meshq.notifications import Notification
 from meshq.portal import LoopThread
 from meshq.settings import Security, takes_settings
 from meshq.statistics import BrokerStatistics
@@ -108,3 +109,8 @@ class BrokerFace(ABC):
             NotActiveError: it has not started, or has stopped.
         """
         return self._loop.run_sync_if_open(partial(self._inner.explain_route, address, properties, user=user))
+
+
+def watch(broker: Broker, sink: EventSink[Notification]) -> None:
+    """Pass the notifications of a broker to a sink until the broker ends."""
+    broker._watch(sink)

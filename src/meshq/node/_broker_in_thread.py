@@ -14,11 +14,11 @@ import trio
 
 from meshq import portal
 from meshq.client import Client, ClientOptions, EventStream, MessageRoute
+from meshq.concurrency import BackgroundBlock
 from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
-from meshq.node._background_block import BackgroundBlock
 from meshq.node._cluster_in_thread import ClusterConnectionInThread
 from meshq.node._service_in_thread import ServiceInThread
 from meshq.notifications import Notification
@@ -231,7 +231,7 @@ class BrokerInThread:
         """
         return await self._block.close(error, self.stop)
 
-    async def stop(self, failover: bool = False) -> None:
+    async def stop(self, failover: bool = False, *, scale_down: bool | None = None) -> None:
         """Stop the node cleanly; as ``Broker.stop``.
 
         Checkpoint: always.
@@ -244,10 +244,11 @@ class BrokerInThread:
         if self.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
         loop, stopped = self._loop, self._loop.completion()
+        stop = partial(self._broker.stop, failover, scale_down=scale_down)
         await trio.lowlevel.checkpoint()
         # A loop that has ended, or that ends meanwhile, has no broker that runs.
         with suppress(ClosedError):
-            loop.start_task(stopped, loop.run_call, stopped, trio.CancelScope(), partial(self._broker.stop, failover))
+            loop.start_task(stopped, loop.run_call, stopped, trio.CancelScope(), stop)
             await stopped.wait()
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from meshq.cluster import ClusterConnection, PeerStatistics
 from meshq.loops import check_in_trio
+
+if TYPE_CHECKING:
+    from meshq.client import TopologyNode
+    from meshq.cluster import ClusterConnection, PeerStatistics, RemoteQueue
 
 T = TypeVar("T")
 
@@ -46,6 +49,14 @@ class ClusterFigures:
         """The number of connected and known nodes, including this node."""
         return self._run_sync(self._inner.nodes)
 
+    def topology(self) -> tuple[TopologyNode, ...]:
+        """Return the nodes of the cluster that are known now, linked or not; the node itself first.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return self._run_sync(self._inner.topology)
+
     def consumers(self, queue: str) -> int:
         """The number of consumers of a queue of this name, on this node and on the known nodes.
 
@@ -53,6 +64,14 @@ class ClusterFigures:
             NotActiveError: the broker isn't active.
         """
         return self._run_sync(partial(self._inner.consumers, queue))
+
+    def bindings(self, address: str | None = None) -> tuple[RemoteQueue, ...]:
+        """Return the queues of the known nodes that are not left, away or down; ``address``: only those of an address.
+
+        Raises:
+            SettingsError: no address can be so.
+        """
+        return self._run_sync(partial(self._inner.bindings, address))
 
 
 class ClusterConnectionInThread(ClusterFigures):
@@ -73,6 +92,15 @@ class ClusterConnectionInThread(ClusterFigures):
         """
         return super().peers()
 
+    def bindings(self, address: str | None = None) -> tuple[RemoteQueue, ...]:
+        """Return the queues of the known nodes that are not left, away or down; ``address``: only those of an address.
+
+        Raises:
+            SettingsError: no address can be so.
+            NotActiveError: the broker isn't active.
+        """
+        return super().bindings(address)
+
     def nodes(self) -> int:
         """The number of connected and known nodes, including this node.
 
@@ -86,10 +114,16 @@ class ClusterConnectionInThread(ClusterFigures):
         *,
         nodes: int = 1,
         queue: str | None = None,
+        queues: int | None = None,
         consumers: int = 0,
+        address: str | None = None,
+        exactly: bool = False,
         timeout: float = math.inf,  # noqa: ASYNC109
     ) -> None:
-        """Return when so many nodes are known, and so many consumers of a queue on all of them.
+        """Return when so many nodes are known, and so many queues of a name or an address on all of them, with so many
+        consumers.
+
+        ``exactly``: when there are not more of them, either; nodes may be more where queues or consumers are counted.
 
         Checkpoint: always.
         Cancellation: nothing has changed.
@@ -98,5 +132,14 @@ class ClusterConnectionInThread(ClusterFigures):
             NotActiveError: the broker isn't active.
         """
         check_in_trio("ClusterConnection")
-        wait = partial(self._inner.wait_for, nodes=nodes, queue=queue, consumers=consumers, timeout=timeout)
+        wait = partial(
+            self._inner.wait_for,
+            nodes=nodes,
+            queue=queue,
+            queues=queues,
+            consumers=consumers,
+            address=address,
+            exactly=exactly,
+            timeout=timeout,
+        )
         await self._broker.call(wait)

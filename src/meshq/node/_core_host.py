@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,8 @@ class CoreHost:
     def meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
         """Warn of another node with the same node id, unless that node is the present one."""
         if error.refusal == "duplicate_node":
-            self._warnings.say("duplicate_node", f"a node is refused: {error}", opening.node_name)
+            text = f"a node is refused: {error}; is its data directory a copy of this node's?"
+            self._warnings.say("duplicate_node", text, opening.node_name, level=logging.ERROR)
 
     def describe(self) -> dict[str, Any]:
         """Return the statistics of the whole node."""

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from meshq import abc, limits
 from meshq.broker import (
     AnyConsumer,
     Core,
     Dispatch,
+    FormerCount,
     Queue,
     QueueConsumer,
+    QueueRun,
     RemoteBinding,
     StoredRun,
     dispatched_run,
+    give_back,
+    is_hidden,
+    needed_features,
+    picked,
     read_whole,
 )
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
+from meshq.ids import IDENTITY_BYTES
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
 
@@ -61,6 +70,25 @@ class ForwardQueue(abc.StoreAndForwardQueue):
     def waiting(self) -> int:
         """Messages held, given or not."""
         return self.queue.counts.ready + self.queue.counts.unacked
+
+    @property
+    def link(self) -> bytes:
+        """The name of the numbers: another one for another queue, another store, and numbers that begin anew."""
+        known = self._core.definitions.peers.peers.get(self.number)
+        token = known.link if known is not None else b""
+        return hashlib.sha256(self._core.identity.store + _key(self) + token).digest()[:IDENTITY_BYTES]
+
+    def overtaken(self, stored: int, token: bytes) -> bool:
+        """Whether the other node has stored more than was ever given; then the numbers begin under another name."""
+        if stored <= self.queue.last:
+            return False
+        self._core.definitions.peers.link_anew(self.number, token)
+        return True
+
+    def lacking(self, features: Sequence[str]) -> tuple[str, ...]:
+        """The features that waiting messages need beside these."""
+        placed = [view for queue, view in self._core.release_queue.pending() if queue is self.queue]
+        return tuple(sorted(needed_features([*self.queue.runs(), *placed]).difference(features)))
 
     def attach(self, take: Callable[[abc.ForwardRun], None], stored: int) -> None:
         """Begin to give."""
@@ -125,9 +153,26 @@ class ForwardQueue(abc.StoreAndForwardQueue):
                 topic=self._core.router.routing_anywhere(run.address) == "multicast",
                 arrival=run.options.arrival if run.options is not None else 0,
                 waited=partial(self._waited, run),
-                origin=tuple(run.options.origin) if run.options is not None and run.options.origin is not None else (),
+                **self._said_before(dispatch),
             )
         )
+
+    def _said_before(self, dispatch: Dispatch) -> dict[str, Any]:
+        """Return the history of the messages of a dispatch."""
+        options = dispatch.view.run.options
+        if options is None:
+            return {"former": partial(self._former, {})}
+        former = picked(options.former, range(dispatch.start, dispatch.stop, dispatch.step)) or {}
+        origin, there = (tuple(one) if one is not None else () for one in (options.origin, options.there))
+        return {"origin": origin, "former": partial(self._former, former), "queue": there, "entry": options.entry}
+
+    def _former(self, former: Mapping[int, FormerCount]) -> dict[int, tuple[int, int, int]]:
+        """By row the deliveries, the returns, and the ms for which a message still waits."""
+        left = self._core.timers.left_ms
+        return {
+            row: (one.deliveries, one.returns, left(one.due) if one.due is not None else 0)
+            for row, one in former.items()
+        }
 
     def _waited(self, run: StoredRun) -> int:
         if run.options is None or not run.options.arrival:
@@ -154,6 +199,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         if consumer is not None:
             self._core.redelivery.abandon(consumer, None)
             self.queue.remove_consumer(consumer)
+            self._core.router.mobility_changed(_key(self))
 
 
 class LocalPeerQueues(abc.PeerQueues):
@@ -184,6 +230,12 @@ class LocalPeerQueues(abc.PeerQueues):
         """Note the URL of a peer."""
         self._core.definitions.peers.met(link.number, connector)
 
+    def give_back(
+        self, link: abc.StoreAndForwardQueue, done: Callable[[int], None], failed: Callable[[MeshqError], None]
+    ) -> None:
+        """Route messages anew that wait for a node which is gone."""
+        give_back(self._core, self._core.router.by_number[link.number], done, failed)
+
 
 class LocalDemand(abc.Demand):
     """The demand at a node."""
@@ -199,10 +251,15 @@ class LocalDemand(abc.Demand):
         """Call ``watcher`` whenever another node has linked to this node."""
         self._core.router.demand.on_peer.append(watcher)
 
-    def consumers(self, queue: str) -> int:
-        """Consumers of a queue here."""
-        found = self._core.router.queues.get(queue)
-        return len(found.roster.consumers) if found is not None else 0
+    def count(self, queue: str | None, address: str | None) -> tuple[int, int]:
+        """Count queues here, and their consumers."""
+        router = self._core.router
+        if queue is not None:
+            found = [router.queues[queue]] if queue in router.queues else []
+        else:
+            found = list(router.queues.values())
+        seen = [one for one in found if address in (None, one.address) and not is_hidden(one)]
+        return len(seen), sum(len(one.roster.consumers) for one in seen)
 
 
 class LocalRemoteBindings(abc.RemoteBindings):
@@ -212,30 +269,56 @@ class LocalRemoteBindings(abc.RemoteBindings):
         self._core = core
 
     def replace(
-        self, link: abc.StoreAndForwardQueue, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b""
+        self,
+        link: abc.StoreAndForwardQueue,
+        mode: str,
+        queues: Sequence[abc.RemoteQueue],
+        store: bytes = b"",
+        features: Sequence[str] = (),
     ) -> None:
         """Replace all bindings of a peer."""
         if store:
             self._begun(link, queues, store)
-        self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
-        self._core.definitions.peers.replace(
-            link.number, {queue.number: _kept(queue) for queue in queues if queue.durable}
-        )
+        self._core.router.relays.retain(link.number, {queue.number for queue in queues})
+        self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues], features)
+        kept = {queue.number: _kept(queue) for queue in queues if self._is_kept(link, queue)}
+        self._core.definitions.peers.replace(link.number, kept)
+        self._tell()
+
+    def _is_kept(self, link: abc.StoreAndForwardQueue, queue: abc.RemoteQueue) -> bool:
+        """Whether a queue is kept over restarts: its messages may wait here, or come from a further node."""
+        return queue.durable or self._core.router.relays.number_of(link.number, queue.number) > 0
+
+    def _tell(self) -> None:
+        """Tell further nodes, which may have asked for the queues of this node's peers."""
+        self._core.pending.run()
 
     def _begun(self, link: abc.StoreAndForwardQueue, queues: Sequence[abc.RemoteQueue], store: bytes) -> None:
         """Compare the store of a peer with the known store: messages for an old one go to queues of the same names."""
-        core = self._core
-        forward = core.router.by_number[link.number]
-        told = {binding.number: (binding.name, binding.address) for binding in core.router.remote(_key(link))}
-        there = {(queue.name, queue.address): queue.number for queue in queues}
-        placed = [view for queue, view in core.release_queue.pending() if queue is forward]
-        core.definitions.peers.begun(link.number, store, told, there, (forward.last, [*forward.runs(), *placed]))
+        last = self._core.router.by_number[link.number].last
+        there = {(queue.name, queue.address, _way(queue.path)): queue.number for queue in queues}
+        self._core.definitions.peers.begun(link.number, store, self._told(link), there, (last, self._waiting(link)))
+
+    def _told(self, link: abc.StoreAndForwardQueue) -> dict[int, tuple[str, str, str]]:
+        """The queues that a peer has described in this life, by their numbers there."""
+        return {one.number: (one.name, one.address, _way(one.path)) for one in self._core.router.remote(_key(link))}
+
+    def _waiting(self, link: abc.StoreAndForwardQueue) -> list[QueueRun]:
+        forward = self._core.router.by_number[link.number]
+        return [*forward.runs(), *(view for queue, view in self._core.release_queue.pending() if queue is forward)]
+
+    def lacks(self, link: abc.StoreAndForwardQueue, queues: Sequence[abc.RemoteQueue], store: bytes) -> bool:
+        """Whether the store of a peer is another one than before, and lacks queues of further nodes that messages wait
+        for."""
+        there = {(queue.name, queue.address, _way(queue.path)) for queue in queues}
+        return self._core.definitions.peers.lacks(link.number, store, self._told(link), there, self._waiting(link))
 
     def describe(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> None:
-        """One queue of a peer."""
+        """A queue of a peer."""
         self._core.router.bind(_key(link), self._binding(link, mode, queue))
-        if queue.durable:
+        if self._is_kept(link, queue):
             self._core.definitions.peers.put(link.number, queue.number, _kept(queue))
+        self._tell()
 
     def mark(self, link: abc.StoreAndForwardQueue, gone: str) -> None:
         """Set the state of a peer: lost in one of the ways, or linked again."""
@@ -244,17 +327,22 @@ class LocalRemoteBindings(abc.RemoteBindings):
         if known is not None:
             known.gone = gone
             self._core.definitions.peers.met(link.number, known.connector, left=gone == "left")
+        self._tell()
 
     def take_up(self, link: abc.StoreAndForwardQueue, mode: str) -> None:
-        """Restore the bindings of a peer known before the restart, or forget a peer that left with all its messages."""
+        """Restore the bindings of a peer known before the restart, or forget a peer that left with all its messages.
+
+        A peer whose queues further nodes know is not forgotten: messages for these may wait there.
+        """
         peers = self._core.definitions.peers
         known = peers.peers.get(link.number)
         if known is None:
             return
-        if known.left and not link.waiting:
+        if known.left and not link.waiting and not self._core.router.relays.leads(link.number):
             peers.forget(link.number)
             return
-        queues = [abc.RemoteQueue(number=number, consumers=0, **one.kept) for number, one in known.queues.items()]
+        node = self._core.router.by_number[link.number].name.rpartition(".")[2]
+        queues = [_queue_of(number, one.kept, node) for number, one in known.queues.items() if one.kept["durable"]]
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
         self._core.router.mark_gone(_key(link), "left" if known.left else "away")
 
@@ -264,14 +352,17 @@ class LocalRemoteBindings(abc.RemoteBindings):
         known = self._core.definitions.peers.peers.get(link.number)
         if known is not None:
             known.gone = "down"
+        self._tell()
 
     def remove(self, link: abc.StoreAndForwardQueue, number: int) -> None:
         """Remove one queue of a peer."""
         self._core.router.unbind(_key(link), number)
         self._core.definitions.peers.drop(link.number, number)
+        self._tell()
 
     def _binding(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> RemoteBinding:
         own = next(iter(_filters((queue.filter,))), None) if queue.filter else None
+        filters = _filters(queue.filters)
         return RemoteBinding(
             forward=self._core.router.by_number[link.number],
             mode=mode,
@@ -280,18 +371,36 @@ class LocalRemoteBindings(abc.RemoteBindings):
             address=queue.address,
             routing=queue.routing,
             consumers=queue.consumers,
-            filters=_filters(queue.filters),
+            filters=filters,
             # One that is not understood here is applied there.
             filter=own,
             features=queue.features,
             understood=own is not None or not queue.filter,
             durable=queue.durable,
+            precise=queue.precise and (bool(filters) or not queue.filters),
+            path=queue.path or (self._core.router.by_number[link.number].name.rpartition(".")[2],),
+            node_name=queue.node_name,
+            gone=queue.gone,
+            told=queue.gone,
         )
 
 
-def _kept(queue: abc.RemoteQueue) -> dict[str, str]:
+def _kept(queue: abc.RemoteQueue) -> dict[str, Any]:
     """Return the fields of a queue that are kept over restarts, without its consumers."""
-    return {"name": queue.name, "address": queue.address, "routing": queue.routing, "filter": queue.filter}
+    kept = {"name": queue.name, "address": queue.address, "routing": queue.routing, "filter": queue.filter}
+    far = len(queue.path) > 1
+    return {**kept, "path": _way(queue.path), "node_name": queue.node_name if far else "", "durable": queue.durable}
+
+
+def _queue_of(number: int, kept: Mapping[str, Any], node: str) -> abc.RemoteQueue:
+    """Return a queue of the peer ``node``, or of a further node behind that, as it was kept over a restart."""
+    about = {key: kept[key] for key in ("name", "address", "routing", "filter", "node_name")}
+    return abc.RemoteQueue(number=number, consumers=0, path=(*kept["path"].split(), node), **about)
+
+
+def _way(path: Sequence[str]) -> str:
+    """The way from a queue of a further node to the peer, as it is kept; empty: the queue is the peer's own."""
+    return " ".join(path[:-1])
 
 
 def _key(link: abc.StoreAndForwardQueue) -> bytes:

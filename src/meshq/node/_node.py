@@ -67,7 +67,7 @@ def elapsed_ms() -> float:
 
 
 class Node:
-    """One node that is running.  ``open`` makes it, ``start`` lets it serve, ``stop`` and ``close`` end it."""
+    """A node that is running.  ``open`` makes it, ``start`` lets it serve, ``stop`` and ``close`` end it."""
 
     def __init__(
         self,
@@ -213,6 +213,7 @@ class Node:
             service.announce(control)
             if isinstance(service, abc.Controllable):
                 core.settings.controlled[service.name] = service
+            core.settings.links.append(service.bridges)
         broker = abc.LocalBroker(
             control=control,
             acceptor=self.inproc,
@@ -222,6 +223,7 @@ class Node:
             stranded=LocalStrandedMessages(core),
             transfer=LocalTransfer(core, self.sessions, self._connections),
             notifications=core.settings.event_bus,
+            topologies=core.settings.topologies,
         )
         for service in self._settings.services:
             service.take_up(broker)
@@ -247,7 +249,11 @@ class Node:
             store=self.core.identity.store,
             connectors=settings.connectors,
             env=self._env,
+            acceptors=self._dialed,
         )
+
+    def _dialed(self) -> tuple[str, ...]:
+        return self._settings.dialed(self.listeners.urls)
 
     def _described(self) -> dict[str, Any]:
         return self.statistics("active" if self.core.closing.stopping is None else "stopping").values()

@@ -9,7 +9,7 @@ from meshq.errors import UsageError
 
 
 class ServedService:
-    """One service of a node, from its start to its end."""
+    """A service of a node, from its start to its end."""
 
     def __init__(self, service: Service, broker: LocalBroker) -> None:
         self._service = service

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any, Required, TypedDict, TypeVar
 
 import attrs
@@ -13,7 +14,9 @@ from meshq import limits
 from meshq.abc import Controllable, Env, HAPolicy, Service
 from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
-from meshq.errors import SettingsError
+from meshq.discovery import AcceptorGroup, acceptor_groups
+from meshq.errors import NotFoundError, SettingsError, UsageError
+from meshq.ha import LiveOnly
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
     TLS,
@@ -117,6 +120,13 @@ def _journal(value: JournalSettings | None) -> JournalSettings:
     return value or JournalSettings()
 
 
+def dialed_url(acceptor: Acceptor, bound: str = "") -> str:
+    """Return the URL by which an acceptor is dialed; ``bound``: where the acceptor listens."""
+    # Plaintext beyond this machine is served because the acceptor has allowed it.
+    plain = acceptor.endpoint.scheme == "tcp" and not acceptor.endpoint.loopback
+    return f"{bound or attrs.evolve(acceptor.endpoint, options=())}{'?insecure=true' if plain else ''}"
+
+
 def _asks_for_certificates(acceptor: Acceptor) -> bool:
     if isinstance(acceptor.tls, TLS):
         return acceptor.tls.client_certificates != "none"
@@ -138,6 +148,8 @@ def _directories(value: StoreDirectories | None) -> StoreDirectories:
 def _policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and not isinstance(value, HAPolicy):
         raise SettingsError("ha", value, "a policy, or None for a node that is active as soon as the broker starts")
+    if value is not None and type(getattr(value, "wait_for_activation", None)) is not bool:
+        raise SettingsError("ha", value, "a policy whose wait_for_activation is True or False")
 
 
 def _security(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -234,6 +246,7 @@ class BrokerSettings:
         return _peers(self.services)
 
     def __attrs_post_init__(self) -> None:
+        self._announce_acceptors()
         if self.data_dir is None and self.directories != StoreDirectories():
             allowed = "StoreDirectories of a broker that has a data_dir, or None"
             raise SettingsError("directories", self.directories, allowed)
@@ -244,6 +257,53 @@ class BrokerSettings:
         elif self.security.certificates and not any(map(_asks_for_certificates, self.acceptors)):
             allowed = "with an acceptor that asks for them: TLS(client_certificates='optional' or 'required')"
             raise SettingsError("certificates", self.security.certificates, allowed)
+        self._check_scale_down()
         loopback = all(acceptor.endpoint.loopback for acceptor in self.acceptors)
         for service in self.services:
             service.check_exposure(loopback=loopback)
+            service.check_acceptors(self.dialed())
+
+    def _announce_acceptors(self) -> None:
+        """Add the services that announce acceptors, unless an earlier version of these settings has them."""
+        if not any(isinstance(service, AcceptorGroup) for service in self.services):
+            object.__setattr__(self, "services", (*self.services, *acceptor_groups(self.acceptors)))
+
+    @property
+    def policy(self) -> HAPolicy | None:
+        """The policy by which the node takes turns; None: it is active from the start to the stop."""
+        return None if isinstance(self.ha, LiveOnly) else self.ha
+
+    def _check_scale_down(self) -> None:
+        order = self.ha.scale_down if isinstance(self.ha, LiveOnly) else None
+        if order is None:
+            return
+        clusters = [one.name for one in self.services if one.kind == "cluster_connection"]
+        if order.cluster_name not in (None, *clusters):
+            allowed = f"one of the broker's cluster connections: {', '.join(clusters) or 'none'}"
+            raise SettingsError("cluster_name", order.cluster_name, allowed)
+        for name in order.connectors:
+            if "://" not in name and name not in self.connectors:
+                known = ", ".join(sorted(self.connectors)) or "none"
+                raise SettingsError("connectors", name, f"URLs, or connectors of the broker: {known}")
+
+    def service(self, name: str, kind: str | None) -> Service:
+        """Return the service of this name.
+
+        Raises:
+            NotFoundError: there is no such service.
+            UsageError: services of several kinds have this name, and ``kind`` is None.
+        """
+        known = [one for one in self.services if kind in (None, one.kind)]
+        found = [one for one in known if one.name == name]
+        if not found:
+            what = "service" if kind is None else kind.replace("_", " ")
+            names = ", ".join(repr(one.name) for one in known) or "none"
+            raise NotFoundError(f"the broker {self.name!r} has no {what} {name!r}; known: {names}")
+        if len(found) > 1:
+            kinds = " or ".join(repr(one.kind) for one in found)
+            raise UsageError(f"the broker {self.name!r} has several services {name!r}: say kind={kinds}")
+        return found[0]
+
+    def dialed(self, bound: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the URLs by which the acceptors are dialed; ``bound``: where they listen, once they do."""
+        return tuple(map(dialed_url, self.acceptors, chain(bound, repeat(""))))

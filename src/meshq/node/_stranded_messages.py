@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from meshq import abc
-from meshq.broker import Core, redistribute
+from meshq.broker import Core, filters_here, redistribute
 from meshq.errors import MeshqError
 
 
@@ -32,7 +32,8 @@ class LocalStrandedMessages(abc.StrandedMessages):
             return None
         delay = found.settings.redistribution_delay
         assert delay is not None, "such a queue keeps its messages"
-        return abc.StrandedQueue(address=found.address, messages=found.counts.ready, delay=delay)
+        filters = frozenset(filter.text for filter in filters_here(found) or ())
+        return abc.StrandedQueue(address=found.address, messages=found.counts.ready, delay=delay, filters=filters)
 
     async def move(self, queue: str, limit: int) -> int:
         """Move up to ``limit`` messages to other nodes; return how many."""

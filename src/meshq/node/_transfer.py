@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from meshq import abc
-from meshq.broker import Core, ServerConnection, SessionRegistry, inventory, transfer
+from meshq.broker import Core, Queue, ServerConnection, SessionRegistry, hand_over_ids, inventory, take_back, transfer
 from meshq.errors import NotActiveError
 from meshq.node._stranded_messages import MoveCall
 
@@ -22,10 +22,21 @@ class LocalTransfer(abc.Transfer):
         self._core = core
         self._sessions = sessions
         self._connections = connections
+        # Whose the ids are that were handed over.
+        self._target = 0
 
     def inventory(self) -> abc.TransferInventory:
         """Count the contents that are left."""
         return inventory(self._core)
+
+    @property
+    def moved_bytes(self) -> int:
+        """The bytes of the moved messages."""
+        return self._core.mover.transfer_places.moved_bytes
+
+    def prepared(self) -> list[bytes]:
+        """List the xids that wait for a decision."""
+        return [one.xid for one in self._core.transactions.two_phase]
 
     async def close(self) -> None:
         """Take nothing in any more, and end the sessions of clients once all their messages are confirmed."""
@@ -47,11 +58,26 @@ class LocalTransfer(abc.Transfer):
     async def move(self, queue: str, target: abc.StoreAndForwardQueue, limit: int) -> int:
         """Move up to ``limit`` messages to the queue of the same name on the target's node; return how many."""
         router = self._core.router
-        found, forward = router.queues.get(queue), router.by_number.get(target.number)
+        found, forward = router.queues.get(queue), self._aimed(target)
         if found is None or forward is None:
             await trio.lowlevel.checkpoint()
             return 0
         return await MoveCall().run(partial(transfer, self._core, found, forward, limit))
+
+    async def move_ids(self, address: str, target: abc.StoreAndForwardQueue) -> int:
+        """Hand the next duplicate ids of an address over to the target's node; return how many."""
+        forward = self._aimed(target)
+        if forward is None:
+            await trio.lowlevel.checkpoint()
+            return 0
+        return await MoveCall().run(partial(hand_over_ids, self._core, address, forward))
+
+    def _aimed(self, target: abc.StoreAndForwardQueue) -> Queue | None:
+        """Return the store-and-forward queue of a target; a new target gets all ids again."""
+        if target.number != self._target:
+            self._target = target.number
+            take_back(self._core)
+        return self._core.router.by_number.get(target.number)
 
     async def _all_durable(self) -> None:
         durable = trio.Event()

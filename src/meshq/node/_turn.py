@@ -1,6 +1,8 @@
-"""One turn of a node as the active one, from the opening of the store to the end of the turn."""
+"""A turn of a node as the active one, from the opening of the store to the end of the turn."""
 
 from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
 
 import trio
 
@@ -80,6 +82,35 @@ class Turn:
         if self.node is not None and not self.scope.cancel_called:
             self.node.take_leave("" if self.step_back is None else self.step_back.reason)
         self.scope.cancel()
+
+
+def checked_block(block: object) -> AbstractAsyncContextManager[Activation]:
+    """Return the block in which a policy competes for its role.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(block, AbstractAsyncContextManager):
+        raise UsageError(f"the policy's activation() returned {block!r}; allowed is an async context manager")
+    return block
+
+
+def checked_activation(activation: Activation) -> Activation:
+    """Return the activation that the block of a policy has given.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not all(callable(getattr(activation, call, None)) for call in ("wait", "lost", "release")):
+        raise UsageError(f"the block of the policy's activation() gave {activation!r}; allowed is an Activation")
+    return activation
+
+
+def only_cancelled(error: BaseException) -> bool:
+    """Whether an error is a cancellation and nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)
 
 
 def checked_term(term: object) -> ActiveTerm:

@@ -48,6 +48,7 @@ def waiting_control(settings: BrokerSettings, env: abc.Env) -> NodeControl:
         store=instance,
         connectors=settings.connectors,
         env=env,
+        acceptors=settings.dialed,
     )
 
 

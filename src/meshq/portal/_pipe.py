@@ -14,7 +14,7 @@ from meshq.limits import CHECKPOINT_MESSAGES, RECEIVE_BYTES
 
 
 class PipeStream(Stream):
-    """One end of a pipe.  Sent bytes lie at the other end until they are read; beyond ``RECEIVE_BYTES`` they count as
+    """An end of a pipe.  Sent bytes lie at the other end until they are read; beyond ``RECEIVE_BYTES`` they count as
     waiting."""
 
     __slots__ = ("_calls", "_closed", "_flushing", "_lock", "_lot", "_other", "_peer", "_pieces", "_token", "_unread")

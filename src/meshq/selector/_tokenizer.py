@@ -29,7 +29,7 @@ _SHOWN: Final = 24
 
 
 class Token(NamedTuple):
-    """One token.  ``kind``: number, text, name, quoted, end, or the keyword or sign itself."""
+    """A token.  ``kind``: number, text, name, quoted, end, or the keyword or sign itself."""
 
     kind: str
     value: Any

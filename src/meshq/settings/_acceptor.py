@@ -23,6 +23,11 @@ def _protocols(value: Any) -> tuple[str, ...]:
     return ("meshq",)
 
 
+def _discovery(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not str or "://" not in value):
+        raise SettingsError(attribute.name, value, "a URL, such as multicast://NAME, or None")
+
+
 @attrs.frozen
 class Acceptor:
     """An acceptor of a broker: ``tcp://HOST:PORT``, or ``tls://HOST:PORT`` with ``tls``; port 0 for any free port.
@@ -30,6 +35,8 @@ class Acceptor:
     ``tls``: ``TLS(certificate=...)``, or an ``ssl.SSLContext`` for a server.
     Plaintext beyond the loopback device needs ``insecure=True``, and so does TLS there without ``security``.
     ``protocols``: what is spoken there; ``meshq`` is the only one that there is.
+    ``discovery``: where the acceptor is announced, ``multicast://NAME``, ``udp://GROUP:PORT`` or ``zeroconf://NAME``,
+    each with ``?broadcast_period=2&bind_address=HOST``; None: nowhere.
     ``insecure`` and ``protocols`` may also be options of the URL: ``?insecure=true&protocols=meshq``.
     """
 
@@ -37,6 +44,7 @@ class Acceptor:
     tls: object = attrs.field(default=None, kw_only=True, validator=_tls)
     insecure: bool = attrs.field(default=False, kw_only=True, validator=is_bool)
     protocols: tuple[str, ...] = attrs.field(default=("meshq",), kw_only=True, converter=_protocols)
+    discovery: str | None = attrs.field(default=None, kw_only=True, validator=_discovery)
     endpoint: Endpoint = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:

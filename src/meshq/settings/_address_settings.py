@@ -23,7 +23,7 @@ from meshq.address import (
 )
 from meshq.errors import SettingsError
 from meshq.settings._secrets import fits
-from meshq.settings._validators import in_range, is_bool, one_of, only
+from meshq.settings._validators import in_range, is_bool, one_of
 
 #: The effect of a known duplicate id on its transaction.
 DuplicateInTransaction = Literal["reject", "skip"]
@@ -96,8 +96,8 @@ class AddressSettings:
 
     ``redistribution_delay``: seconds after which messages of a queue without a consumer here go to nodes of the cluster
     with one that takes them; they count from the later of no consumer here and one there, and anew when the setting
-    changes.  0.0: at once; None: never.  ``redistribute_unmatched``: only its default in this version; any consumer
-    here, whatever its filter, holds all messages.
+    changes.  0.0: at once; None: never.  ``redistribute_unmatched``: whether messages go, too, that none of the
+    consumers here takes, for all of these have filters; otherwise any consumer holds all messages.
 
     All of them can be changed while the broker runs (``client.set_address_settings``).  ``auto_create_queues`` and
     ``default_routing`` hold from the next first use on; ``default_exclusive`` and ``default_group_rebalance`` for who
@@ -130,7 +130,7 @@ class AddressSettings:
         default=limits.PAGE_BYTES_DEFAULT, validator=in_range(limits.PAGE_BYTES_MIN, limits.PAGE_BYTES_MAX, whole=True)
     )
     redistribution_delay: float | None = attrs.field(default=None, validator=_delay)
-    redistribute_unmatched: bool = attrs.field(default=False, validator=only(False, "choosing by filters here is"))
+    redistribute_unmatched: bool = attrs.field(default=False, validator=is_bool)
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

@@ -35,6 +35,7 @@ from meshq.testing._threads import InlineThreads
 from meshq.testing._tripwires import TripwireError
 from meshq.testing.conformance._admission import ADMISSION_CHECKS, check_admission
 from meshq.testing.conformance._assertions import NonconformanceError
+from meshq.testing.conformance._balancing import POLICY_CHECKS, check_policy
 from meshq.testing.conformance._broadcast import ENDPOINT_CHECKS, EndpointPlace, check_endpoint
 from meshq.testing.conformance._disk import DISK_CHECKS, check_disk
 from meshq.testing.conformance._ha import HA_POLICY_CHECKS, MakePolicies, check_ha_policy
@@ -66,6 +67,7 @@ __all__ = [
     "ENDPOINT_CHECKS",
     "HA_POLICY_CHECKS",
     "NETWORK_CHECKS",
+    "POLICY_CHECKS",
     "REPLICATION_SINK_CHECKS",
     "STREAM_CHECKS",
     "TARGET_POLICY_CHECKS",
@@ -109,6 +111,7 @@ __all__ = [
     "check_endpoint",
     "check_ha_policy",
     "check_network",
+    "check_policy",
     "check_replication_sink",
     "check_stream",
     "check_target_policy",

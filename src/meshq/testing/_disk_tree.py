@@ -115,7 +115,7 @@ class Inode:
 
 
 class SectorEntry(NamedTuple):
-    """One sector not synced."""
+    """A sector not synced."""
 
     order: int
     inode: Inode
@@ -194,7 +194,7 @@ class Tree:
         return inode
 
     def release(self, inode: Inode) -> None:
-        """One name or open file less; the room of a content without any is free."""
+        """Count one name or open file less; the space of a content without any is free."""
         inode.references -= 1
         self._collect([inode])
 

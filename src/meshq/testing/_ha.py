@@ -107,7 +107,7 @@ async def _joined(role: MemoryRole, name: str) -> AsyncIterator[Activation]:
 
 
 class MemoryActivation(Activation):
-    """One broker's part in the competition for a ``MemoryRole``."""
+    """A broker's part in the competition for a ``MemoryRole``."""
 
     def __init__(self, role: MemoryRole, name: str) -> None:
         #: The name of the broker.

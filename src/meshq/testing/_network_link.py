@@ -73,7 +73,7 @@ class NetworkSettings:
 
 
 class End(Protocol):
-    """One end of a connection, as its pipes see it."""
+    """An end of a connection, as its pipes see it."""
 
     def arrived(self, item: Item) -> None:
         """A segment is here."""
@@ -95,7 +95,7 @@ class NetworkContext(Protocol):
 
 
 class Link:
-    """One direction between two hosts, shared by all their connections."""
+    """A direction between two hosts, shared by all their connections."""
 
     __slots__ = (
         "bytes_per_s",
@@ -135,7 +135,7 @@ class Link:
 
 
 class Pipe:
-    """One direction of one connection."""
+    """A direction of one connection."""
 
     __slots__ = ("fabric", "held", "items", "last_arrival", "link", "silent", "source", "stall", "target")
 

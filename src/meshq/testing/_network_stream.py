@@ -104,7 +104,7 @@ class SendBuffer:
 
 
 class MemoryStream(Stream):
-    """One end of a connection between two simulated hosts."""
+    """An end of a connection between two simulated hosts."""
 
     __slots__ = (
         "_calls",

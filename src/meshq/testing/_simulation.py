@@ -11,7 +11,9 @@ The run ends when ``main`` does.  Its outcome is the verdict: what happens while
 
 from __future__ import annotations
 
+import functools
 import gc
+import hashlib
 import logging
 import sys
 import traceback
@@ -214,7 +216,7 @@ def simulate(
     ``network`` makes the network, for instance ``lambda simulation: MemoryNetwork(simulation.swarm.rng("net"))``.
     A failure inside is not raised: the result has the failure, and ``check()`` raises it.
     """
-    with _without_collector(), _logging_as_it_was():
+    with _without_collector(), _logging_as_it_was(), _passwords_hashed_once():
         result = _run(Simulation(seed, duration_s=duration_s), main, network, limit_s)
         if result.abandoned:
             _drop_what_was_abandoned(result)
@@ -249,6 +251,20 @@ def _without_collector() -> Iterator[None]:
         gc.collect(0)
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def _passwords_hashed_once() -> Iterator[None]:
+    """Give the same password's slow hash only once in this block.
+
+    It is slow on purpose, and a function of its arguments alone: clients of one user took a tenth of a run for it.
+    """
+    slow = hashlib.pbkdf2_hmac
+    setattr(hashlib, "pbkdf2_hmac", functools.cache(slow))  # noqa: B010 - a function is no variable
+    try:
+        yield
+    finally:
+        setattr(hashlib, "pbkdf2_hmac", slow)  # noqa: B010
 
 
 @contextmanager

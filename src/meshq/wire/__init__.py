@@ -11,6 +11,7 @@ from meshq.wire._authentication import (
     salted_password,
 )
 from meshq.wire._connection_machine import TRANSITIONS, ConnectionMachine, ConnectionState, Sender
+from meshq.wire._former_counts import decode_former, decode_waits, encode_former, encode_waits
 from meshq.wire._frames import (
     COUNTER_MAX,
     FLAG_BODY_CHECKED,
@@ -55,6 +56,7 @@ from meshq.wire._headers import (
     Hello,
     Leave,
     LinkOpening,
+    NodeNews,
     Produce,
     Proof,
     Read,
@@ -66,9 +68,17 @@ from meshq.wire._headers import (
     deliver_header,
     header_of,
 )
+from meshq.wire._id_list import IDS_MAX, IdList, decode_id_list, encode_id_list
 from meshq.wire._link import DirectLink, Link, StreamLink
 from meshq.wire._msgpack import decode_map, encode_map
-from meshq.wire._negotiation import FEATURES, MECHANISM_CERTIFICATE, MECHANISM_NONE, MECHANISM_SCRAM, agree
+from meshq.wire._negotiation import (
+    FEATURES,
+    MECHANISM_CERTIFICATE,
+    MECHANISM_NONE,
+    MECHANISM_SCRAM,
+    TOPOLOGY,
+    agree,
+)
 from meshq.wire._numbering import IncomingStream, OutgoingStream
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._receive_buffer import ReceiveBuffer
@@ -113,6 +123,7 @@ __all__ = [
     "FLAG_UNCOUNTED",
     "HEADER_BRIDGED",
     "HEAD_BYTES",
+    "IDS_MAX",
     "KIND_CONTROL",
     "KIND_HEADERS",
     "KIND_ID",
@@ -135,6 +146,7 @@ __all__ = [
     "RUN_ROW_BYTES",
     "SALT_BYTES",
     "SCHEMAS",
+    "TOPOLOGY",
     "TRANSITIONS",
     "Answer",
     "Attach",
@@ -159,10 +171,12 @@ __all__ = [
     "HandshakeFrames",
     "Header",
     "Hello",
+    "IdList",
     "IncomingStream",
     "Leave",
     "Link",
     "LinkOpening",
+    "NodeNews",
     "OutgoingStream",
     "Produce",
     "Proof",
@@ -184,15 +198,21 @@ __all__ = [
     "check_run",
     "cut",
     "decline",
+    "decode_former",
+    "decode_id_list",
     "decode_map",
     "decode_ranges",
+    "decode_waits",
     "deliver_header",
     "duplicate_ids",
     "encode",
+    "encode_former",
+    "encode_id_list",
     "encode_map",
     "encode_one",
     "encode_ranges",
     "encode_run",
+    "encode_waits",
     "error_of",
     "has_ids",
     "header_of",

@@ -72,6 +72,7 @@ class FrameType(enum.IntEnum):
     CONSUMER_LOST = 37
     BINDING = 38
     SNAPSHOT = 39
+    NODE = 40
     PIECE = 44
 
 
@@ -161,13 +162,14 @@ FORMS: Final[dict[FrameType, FrameForm]] = {
     FrameType.CONSUMER_LOST: FrameForm(has_header=True, has_channel=True),
     FrameType.BINDING: FrameForm(has_header=True, has_channel=True),
     FrameType.SNAPSHOT: FrameForm(has_channel=True, has_first=True),
+    FrameType.NODE: FrameForm(has_header=True, has_channel=None, has_first=True),
     FrameType.PIECE: FrameForm(FLAG_BODY_CHECKED, has_body=True, has_first=True),
 }
 assert set(FORMS) == set(FrameType), "every frame type has a form"
 
 
 class Frame:
-    """One frame.
+    """A frame.
 
     ``channel`` is the number of a producer or consumer of the session, 0 for the session itself.  ``number`` is
     the frame's place in its direction's stream (0: not numbered) and ``received`` the highest number that the

@@ -8,8 +8,10 @@ from meshq.wire._frames import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN
 from meshq.wire._headers import Hello
 from meshq.wire._refusals import violation
 
-#: Features that this version can agree to; none of them is needed yet.
-FEATURES: Final[tuple[str, ...]] = ()
+#: NODE frames: the server tells who is in its cluster.
+TOPOLOGY: Final = "topology"
+#: Features that this version can agree to; none of them is needed.
+FEATURES: Final[tuple[str, ...]] = (TOPOLOGY,)
 #: The authentication that asks for nothing: in process and on the loopback device only.
 MECHANISM_NONE: Final = "none"
 #: The certificate that the client has shown under TLS says who it is.

@@ -16,7 +16,7 @@ from meshq.errors import MeshqError, Outcome
 
 @attrs.frozen
 class Refusal:
-    """One refusal: its number, name, error and sentence."""
+    """A refusal: its number, name, error and sentence."""
 
     number: int
     name: str

@@ -21,7 +21,7 @@ _ITERATIONS: Final[dict[Role, int]] = {"client": limits.ITERATIONS, "peer": limi
 
 
 class Credentials:
-    """The credentials of one node.  ``secret``: bytes of this start that nobody can guess."""
+    """The credentials of one node.  ``secret``: random bytes of this start."""
 
     def __init__(self, secret: bytes, certificates: Mapping[str, str] | None = None) -> None:
         self._secret = secret

@@ -6,7 +6,7 @@ from meshq import limits
 
 
 class Body:
-    """One body.  However many queues, dead letters and diverts have its message, it is kept once.
+    """A body.  However many queues, dead letters and diverts have its message, the body is kept once.
 
     ``size_bytes`` grows while it comes in.  ``refs``: runs that are in some queue and speak of it; with the last one
     it goes.

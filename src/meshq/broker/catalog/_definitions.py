@@ -20,11 +20,12 @@ from meshq.address import (
 )
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
 from meshq.broker.catalog._definition_records import DefinitionRecords, kept_filter
-from meshq.broker.catalog._distribution_plan import ClusteredQueue
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding
 from meshq.broker.catalog._divert_definitions import DivertDefinitions
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._names import check_made, check_open
 from meshq.broker.catalog._queue_numbers import QueueNumbers
+from meshq.broker.catalog._relay_table import RelayPlace
 from meshq.broker.catalog._router import Address, Router
 from meshq.broker.catalog._settings_definitions import SettingsDefinitions
 from meshq.broker.catalog._settings_table import SettingsTable
@@ -32,12 +33,13 @@ from meshq.broker.catalog._subscription import check_same
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
+from meshq.broker.queue._delivery_options import QueueThere
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import AUTO_CREATED, DEFAULT_SPEC, SUBSCRIPTIONS, QueueKind, QueueSpec
 from meshq.broker.queue._session_identity import SessionOwner
 from meshq.errors import NotFoundError, UsageError
 from meshq.notifications import QueueCreated, QueueDeleted
-from meshq.selector import Filter
+from meshq.selector import Filter, parse_filter
 
 
 class Definitions:
@@ -64,7 +66,7 @@ class Definitions:
         self.diverts: DivertDefinitions = DivertDefinitions(router.diverts, self._records)
         self.settings: SettingsDefinitions = SettingsDefinitions(router, release_queue, self._records, check_settings)
         #: The queues of other nodes, as far as known.
-        self.peers: KnownPeers = KnownPeers(release_queue, warn)
+        self.peers: KnownPeers = KnownPeers(release_queue, router.relays, warn)
 
     def create_address(self, name: str, routing: str) -> Address:
         """Return the address; create it unless it exists.
@@ -148,6 +150,37 @@ class Definitions:
             found = self._add_address(address, "multicast", auto_created=True)
         return self._add_queue(full, found, durable=durable, spec=QueueSpec(subscription=kind, filter=filter))
 
+    def queue_there(self, address: str, wanted: QueueThere) -> Queue:
+        """Return the queue of handed-over messages; create the queue, and its address, if missing.
+
+        Raises:
+            UsageError: another queue has its name, or the address has the other routing type.
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        known = self._router.queues.get(wanted.name)
+        if known is not None and known.address != address:
+            raise UsageError(f"the queue {wanted.name!r} of another node has the name of one on {known.address!r}")
+        found = self.address_there(address, wanted)
+        if known is not None:
+            return known
+        features = wanted.features.split()
+        auto_created = "on_use" in features
+        filter = parse_filter(wanted.filter) if wanted.filter else None
+        spec = QueueSpec(subscription=wanted.subscription, filter=filter, auto_created=auto_created)
+        return self._add_queue(wanted.name, found, durable="durable" in features, spec=spec)
+
+    def address_there(self, address: str, wanted: QueueThere) -> Address:
+        """Return the address of handed-over messages or ids; create the address if it is missing.
+
+        Raises:
+            UsageError: the address has the other routing type.
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        found = self._router.check_address(address, wanted.routing)
+        if found is None:
+            found = self._add_address(address, wanted.routing, auto_created="on_use" in wanted.features.split())
+        return found
+
     def _add_queue(self, name: str, address: Address, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> Queue:
         if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
             raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
@@ -183,6 +216,32 @@ class Definitions:
         address = self._router.addresses.get(name) or self._add_address(name, "anycast")
         return self._add_queue(name, address, durable=True)
 
+    def relay(self, binding: RemoteBinding) -> int:
+        """Return the number by which further nodes know a queue of another node; give one if need be.
+
+        Raises:
+            JournalBrokenError: nothing changed.
+        """
+        place = RelayPlace(binding.forward.number, binding.number, binding.address)
+        known = self._router.relays.number_of(place.forward, place.number)
+        if known:
+            return known
+        number = self._router.last_number + 1
+        # Also if the disk has no room for a record of the queue no later life may give the number again.
+        self.numbers.reserve(number)
+        self._router.skip_numbers(number)
+        kept = {
+            "name": binding.name,
+            "address": binding.address,
+            "routing": binding.routing,
+            "filter": binding.filter.text if binding.filter is not None else "",
+            "path": " ".join(binding.path[:-1]),
+            "node_name": binding.node_name if binding.distance > 1 else "",
+            "durable": binding.durable,
+        }
+        self.numbers.given(number, self.peers.relay(number, place, kept))
+        return number
+
     def pause(self, queue: Queue, paused: bool) -> None:
         """Pause or resume the deliveries of a queue; for a durable queue also after a restart.
 
@@ -193,6 +252,7 @@ class Definitions:
             return
         self._rewrite(queue, {"paused": paused})
         queue.paused = paused
+        self._router.demand.mobility_changed(queue.name)
 
     def _rewrite(self, queue: Queue, changed: dict[str, Any]) -> None:
         """Write the changed definition of a queue; the same record deletes the old one."""

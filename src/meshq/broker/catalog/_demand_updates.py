@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
+from meshq import limits
 from meshq.address import NOTIFICATIONS
+from meshq.broker.catalog._distribution_plan import filters_of
 from meshq.broker.queue._queue_machine import Queue
+
+#: Bytes that a description of a queue takes beside its names and filters.
+_DESCRIPTION_BYTES_MAX: Final = 256
 
 
 class DemandLink(Protocol):
@@ -15,13 +20,30 @@ class DemandLink(Protocol):
     def changed(self, number: int) -> None:
         """Describe a queue anew."""
 
+    def remote_changed(self, address: str) -> None:
+        """Describe the queues of other nodes on an address anew."""
+
     def supersede(self, link: bytes) -> None:
         """Ignore a link: another session reads it from now on."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session of the link has a connection now."""
 
 
 def is_hidden(queue: Queue) -> bool:
     """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications."""
     return queue.forwards or queue.address == NOTIFICATIONS
+
+
+def filters_told(queue: Queue) -> tuple[str, ...] | None:
+    """Return the filters of a queue's consumers that other nodes are told; None: these are more than a header holds, so
+    whatever comes may be wanted."""
+    filters = tuple(filter.text for filter in filters_of(queue) or ())
+    names = (queue.name, queue.address, queue.spec.filter_text)
+    taken = sum(len(text.encode()) for text in names) + _DESCRIPTION_BYTES_MAX
+    fits = sum(len(text.encode()) + 3 for text in filters) <= limits.HEADER_BYTES_MAX - taken
+    return filters if fits else None
 
 
 class DemandUpdates:
@@ -30,7 +52,8 @@ class DemandUpdates:
     __slots__ = ("_links", "mobility_watchers", "on_peer", "watchers")
 
     def __init__(self) -> None:
-        self._links: dict[DemandLink, None] = {}
+        # Whose they are: the id of the node, its life, and its place.
+        self._links: dict[DemandLink, tuple[bytes, bytes, str]] = {}
         #: Called whenever a queue or its consumers have changed.
         self.watchers: list[Callable[[], None]] = []
         #: Called with the name of a queue whenever its messages may be free to go to another node, or no longer.
@@ -38,9 +61,9 @@ class DemandUpdates:
         #: Called whenever another node has linked to this one: its id, and the URL where it says it is.
         self.on_peer: list[Callable[[bytes, str], None]] = []
 
-    def add(self, link: DemandLink) -> None:
-        """Tell a link of changes from now on."""
-        self._links[link] = None
+    def add(self, link: DemandLink, peer: tuple[bytes, bytes, str]) -> None:
+        """Tell a link of changes from now on; ``peer``: the id, the life and the place of its node."""
+        self._links[link] = peer
 
     def met(self, node_id: bytes, connector: str) -> None:
         """Tell the watchers that another node has opened a link."""
@@ -56,6 +79,17 @@ class DemandUpdates:
         for peering in self._links:
             peering.supersede(link)
 
+    def place_of_twin(self, node_id: bytes, instance: bytes, connector: str) -> str:
+        """Return where another node with this id is that is connected now; empty: nowhere.
+
+        A node that has begun anew comes from the same place; one that has moved is refused until its old connection is
+        known to be lost.
+        """
+        for link, (there, life, place) in self._links.items():
+            if there == node_id and life != instance and connector and place != connector and link.connected:
+                return place
+        return ""
+
     def changed(self, queue: Queue) -> None:
         """Tell all links of a queue that was created or deleted, or whose consumers have changed."""
         if is_hidden(queue):
@@ -65,6 +99,11 @@ class DemandUpdates:
         for watcher in self.watchers:
             watcher()
         self.mobility_changed(queue.name)
+
+    def remote_changed(self, address: str) -> None:
+        """Tell all links that queues of other nodes on an address have changed."""
+        for link in self._links:
+            link.remote_changed(address)
 
     def mobility_changed(self, name: str) -> None:
         """Tell the watchers that messages of a queue may be free to go to another node, or no longer."""

@@ -58,6 +58,18 @@ class RemoteBinding(NamedTuple):
     understood: bool = True
     #: Whether it outlives its node.
     durable: bool = True
+    #: Whether what its consumers want is known here: some may have filters that were not told, or are not understood.
+    precise: bool = True
+    #: The ids of the nodes from its own to the peer of the link.
+    path: tuple[str, ...] = ()
+    node_name: str = ""
+    #: How its node, or one on the way, is gone by what the peer says; ``gone`` says it of the link, too.
+    told: str = ""
+
+    @property
+    def distance(self) -> int:
+        """The number of links between here and there."""
+        return max(1, len(self.path))
 
 
 class Share(NamedTuple):
@@ -66,6 +78,25 @@ class Share(NamedTuple):
     queue: Queue
     rows: range
     remote: tuple[int, ...]
+
+
+def nearest(bindings: Sequence[RemoteBinding]) -> list[RemoteBinding]:
+    """Return each queue once: of several ways to it in one cluster one on which no node is gone, and the shortest."""
+    if all(binding.distance == 1 for binding in bindings):
+        return list(bindings)
+    best: dict[tuple[str, str, str], RemoteBinding] = {}
+    for binding in bindings:
+        cluster = binding.forward.name.rpartition(".")[0]
+        key = cluster, binding.path[0] if binding.path else binding.forward.name, binding.name
+        known = best.get(key)
+        if known is None or _way(binding) < _way(known):
+            best[key] = binding
+    chosen = set(map(id, best.values()))
+    return [binding for binding in bindings if id(binding) in chosen]
+
+
+def _way(binding: RemoteBinding) -> tuple[bool, int]:
+    return bool(binding.gone), binding.distance
 
 
 def filters_of(queue: Queue) -> tuple[Filter, ...] | None:

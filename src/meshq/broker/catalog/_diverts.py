@@ -12,7 +12,7 @@ from meshq.selector import Filter
 
 @attrs.frozen(kw_only=True, eq=False)
 class DivertRule:
-    """One divert, as it was made."""
+    """A divert, as it was made."""
 
     name: str
     address: str

@@ -1,7 +1,8 @@
 """The queues of other nodes, kept in the journal: a restart forgets no durable queue of a node that is away.
 
-Only durable queues are kept.  A node's first description replaces the known queues, and each later one changes them.
-The queues of a node that has left are forgotten at the next start, unless messages wait for it.
+Only durable queues are kept, and such as further nodes know, which may have messages for them.  A node's first
+description replaces the known queues, and each later one changes them.  The queues of a node that has left are
+forgotten at the next start, unless messages wait for it, here or perhaps at a further node.
 
 Queues are known by their numbers, which a store gives once.  A node whose store was begun anew gives the same numbers
 to other queues.  Each time that happens a *generation* begins: waiting messages get the new numbers of their queues, by
@@ -12,11 +13,12 @@ and a record of another generation than the node's is not used.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
+from meshq.broker.catalog._relay_table import RelayPlace, RelayTable
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.records import DEFINITION, encode_definition
 from meshq.errors import AddressFullError, ClosedError, DamagedError, JournalBrokenError
@@ -24,10 +26,13 @@ from meshq.errors import AddressFullError, ClosedError, DamagedError, JournalBro
 if TYPE_CHECKING:
     from meshq.broker.queue._run import QueueRun
 
-#: A queue of another node, as its record says it: name, address, routing and filter.
+#: A queue of another node, as its record says it: name, address, routing and filter; of a queue of a further node
+#: the way to it and the name of that node.
 Kept = Mapping[str, Any]
-#: What a queue of another node is told apart by, whatever its number: its name, and its address.
-Names = tuple[str, str]
+#: What a queue of another node is told apart by, whatever its number: its name, its address, and the way to it.
+Names = tuple[str, str, str]
+#: The keys of a record that say what a queue is.
+_KEPT: Final = ("name", "address", "routing", "filter", "path", "node_name", "relay", "durable")
 #: In memory the number of a queue that is nowhere any more: more than any queue has.
 NOWHERE: Final = 2**32
 # An old number of a queue and its new one; 0: it is nowhere.
@@ -68,6 +73,8 @@ class KnownPeer:
     #: What its store is called, empty if it never said so; and how often it was begun anew since.
     store: bytes = b""
     generation: int = 0
+    #: What the link's name is made of besides; empty until its numbers had to begin anew.
+    link: bytes = b""
     position: int = 0
     #: By number there.
     queues: dict[int, KeptQueue] = attrs.field(factory=dict)
@@ -78,8 +85,9 @@ class KnownPeer:
 class KnownPeers:
     """All of them."""
 
-    def __init__(self, release_queue: ReleaseQueue, warn: Callable[[str, str], None]) -> None:
+    def __init__(self, release_queue: ReleaseQueue, relays: RelayTable, warn: Callable[[str, str], None]) -> None:
         self._release_queue = release_queue
+        self._relays = relays
         self._warn = warn
         #: By the number of the store-and-forward queue.
         self.peers: dict[int, KnownPeer] = {}
@@ -89,7 +97,7 @@ class KnownPeers:
         peer = self.peers.setdefault(values["queue"], KnownPeer())
         if values["kind"] == "peer":
             peer.connector, peer.left, peer.position = values["connector"], values["left"], position
-            peer.store, peer.generation = values["store"], values["turn"]
+            peer.store, peer.generation, peer.link = values["store"], values["turn"], values["link"]
             # Nobody looks for a node where another one is.
             peer.gone = "left" if peer.left else "away" if peer.connector else "down"
         elif values["kind"] == "renumbered":
@@ -101,16 +109,19 @@ class KnownPeers:
                 found = f"{len(values['numbers'])} bytes"
                 raise DamagedError("journal", position, "pairs of numbers", found) from error
         else:
-            kept = {key: values[key] for key in ("name", "address", "routing", "filter")}
+            kept = {key: values[key] for key in _KEPT}
             # There may be one of an earlier turn.
-            self.drop(values["queue"], values["number"])
+            self._drop(values["queue"], values["number"])
             peer.queues[values["number"]] = KeptQueue(kept, position, values["turn"])
 
     def restored(self) -> None:
         """Drop the records of other generations, after all records are read."""
         for queue, peer in self.peers.items():
             for number in [number for number, known in peer.queues.items() if known.generation != peer.generation]:
-                self.drop(queue, number)
+                self._drop(queue, number)
+            for number, known in peer.queues.items():
+                if known.kept["relay"]:
+                    self._relays.put(known.kept["relay"], RelayPlace(queue, number, known.kept["address"]))
             for generation in [generation for generation in peer.renumbered if generation > peer.generation]:
                 # The node ended before the turn began.
                 self._release_queue.doom(peer.renumbered.pop(generation).positions)
@@ -145,8 +156,7 @@ class KnownPeers:
             return
         if peer.store:
             peer.generation += 1
-            kept = {number: (known.kept["name"], known.kept["address"]) for number, known in peer.queues.items()}
-            names = {**kept, **told}
+            names = _names_of(peer, told)
             wanted = dict.fromkeys(number for view in views for number in view.remote)
             if wanted:
                 numbers = {old: there.get(names[old], NOWHERE) if old in names else NOWHERE for old in wanted}
@@ -156,9 +166,22 @@ class KnownPeers:
                 # Before their old records go: a crash in between leaves everything as it was.
                 self._write_turns(queue, peer)
             for number in list(peer.queues):
-                self.drop(queue, number)
+                self._drop(queue, number)
+            self._relays.renumber(queue, lambda old: there.get(names[old]) if old in names else None)
         peer.store = store
         self._say(queue, peer)
+
+    def lacks(
+        self, queue: int, store: bytes, told: Mapping[int, Names], there: Collection[Names], views: Iterable[QueueRun]
+    ) -> bool:
+        """Whether a node has begun another store, and does not know yet the queues of further nodes for which messages
+        wait here, or may come.  ``told``, ``there``: as for ``begun``."""
+        peer = self.peers.get(queue)
+        if peer is None or not peer.store or peer.store == store:
+            return False
+        names = _names_of(peer, told)
+        wanted = {*self._relays.leads(queue), *(number for view in views for number in view.remote)}
+        return any(name[2] and name not in there for number in wanted if (name := names.get(number)) is not None)
 
     def _write_turns(self, queue: int, peer: KnownPeer) -> bool:
         """Write the new numbers of every turn that the journal lacks; returns whether it has all of them then."""
@@ -204,12 +227,20 @@ class KnownPeers:
             "left": peer.left,
             "store": peer.store,
             "turn": peer.generation,
+            "link": peer.link,
         }
-        # Without the turn what waits would be for other queues in the next life.
-        peer.position = self._write(values, peer.position, vital=peer.generation > 0)
+        # Without the turn what waits would be for other queues in the next life, and lost with the old link's name.
+        vital = peer.generation > 0 or bool(peer.link)
+        peer.position = self._write(values, peer.position, vital=vital)
+
+    def link_anew(self, queue: int, link: bytes) -> None:
+        """Have the numbers of a node's link begin under another name."""
+        peer = self.peers.setdefault(queue, KnownPeer())
+        peer.link = link
+        self._say(queue, peer)
 
     def replace(self, queue: int, found: Mapping[int, Kept]) -> None:
-        """All queues of a node."""
+        """All queues of a node that are kept."""
         peer = self.peers.setdefault(queue, KnownPeer())
         for number in [number for number in peer.queues if number not in found]:
             self.drop(queue, number)
@@ -220,18 +251,35 @@ class KnownPeers:
         """A queue of a node."""
         peer = self.peers.setdefault(queue, KnownPeer())
         before = peer.queues.get(number, KeptQueue({}, 0, 0))
+        kept = {**kept, "relay": self._relays.number_of(queue, number)}
         if before.kept != kept or not before.position:
             values = {"kind": "binding", "queue": queue, "number": number, "turn": peer.generation, **kept}
             peer.queues[number] = KeptQueue(kept, self._write(values, before.position), peer.generation)
 
+    def relay(self, relay: int, place: RelayPlace, kept: Kept) -> int:
+        """Keep the number by which further nodes know a queue of a node; return the position of its record, or 0.
+
+        ``kept``: what the queue is, unless that is kept already.
+        """
+        self._relays.put(relay, place)
+        peer = self.peers.get(place.forward)
+        known = peer.queues.get(place.number) if peer is not None else None
+        self.put(place.forward, place.number, known.kept if known is not None else kept)
+        return self.peers[place.forward].queues[place.number].position
+
     def drop(self, queue: int, number: int) -> None:
         """A queue of a node is gone."""
+        self._relays.drop(queue, number)
+        self._drop(queue, number)
+
+    def _drop(self, queue: int, number: int) -> None:
         peer = self.peers.get(queue)
         if peer is not None and (gone := peer.queues.pop(number, None)) is not None and gone.position:
             self._release_queue.doom([gone.position])
 
     def forget(self, queue: int) -> None:
         """Nothing of a node is of use any more."""
+        self._relays.retain(queue, ())
         peer = self.peers.pop(queue, None)
         if peer is not None:
             positions = [peer.position, *(known.position for known in peer.queues.values())]
@@ -252,6 +300,14 @@ class KnownPeers:
         except (ClosedError, JournalBrokenError):
             # The node ends and says why.
             return 0
+
+
+def _names_of(peer: KnownPeer, told: Mapping[int, Names]) -> dict[int, Names]:
+    return {**{number: _names(known.kept) for number, known in peer.queues.items()}, **told}
+
+
+def _names(kept: Kept) -> Names:
+    return kept["name"], kept["address"], kept.get("path", "")
 
 
 def _renumber(view: QueueRun, renumbered: Renumbered) -> None:

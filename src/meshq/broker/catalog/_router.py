@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
 from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._demand_updates import DemandUpdates
-from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, nearest
 from meshq.broker.catalog._diverts import Diverts
+from meshq.broker.catalog._relay_table import RelayTable
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._duplicates import DuplicateIds
@@ -19,13 +20,18 @@ from meshq.broker.queue._queue_spec import QueueKind
 from meshq.errors import NotFoundError, UsageError
 from meshq.settings import AddressSettings
 
+#: Works out the clustered queues of an address, given the former ones.
+Former = Callable[["Address", dict[str, ClusteredQueue]], dict[str, ClusteredQueue]]
+
 
 class Address:
-    """One address: its routing type, its queues, its window of duplicate ids."""
+    """An address: its routing type, its queues, its window of duplicate ids."""
 
     __slots__ = (
+        "_changed",
+        "_clustered_queues",
+        "_form",
         "auto_created",
-        "clustered_queues",
         "duplicates",
         "filtered",
         "name",
@@ -36,7 +42,8 @@ class Address:
         "routing",
     )
 
-    def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
+    def __init__(self, name: str, routing: str, settings: AddressSettings, form: Former) -> None:
+        """``form`` works out the clustered queues; the turns of the former ones go on."""
         self.name: str = name
         # It came into being on first use.
         self.auto_created: bool = False
@@ -49,10 +56,27 @@ class Address:
         self.duplicates: DuplicateIds = DuplicateIds(settings.duplicate_id_cache_size)
         # Where its definition stands in the journal.
         self.position: int = 0
-        # Its queues by name, where other nodes have some, too; empty where only this node has.
-        self.clustered_queues: dict[str, ClusteredQueue] = {}
+        self._form = form
+        self._clustered_queues: dict[str, ClusteredQueue] = {}
+        # Whether a queue has come, gone or changed since they were worked out.
+        self._changed: bool = True
         # What it may hold; None: as much as there is memory.
         self.quota: AddressQuota | None = None
+
+    @property
+    def clustered_queues(self) -> dict[str, ClusteredQueue]:
+        """Its queues by name, where other nodes have some, too; empty where only this node has.
+
+        They are worked out when they are asked for: a node may describe thousands of queues of one address at once.
+        """
+        if self._changed:
+            self._changed = False
+            self._clustered_queues = self._form(self, self._clustered_queues)
+        return self._clustered_queues
+
+    def changed(self) -> None:
+        """Note that a queue here or elsewhere has come, gone or changed."""
+        self._changed = True
 
 
 class Router:
@@ -88,8 +112,12 @@ class Router:
         self.demand: DemandUpdates = DemandUpdates()
         #: Queues of other nodes: by address, then by link and by their number there.
         self._remote: dict[str, dict[tuple[bytes, int], RemoteBinding]] = {}
+        #: Queues of other nodes that further nodes know.
+        self.relays: RelayTable = RelayTable()
         #: What of them each link has described.
         self._by_link: dict[bytes, dict[int, RemoteBinding]] = {}
+        #: By link the features of its node, as it has named these last.
+        self.features: dict[bytes, tuple[str, ...]] = {}
 
     def settings(self, address: str) -> AddressSettings:
         """The settings of an address."""
@@ -97,9 +125,8 @@ class Router:
 
     def add_address(self, name: str, routing: str) -> Address:
         """Make an address that does not exist yet."""
-        address = self.addresses[name] = Address(name, routing, self.settings(name))
+        address = self.addresses[name] = Address(name, routing, self.settings(name), self._form)
         self._bound(address)
-        self._form_clustered_queues(name)
         return address
 
     def add_queue(self, queue: Queue, address: Address) -> Queue:
@@ -111,7 +138,7 @@ class Router:
             address.filtered += 1
             self.sieves[queue] = None
         self.queues[queue.name] = self.by_number[queue.number] = queue
-        self._form_clustered_queues(address.name)
+        self._queues_changed(address.name)
         self.demand.changed(queue)
         return queue
 
@@ -146,6 +173,7 @@ class Router:
             self._bound(address)
             for queue in address.queues:
                 self._rule(queue)
+                self.demand.mobility_changed(queue.name)
         return gone
 
     def skip_numbers(self, last: int) -> None:
@@ -159,7 +187,7 @@ class Router:
         if queue.spec.filter is not None:
             self.addresses[queue.address].filtered -= 1
             del self.sieves[queue]
-        self._form_clustered_queues(queue.address)
+        self._queues_changed(queue.address)
         self._forget_temporary(queue.address)
         self.demand.changed(queue)
 
@@ -167,40 +195,41 @@ class Router:
 
     def bind(self, link: bytes, binding: RemoteBinding) -> None:
         """A link has described a queue of its peer, for the first time or anew."""
-        self._unbind(link, binding.number)
-        self._by_link.setdefault(link, {})[binding.number] = binding
-        self.sieves[link, binding.number] = None
-        self._remote.setdefault(binding.address, {})[link, binding.number] = binding
-        self._form_clustered_queues(binding.address)
+        self._bind(link, binding)
         self.demand.mobility_changed(binding.name)
 
     def unbind(self, link: bytes, number: int) -> None:
         """A queue of a peer is gone."""
         binding = self._unbind(link, number)
         if binding is not None:
-            self._form_clustered_queues(binding.address)
             self._forget_temporary(binding.address)
             self.demand.mobility_changed(binding.name)
 
-    def replace(self, link: bytes, bindings: Iterable[RemoteBinding]) -> None:
-        """Replace all bindings of a link."""
+    def replace(self, link: bytes, bindings: Iterable[RemoteBinding], features: Sequence[str] = ()) -> None:
+        """Replace all bindings of a link; ``features``: of its node."""
+        self.features[link] = tuple(features)
         fresh = {binding.number: binding for binding in bindings}
+        names: dict[str, None] = {}
         for number in list(self._by_link.get(link, ())):
-            if number not in fresh:
-                self.unbind(link, number)
+            if number not in fresh and (gone := self._unbind(link, number)) is not None:
+                names[gone.name] = None
+                self._forget_temporary(gone.address)
         for binding in fresh.values():
-            self.bind(link, binding)
+            self._bind(link, binding)
+            names[binding.name] = None
+        for name in names:
+            self.demand.mobility_changed(name)
 
     def mark_gone(self, link: bytes, gone: str) -> None:
         """The node behind a link is gone, and how; or it is there again."""
         addresses: dict[str, None] = {}
         for number, binding in self._by_link.get(link, {}).items():
-            if binding.gone != gone:
-                marked = self._by_link[link][number] = binding._replace(gone=gone)
+            if binding.gone != (gone or binding.told):
+                marked = self._by_link[link][number] = binding._replace(gone=gone or binding.told)
                 self._remote[binding.address][link, number] = marked
                 addresses[binding.address] = None
         for address in addresses:
-            self._form_clustered_queues(address)
+            self._remote_changed(address)
         self.mobility_changed(link)
 
     def mobility_changed(self, link: bytes) -> None:
@@ -219,13 +248,34 @@ class Router:
         return found[0].routing if found else None
 
     def routing_anywhere(self, address: str) -> str | None:
-        """The routing type of an address here, or else on other nodes; None if nobody has it."""
+        """The routing type of an address here, or else on other nodes; None if no node has the address."""
         found = self.addresses.get(address)
         return found.routing if found is not None else self.remote_routing(address)
 
     def _sharing(self, address: str) -> list[RemoteBinding]:
         """The queues of other nodes that messages may be sent to, in the order of their links."""
-        return [binding for binding in self.bindings(address) if binding.mode != "off"]
+        return nearest([binding for binding in self.bindings(address) if binding.mode != "off"])
+
+    def relayed(self, address: str, cluster: str) -> list[RemoteBinding]:
+        """The queues of other nodes that the nodes of a cluster may send messages to, through this node."""
+        prefix = f"{INTERNAL}cluster.{cluster}."
+        return [binding for binding in self._sharing(address) if binding.forward.name.startswith(prefix)]
+
+    @property
+    def remote_addresses(self) -> list[str]:
+        """The addresses of all queues of other nodes."""
+        return list(self._remote)
+
+    def _remote_changed(self, address: str) -> None:
+        self._queues_changed(address)
+        self.demand.remote_changed(address)
+
+    def _bind(self, link: bytes, binding: RemoteBinding) -> None:
+        self._unbind(link, binding.number)
+        self._by_link.setdefault(link, {})[binding.number] = binding
+        self.sieves[link, binding.number] = None
+        self._remote.setdefault(binding.address, {})[link, binding.number] = binding
+        self._remote_changed(binding.address)
 
     def _unbind(self, link: bytes, number: int) -> RemoteBinding | None:
         binding = self._by_link.get(link, {}).pop(number, None)
@@ -234,6 +284,7 @@ class Router:
             del known[link, number], self.sieves[link, number]
             if not known:
                 del self._remote[binding.address]
+            self._remote_changed(binding.address)
         return binding
 
     def remote_names(self, address: str) -> dict[str, str]:
@@ -263,13 +314,13 @@ class Router:
                     _clustered_queue(clustered_queues, old, binding.name).remotes.append(binding)
         return clustered_queues
 
-    def _form_clustered_queues(self, name: str) -> None:
-        """Work out anew who shares an address."""
+    def _form(self, address: Address, former: dict[str, ClusteredQueue]) -> dict[str, ClusteredQueue]:
+        return self.clustered_queues_of(address.name, address.routing, address.queues, former)
+
+    def _queues_changed(self, name: str) -> None:
         address = self.addresses.get(name)
         if address is not None:
-            address.clustered_queues = self.clustered_queues_of(
-                name, address.routing, address.queues, address.clustered_queues
-            )
+            address.changed()
 
     def _forget_temporary(self, name: str) -> None:
         """The address of a temporary queue is there as long as the queue, here or elsewhere."""

@@ -1,4 +1,4 @@
-"""One connection at the broker: the handshake, and then the frames of its session; no I/O of its own."""
+"""A connection at the broker: the handshake, and then the frames of its session; no I/O of its own."""
 
 from __future__ import annotations
 
@@ -196,8 +196,7 @@ class ServerConnection:
         self._reply(answer)
         handshake.life.on("attach")
         self.session = session
-        if handshake.role == "peer":
-            session.welcome_peer()
+        session.welcome(handshake.role, handshake.features)
         self.ttl = answer.ttl_ms / 1000
         session.attach(self._link, wanted.received if answer.resumed else 0, self)
         if not answer.resumed:

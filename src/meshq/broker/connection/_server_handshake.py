@@ -49,6 +49,8 @@ class ServerHandshake:
         self.role: Role = "client"
         self.user: str = ""
         self.label: str = ""
+        #: What both sides understand beyond what all do.
+        self.features: tuple[str, ...] = ()
         self._mechanisms: tuple[str, ...] = ()
         self._frames: HandshakeFrames | None = None
         self._exchange: ServerExchange | None = None
@@ -74,13 +76,13 @@ class ServerHandshake:
         self._mechanisms = self._offered()
         if hello.role != self.role or (self.role == "peer" and not self._mechanisms):
             raise violation("role_not_served", f"role {hello.role!r}")
-        version, features = agree(hello)
+        version, self.features = agree(hello)
         self.label = hello.label
         welcome = Welcome(
             version=version,
             node_id=self._settings.node_id,
             node_name=self._settings.name,
-            features=features,
+            features=self.features,
             mechanisms=self._mechanisms,
         )
         said = Frame(FrameType.WELCOME, header=welcome.encode())

@@ -6,18 +6,19 @@ runs the pending work: queues that changed are dispatched, and each session with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
 
 from meshq import limits
-from meshq.abc import Controllable
+from meshq.abc import Controllable, NodeDescription
 from meshq.broker.access._access import Access
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._router import Router
 from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.catalog._topology_board import TopologyBoard
 from meshq.broker.core._host_node import HostNode
 from meshq.broker.core._internal_producer import InternalProducer
 from meshq.broker.core._node_identity import NodeIdentity
@@ -45,6 +46,7 @@ from meshq.broker.settlement._redelivery import Redelivery
 from meshq.broker.transactions import TransactionManager
 from meshq.broker.work._closing import Closing
 from meshq.settings import AddressSettings, Security
+from meshq.statistics import BridgeStatistics
 
 
 @attrs.frozen(kw_only=True)
@@ -71,11 +73,15 @@ class CoreSettings:
     wake_alarm: Callable[[], None] | None = None
     #: Takes the notifications of the node.
     event_bus: EventBus = attrs.field(factory=EventBus)
+    #: Tells sessions of the nodes in the clusters of the node.
+    topologies: TopologyBoard = attrs.field(factory=TopologyBoard)
     #: The node that runs the core, and what reads and writes pages for the core.
     host: HostNode
     page_requests: PageRequests
     #: Services of the node that an operator can pause, by name.
     controlled: dict[str, Controllable] = attrs.field(factory=dict)
+    #: Return the statistics of bridges that services have made by themselves.
+    links: list[Callable[[], Sequence[BridgeStatistics]]] = attrs.field(factory=list)
     #: For how long an open transaction may be idle.
     transaction_timeout_s: float = limits.TRANSACTION_TIMEOUT_S
 
@@ -115,12 +121,15 @@ class Core:
             ProducerSequences(),
             self.memory,
             timers=self.timers,
+            event_bus=event_bus,
             warn=host.warn,
         )
         #: The sessions, linked or not; an ordered set.
         self.sessions: dict[ServedSession, None] = {}
         #: Why nothing new is accepted.
         self.closing: Closing = Closing()
+        alone = NodeDescription(node_id=settings.node_id, instance=settings.instance, name=settings.name)
+        settings.topologies.open(alone, self.pending.run)
         self._make_settlement(bodies)
         self._make_work()
 
@@ -271,6 +280,7 @@ class Core:
                 if view.first:
                     queue.append(view)
                     if view.run.options is not None:
+                        self.redelivery.take_up(queue, view)
                         self.times.watch(queue, view)
                     self.pending.schedule_dispatch(queue)
                 else:
@@ -316,7 +326,9 @@ class Core:
                 self.pending.dispatch_later(queue)
                 break
         if counts.ready:
-            if not queue.roster.consumers:
+            movable = not queue.roster.consumers or queue.settings.redistribute_unmatched
+            # A look at the queue may read paged messages, whose queue is dispatched then: that is no reason to look.
+            if movable and counts.take_news():
                 self.router.demand.mobility_changed(queue.name)
             # Messages that wait for a watermark are ready.
             for priority_list in queue.lists.all:

@@ -17,10 +17,11 @@ from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.paging._pager import Pager
-from meshq.broker.queue._delivery_options import DeliveryOptions, divide, of_forwarded
+from meshq.broker.queue._delivery_options import DeliveryOptions, FormerCount, QueueThere, divide, of_forwarded
 from meshq.broker.queue._message_counts import drop_rows, keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun, share_of
+from meshq.broker.queue._timers import DueTime
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.records._row_options import RowOptions, asked_of_moved, read_options
 from meshq.broker.settlement._message_times import MessageTimes
@@ -111,6 +112,7 @@ class Recovery:
             records.WAITING: self._two_phase.waiting,
             records.DECIDED: self._two_phase.decided,
             records.USER_PRODUCERS: self._user_producers,
+            records.HANDED_IDS: self._handed_ids,
         }
         for record in log:
             handler = handlers.get(record.kind)
@@ -218,7 +220,7 @@ class Recovery:
         run = self._stored(record.routed, position)
         origin = MessageOrigin(*record.origin) if record.origin is not None else None
         asked = (read_options if origin is None else asked_of_moved)(sent.content, record.arrival)
-        run.options = DeliveryOptions(record.arrival, origin=origin, begun=record.begun)
+        run.options = DeliveryOptions(record.arrival, origin=origin, begun=record.begun, **_said_before(record))
         if record.body is not None:
             body_id, size = record.body
             run.body = self._bodies.setdefault(body_id, Body(body_id, size))
@@ -305,6 +307,10 @@ class Recovery:
         record = records.decode_ids(payload)
         self._chunks.append((record.address, IdChunk(record.origin, record.ids, position)))
 
+    def _handed_ids(self, payload: bytes, position: int) -> None:
+        newer, record = records.decode_handed_ids(payload)
+        self._chunks.append((record.address, IdChunk(position, record.ids, position, newer)))
+
     def _mark(self, payload: bytes, position: int) -> None:
         queue, given, delivered = records.decode_marks(payload)
         self._marks[queue] = (given, delivered, position)
@@ -359,6 +365,8 @@ class Recovery:
                 queue.append(view)
             if view in self._counts:
                 self._redelivery.restore(queue, view, self._counts[view])
+            else:
+                self._redelivery.take_up(queue, view)
             self._times.watch(queue, view)
         self._two_phase.finish()
         self._release_queue.doom(self._useless)
@@ -422,8 +430,21 @@ def _ask(queue: Queue, view: QueueRun, asked: list[RowOptions]) -> None:
         if queue.forwards:
             share.options = of_forwarded(rows, asked, share.options) or share.options
             return
+        if view.first:
+            # What is visible waits no more, also if it had waited elsewhere.
+            asked = [one._replace(due=0) for one in asked]
         # The rows of one target ask for the same.
         ((_, share.options),) = divide(rows, asked, share.options)
+
+
+def _said_before(record: PlacedRecord) -> dict[str, Any]:
+    """Return the options that a record gives messages because of their history."""
+    former = {
+        row: FormerCount(deliveries, returns, DueTime(due, by_wall=True) if due else None)
+        for row, deliveries, returns, due in record.counts
+    }
+    there = QueueThere(*record.queue) if record.queue else None
+    return {"former": former or None, "there": there, "entry": record.entry}
 
 
 def _with_skipped(record: RoutedRecord) -> RunRecord:

@@ -40,8 +40,11 @@ def filters_here(router: Router, target: Target) -> list[Filter]:
 
 
 def filters_anew(router: Router, name: str) -> list[Filter]:
-    """Return the filters for messages of an address that waited for a node which has left."""
-    return _distinct(_of_everybody(router, name))
+    """Return the filters for messages of an address that go to other nodes, or waited for one which has left.
+
+    Those of consumers here are among these where what no consumer here takes may go.
+    """
+    return _distinct([*_of_everybody(router, name), *_of_consumers(router, name)])
 
 
 def filters_of_moved(router: Router, target: Target, *, anew: bool = False) -> list[Filter]:
@@ -55,9 +58,18 @@ def forwarded_to(router: Router, address: str, queues: Sequence[int]) -> dict[Qu
     return dict.fromkeys(queue for queue in found if queue is not None and queue.address == address)
 
 
+def relayed_to(router: Router, address: str, queues: Sequence[int]) -> dict[Queue, tuple[int, ...]]:
+    """Return the queues of further nodes among these: by store-and-forward queue, the numbers of the queues there."""
+    found = router.relays.places(address, queues).items()
+    return {router.by_number[forward]: numbers for forward, numbers in found if forward in router.by_number}
+
+
 def filters_of_forwarded(router: Router, address: str, queues: Sequence[int]) -> list[Filter]:
     """Return the filters for messages that another node has sent to queues here."""
     targets = forwarded_to(router, address, queues)
+    if not targets and router.relays.places(address, queues):
+        # The node that has the queue asks its filter.
+        return []
     # What is for a queue that is gone is routed once more.
     return _distinct(_of_queues(targets)) if targets else filters_at(router, Target(address, None))
 
@@ -98,6 +110,14 @@ def _of_queues(queues: Iterable[Queue]) -> Iterator[Filter]:
     for queue in queues:
         if queue.spec.filter is not None:
             yield queue.spec.filter
+
+
+def _of_consumers(router: Router, name: str) -> Iterator[Filter]:
+    address = router.addresses.get(name)
+    for queue in address.queues if address is not None else ():
+        for consumer in queue.roster.consumers if queue.settings.redistribute_unmatched else ():
+            if consumer.filter is not None:
+                yield consumer.filter
 
 
 def _of_address(router: Router, name: str) -> Iterator[Filter]:

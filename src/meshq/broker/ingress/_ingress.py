@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 from meshq import limits
@@ -11,6 +12,7 @@ from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, takes
 from meshq.broker.catalog._router import Address
+from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._distribution import (
     check_reach,
     deal,
@@ -22,21 +24,22 @@ from meshq.broker.ingress._distribution import (
     wants_of,
 )
 from meshq.broker.ingress._filter_scan_plan import placed
-from meshq.broker.ingress._filters_at import forwarded_to
+from meshq.broker.ingress._forwarded_places import ForwardedPlaces
+from meshq.broker.ingress._forwarded_run import ForwardedAbout, asked_of_forwarded
+from meshq.broker.ingress._handed_ids import HandedIds
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._release_queue import ReleaseQueue, Views
-from meshq.broker.queue._delivery_options import DeliveryOptions, options_of_moved
+from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere, options_of_moved
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import USER_PRODUCERS, SettledRow, UserProducersRecord, encode_user_producers
 from meshq.broker.records._row_options import SPECIAL, RowOptions, asked_of_moved, read_options
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
-from meshq.message import MessageOrigin
 from meshq.wire import KIND_ID, RunBytes, duplicate_ids
 
 #: Bytes that a run takes in the journal beside its content and its names, at most: heads; for each message: what is
@@ -62,6 +65,7 @@ class Ingress:
         memory: MemoryBound,
         *,
         timers: TimerService,
+        event_bus: EventBus,
         warn: Callable[[str, str], None],
     ) -> None:
         """``warn`` is told of an event, with a text."""
@@ -69,14 +73,17 @@ class Ingress:
         self._release_queue = release_queue
         self._definitions = definitions
         self._diverts = definitions.router.diverts
-        self._entering = RecordWriter(release_queue, definitions.watermarks)
+        self._entering = RecordWriter(release_queue, definitions.watermarks, timers.time_of_day)
         #: How far the producers' messages are stored.
         self.producers: ProducerSequences = producers
         self._memory = memory
         #: Finds new queues for messages that wait for a node which has left.
         self.anew: Rerouting = Rerouting(definitions.router, definitions.peers)
+        self._forwarded = ForwardedPlaces(definitions, self._address_here, event_bus, self._drop)
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
+        #: Takes duplicate ids of nodes that leave.
+        self.handed_ids: HandedIds = HandedIds(definitions, release_queue, self.links)
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
         self.duplicates: int = 0
         self.unrouted: int = 0
@@ -329,43 +336,37 @@ class Ingress:
         asked: list[RowOptions] | None = None,
         *,
         topic: bool = False,
+        there: QueueThere | None = None,
     ) -> None:
-        """Place messages that another node has sent to queues here, of a ``topic``; ``link``: whose number, the run's
-        last one.
-
-        What is for a queue that is gone is routed once more, by its address: among the queues here, or, if there are
-        none, among those of other nodes.  But not on a multicast address, where it was for that queue and no other
-        one, and the others have theirs.
+        """Place messages that another node has sent to queues here, of a ``topic``; ``link``: whose number, the last
+        one; ``there``: the one queue that these are for, whatever its filter, made if need be.
 
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
+            UsageError: another queue has the name of the one that is to be made; nothing changed.
         """
-        targets = forwarded_to(self._definitions.router, run.address, queues)
-        shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]
-        if not targets:
-            shares = self._route_again(run, rows, topic=topic)
-        if not shares:
-            self.unrouted += len(rows)
-            self.links[link[0]] = link[1]
-            self._release_queue.release_after(0, (), then)
-            return
-        position, views = self._entering.enter_shares(run, shares, link, asked)
-        self.unrouted += len(rows) - len(placed(shares))
+        shares, lost = self._forwarded.shares(run, queues, rows, topic=topic, there=there)
+        letters = self._forwarded.dead_letters(run, lost) if lost else None
+        parts = [(run, shares, asked)] if shares else []
+        if letters is not None:
+            parts.insert(0, (*letters, asked_of_moved(run.content, 0)))
+        # The link's number stands for both.  What no atomic batch holds is placed in an order that loses nothing: after
+        # a crash in between dead letters come again.
+        size = 2 * self.weigh_moved(run.content)
+        together = len(parts) > 1 and size <= self._release_queue.large_bytes
+        with self._release_queue.atomic_batch(size) if together else nullcontext():
+            for index, (one, places, wishes) in enumerate(parts, 1):
+                last = link if index == len(parts) else (b"", 0)
+                position, views = self._entering.enter_shares(one, places, last, wishes)
+                self.charge(one, views)
+                self._release_queue.release_after(position, views, then if index == len(parts) else _nothing)
+        taken = [row for _, places, _ in parts for row in placed(places)]
+        self.unrouted += len(rows) - len(taken)
         self.links[link[0]] = link[1]
-        self.charge(run, views)
-        self._release_queue.release_after(position, views, then)
-
-    def _route_again(self, run: StoredRun, rows: range, *, topic: bool) -> list[Share]:
-        if topic and run.address not in self._definitions.router.addresses:
-            # No queue is created for these: then it would not be a topic.
-            return []
-        address = self._address_here(run.address)
-        if address is None or address.routing == "multicast":
-            return []
-        if not address.queues:
-            # The address exists because of other nodes, so no queue is created here on first use.
-            return shared(run, address, None, rows)
-        return deal_here(run, address, address.queues, rows)
+        if not parts:
+            self._release_queue.release_after(0, (), then)
+        if lost:
+            self._forwarded.tell(run, len(lost), letters)
 
     def weigh_moved(self, content: RunBytes) -> int:
         """Return the bytes that the record of moved messages may take, for any target."""
@@ -435,7 +436,9 @@ class Ingress:
         shares = self.anew.shares(waited[0], run, waited[1], address)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no queue of {run.address!r} takes the message")
-        return self.place_shares(run, shares, options_of_moved(run.content, run.options), gone)
+        asked = options_of_moved(run.content, run.options)
+        run.options = run.options._replace(there=None) if run.options is not None else None
+        return self.place_shares(run, shares, asked, gone)
 
     def place_shares(
         self, run: StoredRun, shares: list[Share], asked: list[RowOptions], gone: tuple[SettledRow, ...]
@@ -452,24 +455,13 @@ class Ingress:
         self._release_queue.release_after(position, views, _nothing)
         return logged
 
-    def asked_of_forwarded(
-        self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int, origin: MessageOrigin | None
-    ) -> list[RowOptions] | None:
-        """Return the options of each message of a run from another node; ``arrival_ms``: when the first node took it,
-        ``waited_ms``: how long that is ago; ``origin``: of messages that were moved before.
+    def asked_of_forwarded(self, run: StoredRun, kinds: int, about: ForwardedAbout) -> list[RowOptions] | None:
+        """Return the options of each message of a run from another node; None: there are none.
 
         Raises:
             RemoteProtocolError: its headers can't be read.
         """
-        if not kinds & SPECIAL and run.body is None and origin is None:
-            return None
-        asked = (read_options if origin is None else asked_of_moved)(run.content, arrival_ms)
-        if run.options is None:
-            # Otherwise it has waited here, for filters or for disk space, since it came.
-            begun = max(1, self._timers.now_ms - waited_ms) if any(one.due for one in asked) else 0
-            taken = self._timers.elapsed_ms - waited_ms
-            run.options = DeliveryOptions(arrival_ms, taken=taken, begun=begun, origin=origin)
-        return asked
+        return asked_of_forwarded(self._timers, run, kinds, about)
 
     def _all_known(self, then: Callable[[], None]) -> None:
         # The originals may still wait for their sync: they were placed before now.

@@ -5,7 +5,7 @@ The log may refuse before anything has changed; once it has taken the record, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from meshq.broker.catalog._distribution_plan import Share
@@ -14,13 +14,16 @@ from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._delivery_options import DeliveryOptions, divide, of_forwarded
 from meshq.broker.queue._message_counts import keep_rows, skip_rows
-from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun, share_of
+from meshq.broker.queue._timers import DueTime
 from meshq.broker.records import (
+    COUNT_MAX,
     PLACED,
     ROUTED,
     ROUTED_TARGETS_MAX,
     RUN,
+    CountedRow,
     PlacedRecord,
     RoutedRecord,
     RoutedTarget,
@@ -36,7 +39,7 @@ from meshq.errors import AddressFullError
 
 
 class _Part(NamedTuple):
-    """A share whose messages ask for the same; ``options`` None: for nothing, or nobody here cares."""
+    """A share whose messages have the same options; ``options`` None: no options, or no queue here needs these."""
 
     queue: Queue
     rows: range
@@ -52,9 +55,12 @@ class _Part(NamedTuple):
 class RecordWriter:
     """Writes runs into the journal and gives them their places in queues."""
 
-    def __init__(self, release_queue: ReleaseQueue, watermarks: HighWatermarks) -> None:
+    def __init__(
+        self, release_queue: ReleaseQueue, watermarks: HighWatermarks, time_of_day: Callable[[DueTime], int]
+    ) -> None:
         self._release_queue = release_queue
         self._watermarks = watermarks
+        self._time_of_day = time_of_day
 
     def enter(
         self, run: StoredRun, address: Address, queues: list[Queue], skipped: tuple[int, ...]
@@ -80,7 +86,7 @@ class RecordWriter:
                 if (covered := self._watermarks.cover_given(queue)) > position:
                     position = covered
             elif queue.roster.consumers:
-                self._watermarks.cover_delivered(queue, queue.list_for(run), queue.last, WATERMARK_BLOCK // 2)
+                self._watermarks.keep_ahead(queue, queue.list_for(run))
             views.append((queue, view))
         if stride > 1 or skipped:
             address.next_index = (address.next_index + rows) % stride
@@ -126,7 +132,7 @@ class RecordWriter:
             if not (logged and queue.durable):
                 position = max(position, self._watermarks.cover_given(queue))
             elif queue.roster.consumers:
-                self._watermarks.cover_delivered(queue, queue.list_for(share), queue.last, WATERMARK_BLOCK // 2)
+                self._watermarks.keep_ahead(queue, queue.list_for(share))
             views.append((queue, view))
         run.views = len(views)
         if run.body is not None:
@@ -166,9 +172,19 @@ class RecordWriter:
         if options is None:
             return self._release_queue.write(ROUTED, [encode_routed_head(record), content.table, content.body])
         body = (run.body.body_id, run.body.size_bytes) if run.body is not None else None
-        placed = PlacedRecord(options.arrival, options.origin, gone, record, body, options.begun)
+        counts = tuple(
+            CountedRow(row, min(one.deliveries, COUNT_MAX), min(one.returns, COUNT_MAX), self._due(one.due))
+            for row, one in (options.former or {}).items()
+        )
+        there = tuple(options.there or ())
+        placed = PlacedRecord(
+            options.arrival, options.origin, gone, record, body, options.begun, counts, there, options.entry
+        )
         refs = list(dict.fromkeys(row.position for row in gone))
         return self._release_queue.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
+
+    def _due(self, due: DueTime | None) -> int:
+        return self._time_of_day(due) if due is not None else 0
 
 
 def _check_parts(count: int) -> None:

@@ -6,10 +6,11 @@ nothing to give back when a consumer comes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from meshq import limits
+from meshq.broker.catalog._demand_updates import filters_told
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, Wants, plan, takers
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import travels, wants_of
@@ -18,9 +19,10 @@ from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.queue._delivery_options import options_of_moved
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
-from meshq.broker.queue._run import DELAYED, QueueRun, StoredRun
+from meshq.broker.queue._run import DELAYED, GONE, QueueRun, StoredRun
 from meshq.broker.records import SettledRow
 from meshq.errors import UsageError
+from meshq.selector import Filter
 
 #: While so many messages wait for a node, no others are moved to it: what has moved does not come back for a consumer
 #: here.
@@ -42,7 +44,9 @@ class Redistribution:
         """Whether a queue keeps its messages, also if consumers elsewhere want them."""
         if queue.settings.redistribution_delay is None:
             return True
-        if queue.roster.consumers or queue.paused or self._router.by_number.get(queue.number) is not queue:
+        if queue.paused or self._router.by_number.get(queue.number) is not queue:
+            return True
+        if queue.roster.consumers and (not queue.settings.redistribute_unmatched or filters_here(queue) is None):
             return True
         if self._router.addresses[queue.address].routing == "multicast":
             # A node drops what comes for a subscription that it does not have any more.
@@ -50,10 +54,14 @@ class Redistribution:
         return queue.kind in (QueueKind.TEMPORARY, QueueKind.STORE_AND_FORWARD)
 
     def takers(self, queue: Queue) -> list[RemoteBinding]:
-        """Return the queues of this name that have a consumer on a linked node."""
+        """Return the queues of this name that have a consumer on a linked node.
+
+        Where neither node knows what the consumers of the other one want, each would give to the other one what no
+        consumer takes, for ever: nothing moves between these.
+        """
         address = self._router.addresses.get(queue.address)
         clustered = address.clustered_queues.get(queue.name) if address is not None else None
-        return [
+        found = [
             remote
             for remote in (clustered.remotes if clustered is not None else ())
             if remote.mode in MODES
@@ -62,17 +70,25 @@ class Redistribution:
             and not remote.gone
             and remote.forward.roster.consumers
         ]
+        if all(remote.precise for remote in found) or filters_told(queue) is not None:
+            return found
+        return [remote for remote in found if remote.precise]
 
     def movable(self, queue: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]) -> list[int] | None:
         """Return those rows of a run that may move now; None: the queue keeps all its messages.
 
         Only what a link can carry whole moves.
         """
-        group = [] if self.keeps(queue) else self._group(queue)
+        group = None if self.keeps(queue) else self._group(queue, run)
         if not group:
-            return None
-        wants = wants_of(run)
-        return [row for row in carried_whole(view, rows) if _is_wanted(group, row, wants)]
+            return None if group is None else []
+        wants, here = wants_of(run), filters_here(queue)
+        movable = [row for row in carried_whole(view, rows) if _is_wanted(group, row, wants)]
+        if not here:
+            return movable
+        # A group stays with whoever gets the rest of it here.
+        groups = view.groups
+        return [row for row in movable if not (groups and groups[row] is not None) and not wants(here, row)]
 
     def place(self, run: StoredRun, queue: Queue, gone: tuple[SettledRow, ...]) -> bool:
         """Place messages of a queue, for the queues of its name on other nodes; ``gone``: the rows that the same record
@@ -96,25 +112,36 @@ class Redistribution:
             self._router.mobility_changed(forward.number.to_bytes(8, "big"))
 
     def _shares(self, queue: Queue, run: StoredRun) -> list[Share]:
-        group, rows = self._group(queue), range(run.content.rows)
+        group, rows = self._group(queue, run), range(run.content.rows)
         if not group:
             return []
         shares = plan(group, rows, anycast=True, next_index=0, wants=wants_of(run))
         self._router.addresses[queue.address].clustered_queues[queue.name].next_index = group[0].next_index
         return shares
 
-    def _group(self, queue: Queue) -> list[ClusteredQueue]:
-        """The takers that have room, as the only members of their name; empty if there are none."""
+    def _group(self, queue: Queue, run: StoredRun) -> list[ClusteredQueue] | None:
+        """The takers that have room, as the only members of their name; None if there are none, and empty if none of
+        these keeps the messages of a run as this queue does: one that is not durable would lose them with its node."""
         found = self.takers(queue)
         remotes = [remote for remote in found if has_room(remote.forward)]
         if len(remotes) < len(found):
             self._full.update((remote.forward, None) for remote in found if remote not in remotes)
         if not remotes:
-            return []
+            return None
         ring = ClusteredQueue(queue.name)
-        ring.remotes = remotes
+        ring.remotes = [remote for remote in remotes if remote.durable or not (run.durable and queue.durable)]
         ring.next_index = self._router.addresses[queue.address].clustered_queues[queue.name].next_index
-        return [ring]
+        return [ring] if ring.remotes else []
+
+
+def filters_here(queue: Queue) -> tuple[Filter, ...] | None:
+    """Return the filters of the consumers of a queue; None: one of them takes all messages."""
+    found: dict[Filter, None] = {}
+    for consumer in queue.roster.consumers:
+        if consumer.filter is None:
+            return None
+        found[consumer.filter] = None
+    return tuple(found)
 
 
 def _is_wanted(group: Sequence[ClusteredQueue], row: int, wants: Wants) -> bool:
@@ -125,14 +152,24 @@ def _is_wanted(group: Sequence[ClusteredQueue], row: int, wants: Wants) -> bool:
 def carried_whole(view: QueueRun, rows: Sequence[int], features: Sequence[str] = ()) -> Sequence[int]:
     """Return those rows of a run that a link carries whole to a node with these features.
 
-    No link carries how often a message was delivered, or may have been before a restart, nor when a message is due
-    again; the origin of a moved message goes to nodes with the feature ``origin``.
+    Each of these goes to nodes with the feature of its name: the ``origin`` of a moved message; the ``counts`` of a
+    message that was delivered, or may have been before a restart; and when a message is ``due`` again.
     """
     options = view.run.options
     moved = options is not None and options.origin is not None
     if not travels(view.run) or (moved and "origin" not in features):
         return ()
-    return [row for row in rows if view.states[row] != DELAYED and not view.deliveries(row)]
+    counts, due = "counts" in features, "due" in features
+    return [row for row in rows if (due or view.states[row] != DELAYED) and (counts or not view.deliveries(row))]
+
+
+def needed_features(views: Iterable[QueueRun]) -> set[str]:
+    """Return the features that a node needs for the messages of some runs."""
+    needed: set[str] = set()
+    for view in views:
+        if view.run.options is not None and view.live:
+            needed |= view.run.options.features([row for row, state in enumerate(view.states) if state != GONE])
+    return needed
 
 
 def has_room(forward: Queue) -> bool:

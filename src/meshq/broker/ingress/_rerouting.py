@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshq.address import TEMPORARY
-from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, Wants, groups_of, plan, takers
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, Wants, groups_of, nearest, plan, takers
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._router import Address, Router
 from meshq.broker.ingress._distribution import wants_of
@@ -32,12 +32,14 @@ class Rerouting:
         address = self._router.addresses.get(run.address)
         if address is None:
             routings = {kept["routing"] for kept in self._kept(forward, remote).values()}
+            if run.options is not None and run.options.there is not None:
+                routings.add(run.options.there.routing)
             return [] if "multicast" in routings or self._is_taken(run.address) else list(rows)
         clustered_queues = self._clustered_queues(address, forward)
         if address.routing == "anycast" and not clustered_queues:
             # One is made.
             return [] if self._is_taken(run.address) else list(rows)
-        first, others = self._choice(address, forward, remote, clustered_queues)
+        first, others = self._choice(address, self._names(forward, run, remote), clustered_queues)
         wants = wants_of(run)
         return [row for row in rows if _taken(wants, row, first, address) or _taken(wants, row, others, address)]
 
@@ -52,7 +54,7 @@ class Rerouting:
     def shares(self, forward: Queue, run: StoredRun, remote: Sequence[int], address: Address) -> list[Share]:
         """Return the shares of a run; every row has a queue that takes it."""
         clustered_queues = self._clustered_queues(address, forward)
-        first, others = self._choice(address, forward, remote, clustered_queues)
+        first, others = self._choice(address, self._names(forward, run, remote), clustered_queues)
         anycast = address.routing == "anycast"
         rows, wants = range(run.content.rows), wants_of(run)
         here = [row for row in rows if _taken(wants, row, first, address)]
@@ -68,10 +70,9 @@ class Rerouting:
         return shares
 
     def _choice(
-        self, address: Address, forward: Queue, remote: Sequence[int], clustered_queues: dict[str, ClusteredQueue]
+        self, address: Address, names: Sequence[str], clustered_queues: dict[str, ClusteredQueue]
     ) -> tuple[list[ClusteredQueue], list[ClusteredQueue]]:
         """The preferred queue names, and the names that are the second choice."""
-        names = self._names(forward, remote)
         known = [clustered_queues[name] for name in names if name in clustered_queues]
         if address.routing == "anycast":
             return known, list(clustered_queues.values())
@@ -83,15 +84,22 @@ class Rerouting:
         clustered_queues: dict[str, ClusteredQueue] = {}
         for queue in address.queues:
             _clustered_queue(clustered_queues, address, queue.name).local = queue
-        for binding in self._router.bindings(address.name):
-            if binding.routing != address.routing or binding.mode == "off" or binding.gone:
-                continue
-            if node_of(binding.forward) != node_of(forward):
-                _clustered_queue(clustered_queues, address, binding.name).remotes.append(binding)
+        node = node_of(forward)
+        others = [
+            binding
+            for binding in self._router.bindings(address.name)
+            if binding.routing == address.routing and binding.mode != "off" and not binding.gone
+            # Nor what is behind that node, or its own queues by another way.
+            if node_of(binding.forward) != node and node not in binding.path
+        ]
+        for binding in nearest(others):
+            _clustered_queue(clustered_queues, address, binding.name).remotes.append(binding)
         return clustered_queues
 
-    def _names(self, forward: Queue, remote: Sequence[int]) -> list[str]:
-        """The names of a node's queues; empty for a queue that is no longer known."""
+    def _names(self, forward: Queue, run: StoredRun, remote: Sequence[int]) -> list[str]:
+        """The names of a node's queues that a run is for; empty for a queue that is no longer known."""
+        if run.options is not None and run.options.there is not None:
+            return [run.options.there.name]
         told = {binding.number: binding.name for binding in self._router.remote(forward.number.to_bytes(8, "big"))}
         kept = self._kept(forward, remote)
         return [told.get(number) or kept.get(number, {}).get("name", "") for number in remote]

@@ -2,45 +2,108 @@
 
 Ids arrive in the record of their run.  When that record is deleted before its ids leave the window, the ids move into a
 record of their own, which is deleted when the last of them leaves.
+
+A node that leaves hands its ids over.  These stand beside the window's own, so that it grows to the sum: each id stays
+until as many newer ones have come, counted where it was before and from then on here, as the window has room for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 
 class IdChunk:
-    """The ids that came with one run."""
+    """The ids that came with one run, or that another node has handed over together.
 
-    __slots__ = ("ids", "origin", "record", "start")
+    ``origin``: position of the run's record; 0 for ids that stand in no record.  ``record``: position of the record
+    that the ids moved into; 0 while the run's own record holds them.  ``newer``: of ids that were handed over, how many
+    newer ones the other node had; None: these came here.
+    """
 
-    def __init__(self, origin: int, ids: Sequence[bytes], record: int = 0) -> None:
-        # Position of the run's record; 0 for ids that stand in no record.
+    __slots__ = ("given", "ids", "newer", "origin", "record", "since", "start")
+
+    def __init__(self, origin: int, ids: Sequence[bytes], record: int = 0, newer: int | None = None) -> None:
         self.origin: int = origin
         self.ids: Sequence[bytes] = ids
-        # Position of the record that the ids moved into; 0 while the run's own record holds them.
         self.record: int = record
+        self.newer: int | None = newer
         # How many of the ids have left the window.
         self.start: int = 0
+        # Up to where the ids were handed over to another node.
+        self.given: int = 0
+        # Of ids that were handed over: how many ids of its own the window had taken by then.
+        self.since: int = 0
+
+    @property
+    def kept(self) -> range:
+        """The places of the ids that are in the window and were not handed over."""
+        return range(max(self.start, self.given), len(self.ids))
+
+    def shorten(self) -> None:
+        """Forget the ids that have left the window."""
+        self.ids, self.given, self.start = self.ids[self.start :], max(0, self.given - self.start), 0
+
+
+class IdPart(NamedTuple):
+    """Ids of a window, oldest first, and how many newer ones the window has."""
+
+    ids: tuple[bytes, ...]
+    newer: int
 
 
 class DuplicateIds:
     """The window of one address."""
 
-    __slots__ = ("_by_origin", "_chunks", "_count", "_known", "capacity")
+    __slots__ = ("_by_origin", "_chunks", "_count", "_handed", "_known", "_taken", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity: int = capacity
         # Never iterated: membership only.
         self._known: set[bytes] = set()
-        # Oldest first.
+        # Oldest first: its own, and what was handed over.
         self._chunks: deque[IdChunk] = deque()
+        self._handed: list[IdChunk] = []
         self._by_origin: dict[int, IdChunk] = {}
-        self._count = 0
+        # Its own ids, and how many it has ever taken.
+        self._count = self._taken = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._known)
+
+    @property
+    def left(self) -> int:
+        """How many ids were not handed over to another node."""
+        return sum(len(chunk.kept) for chunk in self._all())
+
+    def _all(self) -> Iterator[IdChunk]:
+        yield from self._handed
+        yield from self._chunks
+
+    def known(self) -> list[bytes]:
+        """Return all ids: first the handed-over ids, then the window's own ids, oldest first."""
+        return [one for chunk in self._all() for one in chunk.ids[chunk.start :]]
+
+    def part(self, ids_max: int, bytes_max: int) -> tuple[IdPart, list[tuple[IdChunk, int]]]:
+        """Return the oldest ids that were not handed over; and up to where they reach in their chunks (``give``)."""
+        found: list[bytes] = []
+        reached: list[tuple[IdChunk, int]] = []
+        newer = self.left
+        for chunk in self._all():
+            if newer and len(found) < ids_max and bytes_max > 0:
+                place = chunk.kept.start
+                while place < len(chunk.ids) and len(found) < ids_max and bytes_max > 0:
+                    found.append(chunk.ids[place])
+                    bytes_max -= len(chunk.ids[place])
+                    place += 1
+                reached.append((chunk, place))
+        return IdPart(tuple(found), newer - len(found)), reached
+
+    def take_back(self) -> None:
+        """Count no id as handed over any more."""
+        for chunk in self._all():
+            chunk.given = 0
 
     def fresh_rows(self, ids: Sequence[bytes]) -> list[int] | None:
         """Which rows are not repeats, by index; ``None``: all.  ``b""`` is no id."""
@@ -60,20 +123,26 @@ class DuplicateIds:
         return rows
 
     def add(self, chunk: IdChunk) -> list[int]:
-        """Enter the ids of a run; return positions of id records that are no longer needed."""
+        """Enter ids, none of which is known; return positions of id records that are no longer needed."""
         if not self.capacity:
             return [chunk.record] if chunk.record else []
         self._known.update(chunk.ids)
+        if chunk.newer is not None:
+            chunk.since = self._taken
+            self._handed.append(chunk)
+            return self._age()
         self._chunks.append(chunk)
         if chunk.origin:
             self._by_origin[chunk.origin] = chunk
         self._count += len(chunk.ids)
-        return self._evict() if self._count > self.capacity else []
+        self._taken += len(chunk.ids)
+        dead = self._evict() if self._count > self.capacity else []
+        return dead + self._age() if self._handed else dead
 
     def resize(self, capacity: int) -> list[int]:
         """Change how many ids are remembered; return positions of id records that are no longer needed."""
         self.capacity = capacity
-        return self._evict() if self._count > capacity else []
+        return (self._evict() if self._count > capacity else []) + self._age()
 
     def _evict(self) -> list[int]:
         dead: list[int] = []
@@ -90,6 +159,19 @@ class DuplicateIds:
                 self._by_origin.pop(chunk.origin, None)
                 if chunk.record:
                     dead.append(chunk.record)
+        return dead
+
+    def _age(self) -> list[int]:
+        """Drop the ids that were handed over and are too old by now."""
+        dead: list[int] = []
+        for chunk in self._handed:
+            newer = (chunk.newer or 0) + self._taken - chunk.since
+            end = min(len(chunk.ids), max(chunk.start, newer + len(chunk.ids) - self.capacity))
+            self._known.difference_update(chunk.ids[chunk.start : end])
+            chunk.start = end
+            if end == len(chunk.ids) and chunk.record:
+                dead.append(chunk.record)
+        self._handed = [chunk for chunk in self._handed if chunk.start < len(chunk.ids)]
         return dead
 
     def surviving(self, origin: int) -> IdChunk | None:

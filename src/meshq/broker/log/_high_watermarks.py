@@ -85,6 +85,14 @@ class HighWatermarks:
 
         self._release_queue.release_after(watermark.position, (), raise_watermark)
 
+    def keep_ahead(self, queue: Queue, priority_list: PriorityList) -> None:
+        """Keep the watermark of a priority ahead of the next deliveries, so that no dispatch waits for the disk.
+
+        What waits behind a slow consumer is not delivered soon: it must not look delivered after a crash.
+        """
+        waiting = priority_list.ready + priority_list.parked
+        self.cover_delivered(queue, priority_list, queue.last - waiting, WATERMARK_BLOCK // 2)
+
     def _block(self, size: int) -> int:
         """Return how far a watermark is moved ahead; with the failpoint 0, so that the next message has to wait."""
         return 0 if self._failpoint("broker.no_block") else size

@@ -120,7 +120,7 @@ class ReleaseQueue:
         return [pair for _, views, _ in self._entries for pair in views]
 
     def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
-        """Something is to be placed that may take so many bytes: True if it need not wait.
+        """Ask for space of so many bytes for records; return True if the caller need not wait.
 
         Else ``then`` is called once, in another turn: there is room as long as that call lasts, or the disk has none.
         """

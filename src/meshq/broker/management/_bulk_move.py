@@ -112,6 +112,43 @@ def bulk_move(
     yield {"moved": moved}
 
 
+def move_scheduled(core: Core, queue: Queue, limit: int, target: Target, reason: str, movable: Movable) -> Steps:
+    """Move messages that are not due, in the order in which they were stored; the last step has their number.
+
+    What was stored together is due at once, in its order, and goes together: a few more than ``limit`` may go.
+
+    Raises:
+        AddressFullError: one could not be moved; if others were, the outcome is unknown.
+    """
+    moved, looks = 0, limits.STEP_MESSAGES_MAX
+    for view in list(queue.scheduled):
+        need = 0
+        while view in queue.scheduled and moved < limit:
+            need = yield from _made_ready(core, queue, view, need)
+            if view not in queue.scheduled:
+                # Its messages have become due meanwhile, or have gone.
+                break
+            looks -= len(view.states)
+            rows = [row for row, state in enumerate(view.states) if state in ENQUEUED]
+            some = movable(view, view.run, rows)
+            if some is None:
+                yield {"moved": moved}
+                return
+            spans = [_span(view, found) for found in pieces(some)]
+            left = core.mover.move(queue, spans, target, reason)
+            gone = sum(span.rows for span in spans) - sum(span.rows for span in left)
+            moved += gone
+            if left and not gone and core.mover.waits_for in (0, need):
+                raise _refused(core.mover.refused, moved, target)
+            if not left:
+                break
+            need = core.mover.waits_for if not gone else 0
+        if looks <= 0:
+            looks = limits.STEP_MESSAGES_MAX
+            yield None
+    yield {"moved": moved}
+
+
 class UnmovedMessages:
     """Messages that a bulk move leaves where they are, with the reasons, which it reports at its end."""
 

@@ -23,5 +23,5 @@ def inventory(core: Core) -> TransferInventory:
         held += placed.get(queue.name, 0)
         if held:
             (forwarded if queue.forwards else messages)[queue.name] = held
-    ids = {name: len(address.duplicates) for name, address in core.router.addresses.items() if address.duplicates}
+    ids = {name: left for name, address in core.router.addresses.items() if (left := address.duplicates.left)}
     return TransferInventory(messages=messages, forwarded=forwarded, ids=ids, prepared=len(core.transactions.two_phase))

@@ -50,7 +50,7 @@ INFINITY: Final = "inf"
 
 
 class _Request(NamedTuple):
-    """One request: the address for its answer, and the correlation id of the asker."""
+    """A request: the address for its answer, and the correlation id of the asker."""
 
     operation: str
     reply_to: Target | None

@@ -30,8 +30,11 @@ def prepared(core: Core, after: int = 0) -> Values:
 
 
 def bridges(core: Core, after: int = 0) -> Values:
-    """A page of the bridges of this node, with the state and the counters of each."""
-    rows = [attrs.asdict(bridge.statistics()) for _, bridge in sorted(core.settings.controlled.items())]
+    """A page of the bridges of this node, the links of its cluster connections among them, with the state and the
+    counters of each."""
+    found = [bridge.statistics() for bridge in core.settings.controlled.values()]
+    found += [link for links in core.settings.links for link in links()]
+    rows = [attrs.asdict(one) for one in sorted(found, key=lambda one: one.name)]
     return page_of("bridges", [{**row, "last_error": _brief(row["last_error"])} for row in rows], after)
 
 

@@ -38,6 +38,7 @@ def _removing(core: Core, queue: Queue, see_to: Callable[[], None]) -> Steps:
     finally:
         core.mover.pending_moves.resume_dispatch(queue)
         core.pending.schedule_dispatch(queue)
+        core.router.demand.mobility_changed(queue.name)
     yield {"removed": removed}
 
 

@@ -15,6 +15,7 @@ from meshq.broker.access._access import may_look, permit_moving
 from meshq.broker.catalog._names import check_open, check_sendable
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.management._bulk_move import bulk_move, to_address, to_origin, to_others
+from meshq.broker.management._id_transfer import drop_entries
 from meshq.broker.management._pages import PAGE_BYTES_MAX
 from meshq.broker.management._queue_deletion import remove_when_moved, still_there
 from meshq.broker.management._subscriptions import create_temporary
@@ -132,12 +133,14 @@ def give_back(core: Core, asker: Requester | None, node_id: str, force: bool = F
         if known is not None and known.gone == "away" and not force:
             text = f"the node {node_id!r} is only away, and may have some of what waits for it"
             raise UsageError(f"{text}: force=True gives it back all the same")
-    return _give_back(core, asker, found)
+    return given_back(core, asker, found)
 
 
-def _give_back(core: Core, asker: Requester | None, queues: list[Queue]) -> Steps:
+def given_back(core: Core, asker: Requester | None, queues: list[Queue]) -> Steps:
+    """Route messages anew that wait in these store-and-forward queues."""
     moved = 0
     for queue in queues:
+        drop_entries(core, queue)
         aim, movable = to_others(core, queue)
         for step in bulk_move(core, queue, None, _ALL, aim, "given_back", movable=movable, asker=asker):
             if isinstance(step, dict):

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from meshq.address import Target
-from meshq.broker.management._bulk_move import bulk_move
+from meshq.broker.management._bulk_move import bulk_move, move_scheduled
+from meshq.broker.management._queue_operations import given_back
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun
-from meshq.broker.work._long_operations import LongOperation, Values
+from meshq.broker.work._long_operations import LongOperation, Steps, Values
 from meshq.errors import MeshqError
 
 if TYPE_CHECKING:
@@ -42,7 +43,18 @@ def transfer(core: Core, queue: Queue, forward: Queue, limit: int, watch: MoveWa
     if target is None:
         watch.done(0)
         return
-    _move(core, queue, target, "transferred", limit, partial(places.movable, queue, forward), watch)
+    movable = partial(places.movable, queue, forward)
+    _move(core, queue, target, "transferred", limit, movable, watch, scheduled=True)
+
+
+def give_back(core: Core, forward: Queue, done: Callable[[int], None], failed: Callable[[MeshqError], None]) -> None:
+    """Route messages anew that wait for a node which is gone, and tell how many when that is durable."""
+
+    def ended(values: Values) -> None:
+        core.release_queue.when_all_is_durable(partial(done, values["moved"]))
+
+    core.running_operations.schedule(LongOperation(given_back(core, None, [forward]), ended, failed))
+    core.pending.run()
 
 
 def _move(
@@ -53,6 +65,8 @@ def _move(
     limit: int,
     decide: Callable[[QueueRun, StoredRun, Sequence[int]], Sequence[int] | None],
     watch: MoveWatch,
+    *,
+    scheduled: bool = False,
 ) -> None:
     def movable(view: QueueRun, run: StoredRun, rows: Sequence[int]) -> Sequence[int] | None:
         if not watch.wanted or queue in core.mover.pending_moves.suspended:
@@ -62,6 +76,20 @@ def _move(
     def ended(values: Values) -> None:
         core.release_queue.when_all_is_durable(partial(watch.done, values["moved"]))
 
-    steps = bulk_move(core, queue, None, limit, lambda view: target, reason, movable=movable)
-    core.running_operations.schedule(LongOperation(steps, ended, watch.failed))
+    def steps() -> Steps:
+        moved = 0
+        for step in bulk_move(core, queue, None, limit, lambda view: target, reason, movable=movable):
+            if isinstance(step, dict):
+                moved = step["moved"]
+            else:
+                yield step
+        if scheduled and moved < limit:
+            for step in move_scheduled(core, queue, limit - moved, target, reason, movable):
+                if isinstance(step, dict):
+                    moved += step["moved"]
+                else:
+                    yield step
+        yield {"moved": moved}
+
+    core.running_operations.schedule(LongOperation(steps(), ended, watch.failed))
     core.pending.run()

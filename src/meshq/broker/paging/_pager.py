@@ -49,7 +49,7 @@ class PageRequests(Protocol):
     """The task that reads and writes pages."""
 
     def wake(self) -> None:
-        """There is work: something is to be read or evicted."""
+        """Wake the task: runs are to be read or evicted."""
 
     def forget(self, spill: Any) -> None:
         """The bytes of a run in a file are no longer needed."""

@@ -42,7 +42,7 @@ class QueueToBrowse(Protocol):
 
 
 class Browser:
-    """One browse.  ``consumer`` has the window and the tags, and is none of the consumers that the queue serves."""
+    """A browse.  ``consumer`` has the window and the tags, and is not among the consumers that the queue serves."""
 
     __slots__ = (
         "_ahead", "_filter", "_priority_list", "_queue", "_row", "_until", "_view", "consumer", "ended", "sink",

@@ -6,14 +6,38 @@ have one priority and become visible at one time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from meshq import limits
+from meshq.broker.queue._timers import DueTime
 from meshq.broker.records._row_options import WAIT_MS_MAX, RowOptions, asked_of_moved, read_options
 from meshq.broker.records._row_ranges import pieces
 from meshq.message import MessageOrigin
 from meshq.wire import RunBytes
+
+
+class FormerCount(NamedTuple):
+    """The former counts of a message in another queue: its deliveries, the certain returns among these, and the time of
+    its next delivery; None: at once."""
+
+    deliveries: int
+    returns: int
+    due: DueTime | None = None
+
+
+class QueueThere(NamedTuple):
+    """The queue of another node that messages go to, which is made there if it is missing.
+
+    ``routing``: of its address; ``filter``: empty for everything; ``subscription``: empty if none made it;
+    ``features``: "durable" and "on_use", with a space between.
+    """
+
+    name: str
+    routing: str
+    filter: str
+    subscription: str
+    features: str
 
 
 class DeliveryOptions(NamedTuple):
@@ -35,6 +59,23 @@ class DeliveryOptions(NamedTuple):
     #: The same by this node's time of day, for its later lives, ms since 1970; 0: as ``arrival``, since this node was
     #: the first, or nothing waits.
     begun: int = 0
+    #: By row: what was counted before the messages came here; None: nothing of any of them.
+    former: Mapping[int, FormerCount] | None = None
+    #: Of messages that wait for another node, and are for no queue that is known by its number.
+    there: QueueThere | None = None
+    #: What waits for another node, if it is no message: the name of the feature that its node needs.
+    entry: str = ""
+
+    def features(self, rows: Sequence[int]) -> set[str]:
+        """The features without which another node can't be sent some of the messages as these are here."""
+        former = [self.former[row] for row in rows if row in self.former] if self.former is not None else []
+        needed = {
+            "counts": any(one.deliveries for one in former),
+            "due": any(one.due is not None for one in former),
+            "queue": self.there is not None,
+            self.entry: bool(self.entry),
+        }
+        return {feature for feature, is_needed in needed.items() if is_needed}
 
     @property
     def wait_ms(self) -> int:
@@ -69,12 +110,14 @@ def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> 
 
 
 def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions | None:
-    """Return the options of messages that wait for another node: the time to live, and the origin; the other node
+    """Return the options of messages that wait for another node: the time to live and the history; the other node
     applies the rest."""
     expires = tuple(asked[row].expires for row in rows)
-    if not any(expires):
-        return whole if whole.origin is not None else None
-    return whole._replace(expires=expires)
+    if whole.former is not None:
+        whole = whole._replace(former=picked(whole.former, rows))
+    elif not any(expires):
+        return whole if whole.origin is not None or whole.there is not None else None
+    return whole._replace(expires=expires) if any(expires) else whole
 
 
 def _options(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions:
@@ -84,7 +127,15 @@ def _options(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -
         due=chosen[0].due,
         expires=tuple(one.expires for one in chosen) if any(one.expires for one in chosen) else None,
         groups=tuple(one.group for one in chosen) if any(one.group is not None for one in chosen) else None,
+        former=picked(whole.former, rows),
     )
+
+
+def picked(former: Mapping[int, FormerCount] | None, rows: Sequence[int]) -> dict[int, FormerCount] | None:
+    """Return the counts of some rows, by their places among these; None: there are none."""
+    if not former:
+        return None
+    return {place: former[row] for place, row in enumerate(rows) if row in former} or None
 
 
 def options_of_moved(content: RunBytes, options: DeliveryOptions | None) -> list[RowOptions]:

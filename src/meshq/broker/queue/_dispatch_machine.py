@@ -1,4 +1,4 @@
-"""One dispatch of a queue: ready messages go to consumers with credit, from the highest priority list down.
+"""A dispatch of a queue: ready messages go to consumers with credit, from the highest priority list down.
 
 Within a list, consumers of a higher priority go first; among equals those with filters (``_filtered_machine``), then
 the others (``_consumer_priority_group``).  A message with a group goes to the owner of its group

@@ -26,7 +26,7 @@ _SLACK: Final = 64
 
 
 class Group:
-    """One group of a queue.
+    """A group of a queue.
 
     ``owner`` None: the group has no owner, and gets none while an earlier owner has ``unacked`` messages of it.
     """

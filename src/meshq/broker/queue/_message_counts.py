@@ -38,7 +38,8 @@ class MessageCounts:
     """
 
     __slots__ = (
-        "acked_in_transaction", "acknowledged", "added", "delayed", "ready", "redelivered", "removed", "unacked",
+        "_news", "acked_in_transaction", "acknowledged", "added", "delayed", "ready", "redelivered", "removed",
+        "unacked",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -53,6 +54,13 @@ class MessageCounts:
         self.acknowledged: int = 0
         self.removed: dict[str, int] = dict.fromkeys(REMOVED, 0)
         self.redelivered: int = 0
+        # Whether messages became ready since ``take_news``.
+        self._news = False
+
+    def take_news(self) -> bool:
+        """Return whether messages became ready since the last call."""
+        news, self._news = self._news, False
+        return news
 
     # -- what comes in
 
@@ -60,6 +68,7 @@ class MessageCounts:
         """Count the messages of a run that became visible: all that are not gone are ready."""
         self.ready += view.live
         self.added += view.live
+        self._news = True
 
     def restore_unacked(self, view: QueueRun) -> None:
         """Count the messages of a run that became visible with unacked messages."""
@@ -161,6 +170,7 @@ class MessageCounts:
         priority_list = list_of(view)
         view.states[span.start : span.stop : span.step] = READY_ROWS[:rows]
         self.ready += rows
+        self._news = True
         priority_list.ready += rows
         priority_list.came_back(view)
 

@@ -37,7 +37,7 @@ class QueueWatcher(RunCursor, Protocol):
 
 
 class PriorityList:
-    """One priority of one queue."""
+    """A priority of one queue."""
 
     __slots__ = (
         "_dead_returned", "absent", "cursors", "durable", "fresh", "grouped_runs", "head", "high_watermark",

@@ -34,7 +34,7 @@ WATERMARK_BLOCK: Final = 8_192
 
 
 class Queue:
-    """One queue.
+    """A queue.
 
     Invariant of the counts (Q8): ``added = acknowledged + removed + ready + unacked + delayed``.
     """
@@ -259,7 +259,9 @@ class Queue:
         return True
 
     def remove(self, span: RowSpan, fate: str) -> bool:
-        """Remove rows, of any state; return True if no message of their run is left in this queue."""
+        """Remove rows, of any state, visible or not; return True if no message of their run is left in this queue."""
+        if span.view in self.scheduled:
+            return self.scheduled.leave(span.view, range(span.start, span.stop, span.step))
         self._gone(span, self.counts.remove(span, fate))
         view = span.view
         if view.live:

@@ -188,7 +188,7 @@ def share_of(run: StoredRun, rows: range) -> StoredRun:
 
 
 class QueueRun:
-    """One queue's view of a run, an element of the queue's linked list."""
+    """A queue's view of a run, an element of the queue's linked list."""
 
     __slots__ = (
         "counted_at", "counts", "due", "filter_groups", "first", "fresh", "groups", "live", "maybe", "next",

@@ -27,7 +27,7 @@ class Accepted(NamedTuple):
 
 
 class RunMessages:
-    """One message after the other, by ``move``: the view that a filter is given."""
+    """The messages of a run in turn, by ``move``: the view that a filter is given."""
 
     __slots__ = ("_headers", "_row", "_run", "_view", "properties")
 

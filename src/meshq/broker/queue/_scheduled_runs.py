@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meshq.broker.queue._message_counts import drop_rows
 from meshq.broker.queue._run import QueueRun
 from meshq.errors import invariant
 
@@ -41,6 +42,15 @@ class ScheduledRuns:
         """Remove a run, which is due."""
         del self._runs[view]
         self.messages -= view.live
+
+    def leave(self, view: QueueRun, rows: range) -> bool:
+        """Remove messages of a run; return True if none is left of it."""
+        self.messages -= view.live
+        drop_rows(view, rows)
+        self.messages += view.live
+        if not view.live:
+            del self._runs[view]
+        return not view.live
 
     def clear(self) -> list[QueueRun]:
         """Remove all runs; return these."""

@@ -152,6 +152,13 @@ class TimerService:
             return 0
         return max(1, math.ceil(due.time_ms if due.by_wall else due.time_ms - self._elapsed_ms() + self._now_ms()))
 
+    def left_ms(self, due: DueTime) -> int:
+        """How long it is until then, ms; 0: that time has come."""
+        if due.time_ms == math.inf:
+            return 0
+        now = self._now_ms() if due.by_wall else self._elapsed_ms()
+        return max(0, math.ceil(round(due.time_ms - now, 3)))
+
     def run(self, budget: int = limits.STEP_MESSAGES_MAX) -> bool:
         """Run the timers that are due, at most ``budget``; return True if any may be left."""
         budget = self._delays.run(self._elapsed_ms(), budget)

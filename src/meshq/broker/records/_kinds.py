@@ -22,6 +22,7 @@ PREPARED: Final = 13
 WAITING: Final = 14
 DECIDED: Final = 15
 USER_PRODUCERS: Final = 16
+HANDED_IDS: Final = 17
 
 
 def unreadable(what: str) -> DamagedError:

@@ -21,6 +21,8 @@ COUNT_MAX: Final = 2**16 - 1
 _SETTLED_ROW: Final = struct.Struct("<IQHHH")
 # position of the run that the ids came with, address bytes, number of ids
 _IDS_HEAD: Final = struct.Struct("<QHH")
+# ids that are newer than those of the record
+_NEWER: Final = struct.Struct("<I")
 
 
 class DueRow(NamedTuple):
@@ -71,15 +73,28 @@ class CountedRecord(NamedTuple):
 
 def encode_counted(record: CountedRecord) -> bytes:
     """Encode the record of returned rows."""
-    head = _COUNTED_HEAD.pack(record.queue, record.position, *record.share)
-    return b"".join([head, *(_COUNTED_ROW.pack(*row) for row in record.rows)])
+    return _COUNTED_HEAD.pack(record.queue, record.position, *record.share) + encode_counts(record.rows)
+
+
+def encode_counts(rows: Iterable[CountedRow]) -> bytes:
+    """Encode counts of rows."""
+    return b"".join([_COUNTED_ROW.pack(*row) for row in rows])
+
+
+def decode_counts(data: bytes) -> tuple[CountedRow, ...]:
+    """Decode counts of rows.
+
+    Raises:
+        struct.error: the data are not whole rows.
+    """
+    return tuple(CountedRow(*row) for row in _COUNTED_ROW.iter_unpack(data))
 
 
 def decode_counted(payload: bytes) -> CountedRecord:
     """Decode the record of returned rows."""
     try:
         queue, position, start, stop, step = _COUNTED_HEAD.unpack_from(payload)
-        rows = tuple(CountedRow(*row) for row in _COUNTED_ROW.iter_unpack(payload[_COUNTED_HEAD.size :]))
+        rows = decode_counts(payload[_COUNTED_HEAD.size :])
     except struct.error as error:
         raise unreadable("counted") from error
     if not step or not start < stop or any(row.row >= len(range(start, stop, step)) for row in rows):
@@ -126,6 +141,20 @@ def encode_ids(origin: int, address: str, ids: Sequence[bytes]) -> bytes:
     name = address.encode()
     sizes = bytes(map(len, ids))
     return b"".join((_IDS_HEAD.pack(origin, len(name), len(ids)), name, sizes, *ids))
+
+
+def encode_handed_ids(newer: int, address: str, ids: Sequence[bytes]) -> bytes:
+    """Encode ids that another node has handed over, which had ``newer`` ones besides."""
+    return _NEWER.pack(newer) + encode_ids(0, address, ids)
+
+
+def decode_handed_ids(payload: bytes) -> tuple[int, IdsRecord]:
+    """Decode ids that another node has handed over: how many newer ones it had, and the ids."""
+    try:
+        (newer,) = _NEWER.unpack_from(payload)
+    except struct.error as error:
+        raise unreadable("handed ids") from error
+    return newer, decode_ids(payload[_NEWER.size :])
 
 
 def decode_ids(payload: bytes) -> IdsRecord:

@@ -8,7 +8,15 @@ from typing import Any, Final, NamedTuple
 from meshq import limits
 from meshq.broker.records._kinds import PLACED, ROUTED, RUN, unreadable
 from meshq.broker.records._row_options import readable
-from meshq.broker.records._rows import _SETTLED_ROW, SettledRow, decode_settled, encode_settled
+from meshq.broker.records._rows import (
+    _SETTLED_ROW,
+    CountedRow,
+    SettledRow,
+    decode_counts,
+    decode_settled,
+    encode_counts,
+    encode_settled,
+)
 from meshq.errors import RemoteProtocolError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import RUN_ROW_BYTES, RunBytes, decode_map, encode_map
@@ -27,6 +35,8 @@ _PLACED_HEAD: Final = struct.Struct("<HH")
 _ORIGIN: Final = ("address", "queue", "reason")
 #: Where the body of the one message lies, and how large it is.
 _BODY: Final = ("body", "size")
+#: Texts that say which queue of another node the messages are for: name, routing type, filter, subscription, features.
+_QUEUE_TEXTS: Final = 5
 #: Parts of one run in queues.
 ROUTED_TARGETS_MAX: Final = 2**16 - 1
 
@@ -174,7 +184,9 @@ class PlacedRecord(NamedTuple):
     ``arrival``: when the first broker took it, ms; 0: that doesn't matter.  ``origin``: address, queue and reason, if
     it was moved here; ``settled``: what is gone from there by this very record.  ``body``: id and size of the body of
     its one message, if that lies in a file of its own.  ``begun``: the time of ``arrival`` by this node's clock, ms, if
-    another node was the first and that matters; 0: as ``arrival``.
+    another node was the first and that matters; 0: as ``arrival``.  ``counts``: what was counted of messages before
+    they came here.  ``queue``: what describes the queue of another node that messages wait for, if that may have to be
+    made.  ``entry``: what it is if it is no message, but something else that waits for another node.
     """
 
     arrival: int
@@ -183,12 +195,15 @@ class PlacedRecord(NamedTuple):
     routed: RoutedRecord
     body: tuple[bytes, int] | None = None
     begun: int = 0
+    counts: tuple[CountedRow, ...] = ()
+    queue: tuple[str, ...] = ()
+    entry: str = ""
 
     @property
     def moved(self) -> bool:
         """Whether it was in a queue here: who has sent it, and under which duplicate ids, was said when it came."""
         # What is given back has no origin; and what comes from another node may have one from there.
-        return not self.routed.link and (self.origin is not None or bool(self.settled))
+        return not self.routed.link and (self.origin is not None or bool(self.settled) or bool(self.entry))
 
 
 def encode_placed_head(record: PlacedRecord) -> bytes:
@@ -202,6 +217,12 @@ def encode_placed_head(record: PlacedRecord) -> bytes:
         notes.update(zip(_ORIGIN, record.origin, strict=True))
     if record.body is not None:
         notes.update(zip(_BODY, record.body, strict=True))
+    if record.counts:
+        notes["counts"] = encode_counts(record.counts)
+    if record.queue:
+        notes["target"] = list(record.queue)
+    if record.entry:
+        notes["entry"] = record.entry
     said = encode_map(notes)
     return b"".join(
         (
@@ -230,9 +251,19 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
     large = type(body_id) is bytes and len(body_id) == IDENTITY_BYTES and type(body_size) is int and body_size > 0
     if not large and (body_id, body_size) != (None, None):
         raise unreadable("placed run")
-    if notes or type(arrival) is not int or type(begun) is not int or not (moved or set(origin) == {None}):
+    counts, target, entry = notes.pop("counts", b""), notes.pop("target", []), notes.pop("entry", "")
+    if (
+        notes
+        or type(entry) is not str
+        or type(arrival) is not int
+        or type(begun) is not int
+        or not (moved or set(origin) == {None})
+    ):
         raise unreadable("placed run")
     routed = decode_routed(payload[routed_at:], missing)
+    counted = _counted(counts, routed.run.content.rows)
+    if type(target) is not list or len(target) not in (0, _QUEUE_TEXTS) or not all(type(one) is str for one in target):
+        raise unreadable("placed run")
     if not missing and not readable(routed.run.content):
         raise unreadable("placed run")
     return PlacedRecord(
@@ -242,7 +273,20 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         routed,
         (bytes(body_id), int(body_size)) if large else None,
         begun,
+        counted,
+        tuple(target),
+        entry,
     )
+
+
+def _counted(data: Any, rows: int) -> tuple[CountedRow, ...]:
+    try:
+        found = decode_counts(data)
+    except (struct.error, TypeError) as error:
+        raise unreadable("placed run") from error
+    if any(one.row >= rows for one in found):
+        raise unreadable("placed run")
+    return found
 
 
 def content_of(kind: int, payload: bytes) -> RunBytes:

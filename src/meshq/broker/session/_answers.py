@@ -23,7 +23,7 @@ class Answers:
         self._bytes = 0
 
     def add(self, frame: Frame) -> None:
-        """One was sent."""
+        """Note an answer that was sent."""
         size = frame.size_bytes + OVERHEAD_BYTES
         self._kept.append((frame.number, size))
         self._bytes += size

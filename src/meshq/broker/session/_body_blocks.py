@@ -37,7 +37,7 @@ from meshq.wire import (
 
 
 class _BodyUpload:
-    """One body that is coming in."""
+    """A body that is coming in."""
 
     __slots__ = ("body", "error", "last", "waiting", "whole")
 

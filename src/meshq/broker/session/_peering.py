@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, is_name
 from meshq.broker.catalog._definitions import Definitions
-from meshq.broker.catalog._demand_updates import is_hidden
-from meshq.broker.catalog._distribution_plan import filters_of
 from meshq.broker.core._host_node import HostNode
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._disk_space import DiskSpace
+from meshq.broker.session._forward_history import history_of
 from meshq.broker.session._principal import Principal
+from meshq.broker.session._queue_descriptions import QueueDescriptions
 from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.session._session_channels import SessionChannels
 from meshq.broker.session._session_credit import SessionCredit
@@ -35,18 +33,18 @@ from meshq.broker.work._closing import Closing
 from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
-from meshq.message import MessageOrigin
 from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
-    Binding,
     Forward,
     Frame,
     FrameType,
     LinkOpening,
     RunBytes,
+    RunView,
     check_run,
     decline,
+    decode_id_list,
     header_of,
     violation,
 )
@@ -56,11 +54,7 @@ _STEP_MAX: Final = 2**16 - 1
 
 
 #: The parts of runs that this node understands besides those that every node does, separated by spaces.
-LINK_FEATURES: Final = "origin"
-#: The reason of a move is one short word; later versions may have other words.
-_REASON_CHARACTERS_MAX: Final = 32
-#: What a description of a queue takes beside its names and filters.
-_DESCRIPTION_BYTES_MAX: Final = 256
+LINK_FEATURES: Final = "origin counts due queue ids hops"
 
 
 class Peering:
@@ -106,8 +100,7 @@ class Peering:
         self._named: dict[int, tuple[int, int, tuple[int, ...]]] = {}
         # The run that waits first on the link, while it is put to filters, and until it is placed.
         self._judged: tuple[Frame, StoredRun] | None = None
-        # Queues that are to be described at the end of the turn.
-        self._changed: dict[int, None] = {}
+        self._descriptions = QueueDescriptions(definitions, release_queue, stream, self.channels.keys())
         self.handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.LINK: self._link,
             FrameType.FORWARD: self._forward,
@@ -115,17 +108,26 @@ class Peering:
 
     def changed(self, number: int) -> None:
         """Describe a queue anew."""
-        self._changed[number] = None
-        self._stream.schedule_flush()
+        self._descriptions.changed(number)
+
+    def remote_changed(self, address: str) -> None:
+        """Describe the queues of further nodes on an address anew, for links that have asked for these."""
+        self._descriptions.remote_changed(address)
 
     def supersede(self, link: bytes) -> None:
         """A link is read in another session from now on."""
         self.channels.update(dict.fromkeys((channel for channel, one in self.channels.items() if one == link), b""))
 
+    @property
+    def connected(self) -> bool:
+        """Whether the session has a connection now."""
+        return self._stream.link is not None
+
     def end(self) -> None:
         """The session is over."""
         self.forget()
         self._definitions.router.demand.drop(self)
+        self._descriptions.end()
         self.channels.clear()
 
     # -- in
@@ -138,6 +140,14 @@ class Peering:
             name = "same_node" if own else "duplicate_node"
             where = header.connector or self._principal.peer
             error = decline(name, f"{here.name!r} was reached by {header.node_name!r} at {where!r}")
+            self._host.meet_stranger(header, error)
+            raise error
+        who = header.node_id, header.instance, header.connector
+        twin = self._definitions.router.demand.place_of_twin(*who)
+        if twin:
+            # Both would use the same numbers, so that messages of one were taken for those of the other.
+            where = header.connector or self._principal.peer
+            error = decline("duplicate_node", f"{header.node_name!r} at {where!r} has the id of the node at {twin!r}")
             self._host.meet_stranger(header, error)
             raise error
         if not any(header.link):
@@ -156,29 +166,9 @@ class Peering:
         self._calls.answering(frame, link, takes_in=False)
         if frame.channel not in self.channels:
             return
-        unsure = False
-        for queue in self._definitions.router.by_number.values():
-            if is_hidden(queue):
-                continue
-            if self._definitions.numbers.is_sure(queue.number):
-                self._describe(frame.channel, queue)
-            else:
-                self._later(queue.number)
-                unsure = True
-        if unsure:
-            # A node that takes this store for a new one drops what waits for queues that are not described by then.
-            self._release_queue.when_all_is_durable(partial(self._end_snapshot, frame.channel))
-        else:
-            self._end_snapshot(frame.channel)
-        self._definitions.router.demand.add(self)
+        self._descriptions.begin(frame.channel, header)
+        self._definitions.router.demand.add(self, who)
         self._stream.schedule_flush()
-
-    def _end_snapshot(self, channel: int) -> None:
-        """End the snapshot: all queues were described, and later changes follow."""
-        if channel in self.channels:
-            self.flush()
-            self._stream.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._definitions.router.by_number)))
-            self._stream.schedule_flush()
 
     def _forward(self, frame: Frame) -> None:
         link = self.channels.get(frame.channel)
@@ -203,7 +193,8 @@ class Peering:
         kinds = check_run(content)
         step, stride = header.step, header.step * header.stride
         last = frame.first + (content.rows - 1) * step
-        if not frame.first or not 0 < step <= stride <= _STEP_MAX or last > COUNTER_MAX or not header.queues:
+        aimed = bool(header.queues) != bool(header.queue)
+        if not frame.first or not 0 < step <= stride <= _STEP_MAX or last > COUNTER_MAX or not aimed:
             raise violation("bad_header", f"numbers from {frame.first} in steps of {step} and {stride}, or no queue")
         if header.number + (content.rows - 1) * stride > COUNTER_MAX:
             raise violation("bad_header", f"a producer's number over {COUNTER_MAX}")
@@ -211,7 +202,7 @@ class Peering:
             raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
         queues = self._all_queues(frame, header)
         judged = self._judged
-        if not queues:
+        if header.more:
             return
         confirm = self._producers.confirm_later(frame.channel, last)
         # Sent again after a link was lost: what is stored is left out.
@@ -224,10 +215,17 @@ class Peering:
             return
         run = judged[1] if judged is not None and judged[0] is frame else self._run(frame, header, content)
         rows = range(stored, content.rows)
-        asked = self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited, _origin(header))
+        about = history_of(header, content.rows)
+        if about.entry and about.there is not None:
+            found = decode_id_list(RunView(content).body(0))
+            self._ingress.handed_ids.take(header.address, about.there, found, (link, last), confirm)
+            return
+        asked = self._ingress.asked_of_forwarded(run, kinds, about)
         if frame.size_bytes > self._disk_space.large_bytes:
             self._disk_space.check(frame)
-        self._ingress.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
+        self._ingress.place_forwarded(
+            run, queues, (link, last), rows, confirm, asked, topic=header.topic, there=about.there
+        )
         run.verdicts = ()
 
     def _run(self, frame: Frame, header: Forward, content: RunBytes) -> StoredRun:
@@ -251,7 +249,8 @@ class Peering:
         if not link or self._closing.why is not None or self._credit.used_up:
             return None
         header = header_of(frame, Forward)
-        if header.more or not frame.first or not header.step or not is_name(header.address):
+        if header.more or header.queue or not frame.first or not header.step or not is_name(header.address):
+            # What is for one queue by its name goes there, whatever its filter.
             return None
         stored = max(0, (self._ingress.links.get(link, 0) - frame.first) // header.step + 1)
         named = self._named.get(frame.channel)
@@ -283,7 +282,7 @@ class Peering:
             content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
             kinds = check_run(content)
             run = self._run(frame, header, content)
-            self._ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited, _origin(header))
+            self._ingress.asked_of_forwarded(run, kinds, history_of(header, content.rows))
             self._judged = frame, run
         return self._judged[1]
 
@@ -306,62 +305,4 @@ class Peering:
 
     def flush(self) -> None:
         """Describe the changed queues."""
-        if not self._changed:
-            return
-        changed, self._changed = self._changed, {}
-        for number in changed:
-            if not self._definitions.numbers.is_sure(number):
-                self._later(number)
-                continue
-            queue = self._definitions.router.by_number.get(number)
-            for channel in self.channels:
-                if queue is not None:
-                    self._describe(channel, queue)
-                else:
-                    header = Binding(queue=number, gone=True)
-                    self._stream.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
-
-    def _later(self, number: int) -> None:
-        """Describe a queue once its number is durable: before that, the next life might give it to another queue."""
-        self._release_queue.when_all_is_durable(partial(self._described_later, number))
-
-    def _described_later(self, number: int) -> None:
-        if self.channels and number in self._definitions.router.by_number:
-            self.changed(number)
-
-    def _describe(self, channel: int, queue: Queue) -> None:
-        filters = [filter.text for filter in filters_of(queue) or ()]
-        own = queue.spec.filter_text
-        taken = sum(len(text.encode()) for text in (queue.name, queue.address, own)) + _DESCRIPTION_BYTES_MAX
-        if sum(len(text.encode()) + 3 for text in filters) > limits.HEADER_BYTES_MAX - taken:
-            # More than a header holds: whatever comes may be wanted.
-            filters = []
-        header = Binding(
-            queue=queue.number,
-            name=queue.name,
-            address=queue.address,
-            routing=self._definitions.router.addresses[queue.address].routing,
-            consumers=len(queue.roster.consumers),
-            filters=tuple(filters),
-            filter=own,
-            durable=queue.durable,
-        )
-        self._stream.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
-
-
-def _origin(header: Forward) -> MessageOrigin | None:
-    """Return the origin of a run.
-
-    Raises:
-        RemoteProtocolError: the header has a part of an origin, or an origin that no moved message has.
-    """
-    if not header.origin:
-        return None
-    if len(header.origin) != len(MessageOrigin._fields):
-        raise violation("bad_header", f"an origin of {len(header.origin)} parts")
-    origin = MessageOrigin(*header.origin)
-    # Messages are moved back to their origin: a queue would be made there, or messages of a node's own be mixed up.
-    named = is_name(origin.address) and is_name(origin.queue) and not origin.address.startswith(INTERNAL)
-    if not named or not origin.reason.isidentifier() or len(origin.reason) > _REASON_CHARACTERS_MAX:
-        raise violation("bad_header", "an origin that no moved message has")
-    return origin
+        self._descriptions.flush()

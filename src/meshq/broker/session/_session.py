@@ -6,7 +6,7 @@ its frames, and sends them when its client resumes the session.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -28,8 +28,9 @@ from meshq.broker.session._session_life import SESSION_TRANSITIONS
 from meshq.broker.session._session_producers import SessionProducers
 from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.session._session_transactions import SessionTransactions
+from meshq.broker.session._topology_feed import TopologyFeed
 from meshq.lifecycle import LifeCycle
-from meshq.wire import Call, Frame, FrameType, Leave, Link, header_of, violation
+from meshq.wire import Call, Frame, FrameType, Leave, Link, LinkOpening, header_of, violation
 
 
 class SessionHolder(Protocol):
@@ -40,7 +41,7 @@ class SessionHolder(Protocol):
 
 
 class ServerSession:
-    """One session.  ``key`` is the secret with which its client can resume it."""
+    """A session.  ``key`` is the secret with which its client can resume it."""
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class ServerSession:
         self.producers: SessionProducers = self._make_producers(core)
         #: What only another node's session has.
         self.peering: Peering | None = None
+        self._topology = TopologyFeed(core.settings.topologies, self.stream, number)
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.SEND: self.producers.send,
             FrameType.SETTLE: self.consumers.settle,
@@ -158,7 +160,20 @@ class ServerSession:
                 credit=self.credit,
                 producers=self.producers,
             )
-            self._handlers.update(self.peering.handlers)
+            self._handlers.update({**self.peering.handlers, FrameType.LINK: self._link})
+
+    def welcome(self, role: str, features: Sequence[str]) -> None:
+        """Begin the session for the other side, which understands these features."""
+        if role == "peer":
+            self.welcome_peer()
+        self._topology.welcome(role, features)
+
+    def _link(self, frame: Frame) -> None:
+        peering = self.peering
+        assert peering is not None
+        peering.handlers[FrameType.LINK](frame)
+        if frame.channel in peering.channels:
+            self._topology.linked(header_of(frame, LinkOpening), frame.channel)
 
     @property
     def number(self) -> int:
@@ -236,6 +251,7 @@ class ServerSession:
         peering = self.peering
         if peering is not None:
             peering.flush()
+        self._topology.flush()
         if self.producers.confirms:
             self.producers.flush(peering.channels if peering is not None else {})
         if self.credit.changed:
@@ -255,6 +271,7 @@ class ServerSession:
         self.holder = holder
         self.stream.attach(link, received)
         self.consumers.attached()
+        self._topology.attached()
         self.stream.schedule_flush()
 
     def detach(self) -> None:
@@ -263,6 +280,7 @@ class ServerSession:
         self.holder = None
         self.stream.detach()
         self.consumers.detached()
+        self._topology.detached()
 
     def end(self) -> None:
         """End the session; unacked messages return to their queues."""
@@ -273,6 +291,7 @@ class ServerSession:
         self.stream.detach()
         if self.peering is not None:
             self.peering.end()
+        self._topology.end()
         self._body_blocks.end()
         self.consumers.end()
         self.producers.end()

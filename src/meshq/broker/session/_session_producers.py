@@ -250,8 +250,8 @@ class SessionProducers:
         return run
 
     def costly(self, frame: Frame) -> CostlyScan | None:
-        """The steps in which a run has to be put to filters before it is taken; None: it need not be, or is refused
-        whatever is in it.
+        """Return the steps that ask filters about a run before it is taken; None: no filter is asked, or the run is
+        refused without asking.
 
         Raises:
             RemoteProtocolError: it can't be read.

@@ -6,13 +6,14 @@ import hmac
 from collections.abc import Callable
 
 from meshq import limits
-from meshq.abc import Admission, HandshakeFacts, Redirect, Refuse
+from meshq.abc import Accept, Admission, HandshakeFacts, Redirect, Refuse
 from meshq.broker.core._core import Core
 from meshq.broker.session._deadlines import Deadlines
 from meshq.broker.session._session import ServerSession
+from meshq.errors import UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.notifications import SessionClosed, SessionCreated
-from meshq.wire import Attach, Attached, Link, decline
+from meshq.wire import BY_NAME, Attach, Attached, Link, decline
 
 
 def _is_theirs(session: ServerSession, wanted: Attach, owner: tuple[str, str]) -> bool:
@@ -114,6 +115,7 @@ class SessionRegistry:
 
         Raises:
             NotActiveError, UseAnotherServerError: the connection may not.
+            UsageError: the rule has decided nothing that can be done, so that it may not, either.
         """
         role, user = owner
         facts = HandshakeFacts(
@@ -127,10 +129,13 @@ class SessionRegistry:
             user_sessions=self._of_user.get(user, 0) if role == "client" else 0,
         )
         decision = self._admission.decide(facts)
-        if isinstance(decision, Redirect):
+        if isinstance(decision, Redirect) and type(decision.url) is str:
             raise decline("use_another_server", decision.url)
-        if isinstance(decision, Refuse):
+        if isinstance(decision, Refuse) and decision.refusal in BY_NAME and type(decision.text) is str:
             raise decline(decision.refusal, decision.text)
+        if not isinstance(decision, Accept):
+            allowed = "Accept, Redirect with a URL, or Refuse with the name of a refusal"
+            raise UsageError(f"the node's admission decided {decision!r}; allowed is {allowed}")
 
     @staticmethod
     def _answer(session: ServerSession, ttl: float, *, resumed: bool) -> Attached:

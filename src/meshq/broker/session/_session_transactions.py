@@ -136,13 +136,15 @@ class SessionTransactions:
         costly: CostlyScan | None,
         work: Callable[[], Values | Steps | None],
     ) -> Steps:
-        found, release_queue = find(), self._release_queue
+        found, release_queue, ready = find(), self._release_queue, False
         while found is not None:
             if self._principal.ended:
                 # Nobody waits for it; what is prepared is there still.
                 self._transactions.forget_verdicts(found)
                 yield {}
                 return
+            if ready:
+                break
             if costly is not None:
                 yield FairTurnWait(
                     self._principal.owner, self._principal, costly, partial(self._is_wanted, found, find)
@@ -156,8 +158,7 @@ class SessionTransactions:
             if found is not None:
                 # There may be others by now.
                 costly = self._costly(found)
-            if before is None and costly is None:
-                break
+            ready = before is None and costly is None
         done = work()
         yield done if isinstance(done, dict) else {}
 
@@ -294,7 +295,12 @@ class SessionTransactions:
 
     def roll_back_prepared(self, xid: bytes) -> Steps:
         """Roll back a prepared transaction; as ``TwoPhaseCommit.roll_back``."""
-        return self._transactions.two_phase.roll_back(check_xid(xid), self._principal)
+        for step in self._transactions.two_phase.roll_back(check_xid(xid), self._principal):
+            yield step
+            if self._principal.ended:
+                # Nobody waits for it, and it is there still.
+                yield {}
+                return
 
     def recover(self, after: bytes) -> Values:
         """Return a page of this user's prepared transactions."""

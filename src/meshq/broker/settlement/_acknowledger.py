@@ -207,10 +207,9 @@ class Acknowledger:
         chunk = self._surviving(run)
         if chunk is None:
             return False
-        ids = chunk.ids[chunk.start :]
-        payload = encode_ids(run.position, run.address, ids)
+        payload = encode_ids(run.position, run.address, chunk.ids[chunk.start :])
         chunk.record = self._release_queue.write(IDS, [payload], deletes=[run.position], lazy=True, vital=True)
-        chunk.ids, chunk.start = ids, 0
+        chunk.shorten()
         return True
 
     def _surviving(self, run: StoredRun) -> IdChunk | None:

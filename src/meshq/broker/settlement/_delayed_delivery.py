@@ -10,7 +10,7 @@ from functools import partial
 
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun
 from meshq.broker.queue._timers import DueTime, TimerService
 from meshq.broker.records import DUE, DueRow, encode_due
@@ -54,7 +54,7 @@ class DelayedDelivery:
             # A note without which the messages would come again, under other numbers: vital as an acknowledgement is.
             position = self._release_queue.write(DUE, [encode_due(row)], tombstone=True, refs=[whole.position])
             if queue.roster.consumers:
-                self._watermarks.cover_delivered(queue, queue.list_for(run), queue.last, WATERMARK_BLOCK // 2)
+                self._watermarks.keep_ahead(queue, queue.list_for(run))
         else:
             position = self._watermarks.cover_given(queue)
         self._release_queue.release_after(position, [(queue, view)], _nothing)

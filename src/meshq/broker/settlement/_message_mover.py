@@ -27,6 +27,7 @@ from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked
 from meshq.broker.records import SettledRow
 from meshq.broker.records._row_ranges import pieces
 from meshq.broker.settlement._acknowledger import Acknowledger
+from meshq.broker.settlement._former_counts import former_counts
 from meshq.broker.settlement._paged_runs import ContentLoader
 from meshq.broker.settlement._pending_moves import PendingMoves
 from meshq.broker.settlement._settled_row import settled_row
@@ -146,6 +147,7 @@ class MessageMover:
         elif reason == "redistributed":
             del about["target"]
             self._event_bus.emit(MessagesRedistributed, **about)
+            self._router.demand.mobility_changed(queue.name)
 
     def room_for(self, view: QueueRun) -> int:
         """Bytes of the largest record that moves messages of a run which is here; 0: no room need be asked for."""
@@ -350,7 +352,9 @@ class MessageMover:
         arrival = options.arrival if options is not None and reason in ("moved", *_ON) else 0
         if reason in _ON:
             moved.options = (
-                DeliveryOptions(arrival, taken=options.taken, begun=options.begun, origin=options.origin)
+                DeliveryOptions(
+                    arrival, taken=options.taken, begun=options.begun, origin=options.origin, there=options.there
+                )
                 if options is not None
                 else DeliveryOptions(0)
             )
@@ -368,6 +372,8 @@ class MessageMover:
         rows = range(span.start, span.stop, span.step)
         known = self._ask(queue, span, target, reason, still, known)
         moved = self._moved(queue, run, target, reason, rows)
+        if reason in _ON and moved.options is not None:
+            moved.options = moved.options._replace(former=former_counts(queue, span))
         if known is not None:
             moved.verdicts = tuple(verdicts.picked(rows) for verdicts in known.verdicts)
         if run.durable:

@@ -227,6 +227,18 @@ class Redelivery:
                 queue.delay(span)
                 self._wake_at(queue, span, DueTime(due_ms, by_wall=True))
 
+    def take_up(self, queue: Queue, view: QueueRun) -> None:
+        """Restore the former counts and delays of a run that has become visible."""
+        options = view.run.options
+        if options is None or not options.former or queue.forwards:
+            return
+        view.counts = {row: (one.deliveries, one.returns) for row, one in options.former.items()}
+        for row, one in options.former.items():
+            if one.due is not None and view.states[row] in ENQUEUED:
+                span = RowSpan(view, row, row + 1, 1)
+                queue.delay(span)
+                self._wake_at(queue, span, one.due)
+
 
 def _lenient(queue: Queue) -> bool:
     """Whether the queue lets everything come again at once, however often."""

@@ -1,4 +1,4 @@
-"""One transaction: its sends and acknowledgements so far."""
+"""A transaction: its sends and acknowledgements so far."""
 
 from __future__ import annotations
 

@@ -337,6 +337,8 @@ class Administration:
         """Return the statistics of the broker's bridges, by name in alphabetical order; as ``Bridge.statistics()`` in
         process.
 
+        The links of its cluster connections are among them: ``NAME to URL``, or to the node's name once that is known.
+
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.

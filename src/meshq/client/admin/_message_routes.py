@@ -50,7 +50,7 @@ def query(
 
 @attrs.frozen(kw_only=True)
 class MessageRouteStep:
-    """One step of a message's route: a queue, a divert, or a queue of another node.
+    """A step of a message's route: a queue, a divert, or a queue of another node.
 
     ``kind``: ``queue``, ``divert`` or ``remote``.  ``address``: where it stands.  ``via``: the queue that keeps the
     messages for another node.  ``gets``: ``yes``, ``no`` or ``maybe``, and ``why``.

@@ -74,7 +74,7 @@ class BodyReads:
 
 
 class _BlockRead:
-    """One block that was asked for."""
+    """A block that was asked for."""
 
     __slots__ = ("_block", "_channel", "_epoch", "_reader", "_tag", "then")
 

@@ -1,4 +1,4 @@
-"""Which announced places a client dials, when its first wait is over, and in which order it tries the places.
+"""Which announced places a client dials, and when its first wait is over.
 
 An announcement says where a broker is, never how it is dialed: that the client's own settings say.  So a forged
 announcement can't weaken a connection (docs/design/client-discovery.md).
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from meshq.abc import TargetPolicy
 from meshq.endpoint import Endpoint
 
 
@@ -29,11 +28,12 @@ class PlaceRules:
     """The rules by which announced places are dialed.
 
     ``tls``: the client's settings say whom to believe; then every connection is over TLS, and without them none is.
-    ``insecure``: plaintext to other machines is allowed.
+    ``insecure``: plaintext to other machines is allowed.  ``options``: the options of each place.
     """
 
     tls: bool
     insecure: bool
+    options: tuple[tuple[str, str], ...] = ()
 
     def places(self, brokers: Iterable[Sequence[str]]) -> AnnouncedPlaces:
         """Return the places of brokers that each announce some connectors, in their order."""
@@ -45,7 +45,7 @@ class PlaceRules:
             reasons = {place: self._reason(place) for place in places}
             found = [place for place in places if reasons[place] is None]
             reached += bool(found)
-            dialed.update(dict.fromkeys(found))
+            dialed.update((attrs.evolve(place, options=self.options), None) for place in found)
             refused.update(dict.fromkeys(f"{place} {reason}" for place, reason in reasons.items() if reason))
         return AnnouncedPlaces(tuple(dialed), reached, tuple(refused))
 
@@ -81,23 +81,3 @@ class InitialWait:
         first = -math.inf if waited else self.made_at + self.timeout
         # Who is not in use hears nothing, so that nobody is known also long after the making.
         return first if known else max(first, used_at + self.timeout)
-
-
-@attrs.frozen
-class InTurn(TargetPolicy):
-    """The last node first, because only that node can resume the session; then the others in turn from ``start`` on.
-
-    Clients of one factory have rising starts, so that they are spread over the nodes.  A node that asked its clients to
-    leave comes last.
-    """
-
-    start: int
-
-    def order(self, endpoints: Sequence[Endpoint], *, last: Endpoint | None, leave_last: bool) -> Sequence[Endpoint]:
-        """Return the endpoints of one round."""
-        others = [endpoint for endpoint in endpoints if endpoint != last]
-        first = self.start % len(others) if others else 0
-        turned = [*others[first:], *others[:first]]
-        if last is None or last not in endpoints:
-            return turned
-        return [*turned, last] if leave_last else [last, *turned]

@@ -33,7 +33,19 @@ from meshq.errors import (
     SettingsError,
     caused,
 )
-from meshq.wire import BY_NUMBER, Attached, Close, Frame, FrameType, Link, StreamLink, Welcome, error_of, refusal_of
+from meshq.wire import (
+    BY_NUMBER,
+    TOPOLOGY,
+    Attached,
+    Close,
+    Frame,
+    FrameType,
+    Link,
+    StreamLink,
+    Welcome,
+    error_of,
+    refusal_of,
+)
 
 #: Seconds that the node may take to end a link that was closed in peace.
 CLOSING_S: Final = 5.0
@@ -141,7 +153,7 @@ class Connection:
         life = self._life
         error: MeshqError | None = None
         while life.state != "closing":
-            dial = self._machine.next(self._targets.topology.endpoints())
+            dial = self._machine.next(self._targets.known(self._machine.last))
             if dial is None:
                 exhausted = _exhausted(error, "unknown" if self.counts.connected else "not_done")
                 if self.counts.connected and self._settings.reconnect_attempts:
@@ -161,14 +173,19 @@ class Connection:
             attached = life.state == "attached"
             life.on("lose")
             self._session.link_failures.ended(error, attached=attached)
-            final = ended.fatal or (attached and not self._settings.reconnect_attempts)
+            fatal = ended.fatal and (attached or not self._targets.refused(dial.target, error))
+            final = fatal or (attached and not self._settings.reconnect_attempts)
             if attached:
+                self.begun()
                 self._machine.lost(trio.current_time(), leave=ended.leave)
                 self._lost(error, final=final)
+            elif fatal and self.counts.connected:
+                # Of the loss before it was said only that the client tries.
+                self._lost(error, final=True)
             parted = ended.parted or ("" if attached else "away")
             if parted:
                 self._watcher.parted(parted, error)
-            if ended.fatal:
+            if fatal:
                 return error
         return None
 
@@ -303,6 +320,7 @@ class Connection:
             self._dialing.deadline = math.inf
         assert self._target is not None
         self._machine.attached(self._target, now)
+        self._targets.attached(self._target, welcome.node_id)
         self.counts.connected += 1
         same_node = welcome.node_id == self._node_id
         self._node_id, self.node_name = welcome.node_id, welcome.node_name
@@ -317,8 +335,14 @@ class Connection:
         kind = type(event).__name__
         text = f"{kind}: {self.peer}, node {welcome.node_name}"
         self._log.say(logging.INFO, f"client_{kind.lower()}", text, now)
-        self.first.succeed(self._session.facts.epoch)
+        if not (TOPOLOGY in welcome.features and self._targets.uninformed):
+            self.begun()
+        # Else the node tells at once who else is there, so that the next connection of the factory can go elsewhere.
         self._watcher.happened(event)
+
+    def begun(self) -> None:
+        """Note that the first link can be used."""
+        self.first.succeed(self._session.facts.epoch)
 
     def _lost(self, error: MeshqError, *, final: bool) -> None:
         # A node that has reached itself by another name leaves it at that: nothing is wrong.

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
+import trio
 
-from meshq.abc import Env, TargetPolicy, TopologySource
-from meshq.client.link._discovered_targets import DiscoveredTopology, Turns
+from meshq.abc import Env, Stream, TargetPolicy, ToldNode, TopologySource
+from meshq.client.link._balanced_order import BalancedOrder, NodeChoice
+from meshq.client.link._discovered_targets import DiscoveredTopology
+from meshq.client.link._node_book_machine import KnownTargets, NodeBook
+from meshq.client.settings._place_options import connection_timeout
 from meshq.endpoint import Endpoint
-from meshq.errors import ConnectionBrokenError, SettingsError
+from meshq.errors import ConnectionBrokenError, MeshqError, SettingsError
+from meshq.logs import Warnings
 from meshq.wire import Link, StreamLink
 
 
 class ConnectTarget(Protocol):
-    """Something that a client can connect to."""
+    """A place that a client can connect to."""
 
     async def open(self) -> Link:
         """Connect.
@@ -36,15 +42,53 @@ class ClientTargets:
     connector: Callable[[Endpoint], ConnectTarget]
     #: Where brokers are discovered; None: the list is given.
     discovered: DiscoveredTopology | None = None
-    #: The policies of single clients; None: all have the same one.
-    turns: Turns | None = None
+    #: By which a client chooses among nodes; None: all have the order of ``policy``.
+    choice: NodeChoice | None = None
+    #: What is known of the cluster; None: what nodes tell has no effect.
+    book: NodeBook | None = None
+    warnings: Warnings = attrs.field(factory=lambda: Warnings("client", trio.current_time))
 
     def of_one(self) -> ClientTargets:
         """Return the targets of one client."""
-        return self if self.turns is None else attrs.evolve(self, policy=self.turns.next())
+        return self if self.choice is None else attrs.evolve(self, policy=BalancedOrder(self.choice))
+
+    @property
+    def uninformed(self) -> bool:
+        """Whether the topology counts, and no node has described the cluster yet."""
+        return self.book is not None and not self.book.informed
+
+    def known(self, last: Endpoint | None) -> KnownTargets:
+        """Return the targets of the round that begins; ``last``: where the client was connected last."""
+        # Copied: the source may change its list within the round.
+        listed = tuple(self.topology.endpoints())
+        return KnownTargets(listed) if self.book is None else self.book.known(listed, last)
+
+    def attached(self, target: Endpoint, node_id: bytes) -> None:
+        """Note which node has answered at a target."""
+        if self.book is not None:
+            self.book.attached(target, node_id)
+
+    def refused(self, target: Endpoint | None, error: MeshqError) -> bool:
+        """Note that a node can't be used at all; return whether that concerns only this node, of which others told.
+
+        A node that the URL lists is meant by the program: what is wrong with it is wrong with the program.
+        """
+        if self.book is None or target is None or target in self.topology.endpoints():
+            return False
+        text = f"the node at {target} can't be used: {error}"
+        self.warnings.say("told_node_refused", text, str(target))
+        return True
+
+    def told(self, nodes: Sequence[ToldNode]) -> None:
+        """Note all that a node tells of its cluster."""
+        for text in self.book.told(nodes) if self.book is not None else ():
+            self.warnings.say("told_node_not_dialed", text, text, level=logging.INFO)
 
     def why_none(self) -> str:
         """Why no target is known, for errors."""
+        refused = self.policy.why_none() if isinstance(self.policy, BalancedOrder) else ""
+        if refused:
+            return refused
         return "no node is known to connect to" if self.discovered is None else self.discovered.why_none()
 
 
@@ -111,7 +155,7 @@ class TcpTarget:
         Raises:
             ConnectionBrokenError: it can't be reached now.
         """
-        stream = await self._env.network.connect(self._endpoint.host, self._endpoint.port)
+        stream = await _reach(self._endpoint, self._env)
         return StreamLink(stream, local=self._endpoint.loopback)
 
     def __str__(self) -> str:
@@ -137,8 +181,22 @@ class TlsTarget:
         """
         # Read each time: a certificate that was renewed is taken without a restart.
         side = self._env.tls.client(self._tls)
-        stream = await self._env.network.connect(self._endpoint.host, self._endpoint.port)
+        stream = await _reach(self._endpoint, self._env)
         return StreamLink(await side.wrap(stream, self._endpoint.host), local=False)
 
     def __str__(self) -> str:
         return str(self._endpoint)
+
+
+async def _reach(endpoint: Endpoint, env: Env) -> Stream:
+    """Connect to a place within the time that its URL gives.
+
+    Checkpoint: always.  Cancellation: nothing is left.
+    Raises:
+        ConnectionBrokenError: the place can't be reached now.
+    """
+    patience = connection_timeout(endpoint)
+    with trio.move_on_after(patience):
+        return await env.network.connect(endpoint.host, endpoint.port)
+    late = ConnectionBrokenError(f"{endpoint} can't be reached: no connection in time", outcome="not_done")
+    raise late from TimeoutError(f"waited {patience:g} s for a connection")

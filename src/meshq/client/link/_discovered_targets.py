@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -11,31 +10,15 @@ import attrs
 import trio
 
 from meshq.abc import Env, TopologySource
-from meshq.client.link._announced_plan import AnnouncedPlaces, InitialWait, InTurn, PlaceRules
+from meshq.client.link._announced_plan import AnnouncedPlaces, InitialWait, PlaceRules
 from meshq.client.settings._settings import ClientSettings
 from meshq.concurrency import ChangeSignal
 from meshq.discovery import DiscoveryListener, DiscoverySettings
 from meshq.endpoint import Endpoint
 from meshq.logs import Warnings
 
-#: The starts of a factory's clients begin at a number of so many bytes.
-START_BYTES: Final = 4
 #: Of many reasons, an error shows so many.
 REASONS_MAX: Final = 3
-
-
-class Turns:
-    """The starts of a factory's clients: the first one by chance, each further one is the next."""
-
-    def __init__(self, env: Env) -> None:
-        self._env = env
-        self._starts: Iterator[int] | None = None
-
-    def next(self) -> InTurn:
-        """Return the policy of a client."""
-        if self._starts is None:
-            self._starts = itertools.count(int.from_bytes(self._env.entropy.token(START_BYTES)))
-        return InTurn(next(self._starts))
 
 
 @attrs.frozen(eq=False)
@@ -58,11 +41,17 @@ class DiscoveredTopology(TopologySource):
     connections.
     """
 
-    def __init__(self, heard_at: DiscoverySettings, settings: ClientSettings, env: Env) -> None:
+    def __init__(
+        self,
+        heard_at: DiscoverySettings,
+        settings: ClientSettings,
+        env: Env,
+        place_options: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self._heard_at = heard_at
         self._settings = settings
         self._env = env
-        self._rules = PlaceRules(tls=settings.tls is not None, insecure=settings.insecure)
+        self._rules = PlaceRules(tls=settings.tls is not None, insecure=settings.insecure, options=tuple(place_options))
         # By the root task of a run, and gone with it.
         self._hearings: WeakKeyDictionary[trio.lowlevel.Task, _Hearing] = WeakKeyDictionary()
         self._waited = False

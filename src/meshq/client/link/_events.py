@@ -30,6 +30,14 @@ class ConnectionEvent:
     at: float
     peer: str
 
+    @property
+    def failed_over(self) -> bool | None:
+        """The end of a failure of the connection: True: connected again, False: given up.
+
+        None for all other events, so that of each failure one event says how it ended.
+        """
+        return None
+
 
 @attrs.frozen(kw_only=True)
 class Connected(ConnectionEvent):
@@ -50,6 +58,11 @@ class Disconnected(ConnectionEvent):
     reason: MeshqError
     final: bool
 
+    @property
+    def failed_over(self) -> bool | None:
+        """False if there will be no connection any more; None while the client tries."""
+        return False if self.final else None
+
 
 @attrs.frozen(kw_only=True)
 class Reattached(ConnectionEvent):
@@ -59,6 +72,11 @@ class Reattached(ConnectionEvent):
 
     node_id: bytes
     node_name: str
+
+    @property
+    def failed_over(self) -> bool | None:
+        """True: the client is connected again."""
+        return True
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +88,11 @@ class FailedOver(ConnectionEvent):
     node_id: bytes
     node_name: str
     same_node: bool
+
+    @property
+    def failed_over(self) -> bool | None:
+        """True: the client is connected again."""
+        return True
 
 
 #: The type of a stream's events.

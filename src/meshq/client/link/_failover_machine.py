@@ -1,6 +1,7 @@
 """The failover machine: which target is tried next, after which delay, and when to give up; without clock and network.
 
-An attempt is one round over all targets that are known when the round begins, in the order of the client's policy.
+An attempt is one round over all targets that are known when the round begins: the nodes in the order of the client's
+policy, then spare places, and last the place of one node that has gone, in each round of another one.
 The first round begins at once; before each further one the back-off is waited: 100, 200, 400, ... ms with the default
 settings.  A connection that breaks again soon after it was made does not reset the back-off: a node that accepts and
 falls over is not hammered.
@@ -8,10 +9,10 @@ falls over is not hammered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshq.abc import TargetPolicy
+from meshq.client.link._node_book_machine import KnownTargets
 from meshq.endpoint import Endpoint
 from meshq.errors import invariant
 
@@ -70,10 +71,15 @@ class FailoverMachine:
         # When the link that we have, or had last, was made; None: there has been none.
         self._attached_at: float | None = None
 
-    def next(self, endpoints: Sequence[Endpoint]) -> ConnectAttempt | None:
+    @property
+    def last(self) -> Endpoint | None:
+        """The target that the client is connected to, or was last."""
+        return self._last
+
+    def next(self, known: KnownTargets) -> ConnectAttempt | None:
         """The next attempt to connect; None: all attempts are used up.
 
-        ``endpoints``: the targets that are known now; they count if the attempt begins a round.
+        ``known``: the targets that are known now; they count if the attempt begins a round.
         """
         allowed = self._initial_attempts if self._attached_at is None else self._attempts
         if self._round >= allowed:
@@ -81,9 +87,7 @@ class FailoverMachine:
         delay = 0.0
         if self._position == 0:
             delay = self._delay_s
-            # Copied: the source may change its list within the round, and the policy may return what it was given.
-            order = self._policy.order(tuple(endpoints), last=self._last, leave_last=self._leave_last)
-            self._order = tuple(order)
+            self._order = self._begin_round(known)
         target = self._order[self._position] if self._order else None
         self._position += 1
         if self._position >= len(self._order):
@@ -91,6 +95,14 @@ class FailoverMachine:
             self._round += 1
             self._delay_s = min(max(self._delay_s * self._factor, self._interval_s), self._interval_s_max)
         return ConnectAttempt(delay, target)
+
+    def _begin_round(self, known: KnownTargets) -> tuple[Endpoint, ...]:
+        order = self._policy.order(known.nodes, last=self._last, leave_last=self._leave_last)
+        if len(order) < len(known.nodes):
+            # The policy wants none of the others.
+            return tuple(order)
+        more = (*known.spares, *known.gone[self._round % len(known.gone) :][:1]) if known.gone else known.spares
+        return tuple(dict.fromkeys((*order, *more)))
 
     def attached(self, target: Endpoint, now: float) -> None:
         """Note a link to ``target``."""

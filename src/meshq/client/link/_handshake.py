@@ -45,7 +45,7 @@ class HandshakeOwner(LinkOwner, Protocol):
 
 
 class Handshake:
-    """One handshake on one link, and the receiver of that link: after the handshake the session takes the frames."""
+    """A handshake on one link, and the receiver of that link: after the handshake the session takes the frames."""
 
     def __init__(
         self,

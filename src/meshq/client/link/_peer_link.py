@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import trio
 
 from meshq.abc import Env
@@ -21,7 +23,8 @@ from meshq.errors import ClosedError, MeshqError
 class PeerLink:
     """Connects to another node and stays connected.  ``events`` hears what comes over the link, in its own turn.
 
-    ``instance``: the life of the node that links.
+    ``instance``: the life of the node that links.  ``window``: the bytes of messages that are under way at most, before
+    one more goes out.
     """
 
     def __init__(
@@ -34,10 +37,12 @@ class PeerLink:
         label: str,
         instance: bytes,
         log: ChangeLog,
+        window: float = math.inf,
     ) -> None:
         self._session = ClientSession(settings, trio.current_time, peer=events)
         assert self._session.cluster_link_channel is not None
         self._channel = self._session.cluster_link_channel
+        self._channel.limit(window)
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
         self._events = events

@@ -13,6 +13,7 @@ from meshq import limits
 from meshq.client.calls._calls import OpenCompletion
 from meshq.client.incoming._body_reads import Reader
 from meshq.client.incoming._delivered_run import ReceivedMessage
+from meshq.client.receive._body_stream_life import new_life
 from meshq.client.session._session import ClientSession
 from meshq.errors import BusyError, ClosedError, MeshqError, StaleDeliveryError
 from meshq.loops import check_in_trio
@@ -40,19 +41,19 @@ class BodyStream:
         self._asked = 0
         self._given = 0
         self._ahead: deque[OpenCompletion] = deque()
-        self._state = "new"
+        self._life = new_life()
         self._busy = False
 
     def __repr__(self) -> str:
-        return f"<BodyStream of {self._delivery.size} bytes {self._state} {self._given}/{self._count}>"
+        return f"<BodyStream of {self._delivery.size} bytes {self._life.state} {self._given}/{self._count}>"
 
     async def __aenter__(self) -> Self:
         """Begin to read.  Checkpoint: always.  Cancellation: nothing changed.
         Raises: ClosedError: it was used before."""
         check_in_trio("connect")
-        if self._state != "new":
+        if self._life.state != "new":
             raise ClosedError("a body is opened once; open() gives another stream")
-        self._state = "open"
+        self._life.on("open")
         await trio.lowlevel.checkpoint()
         return self
 
@@ -60,7 +61,7 @@ class BodyStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Drop the chunks that were read ahead.  Checkpoint: never."""
-        self._state = "closed"
+        self._life.on("close")
         self._ahead.clear()
 
     def __aiter__(self) -> Self:
@@ -77,7 +78,7 @@ class BodyStream:
             RefusedError: the broker can't read it.
             CallTimeoutError, ConnectionBrokenError, ClosedError: it was not read.
         """
-        if self._state != "open":
+        if self._life.state != "open":
             check_in_trio("connect")
             raise ClosedError("the stream is not open: use it in 'async with'")
         if self._busy:

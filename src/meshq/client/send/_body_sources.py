@@ -24,7 +24,7 @@ class PieceSource(ABC):
 
     @abstractmethod
     async def piece(self) -> Buffer | None:
-        """The next piece; None at the end.  Raises whatever the program's own code raises."""
+        """The next piece; None at the end.  Raises every error of the program's own code."""
 
     @abstractmethod
     async def restart(self) -> bool:

@@ -25,7 +25,7 @@ from meshq.wire import FLAG_DURABLE, FLAG_LAST, Frame, FrameType, encode_one
 
 
 class _UploadAttempt:
-    """One try to send a body."""
+    """A try to send a body."""
 
     def __init__(self, session: ClientSession, *, durable: bool) -> None:
         self._session = session

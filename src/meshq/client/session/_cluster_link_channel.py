@@ -7,10 +7,12 @@ link's numbers.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from meshq.abc import ToldNode
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
 from meshq.client.calls._calls import InnerCall, Values, opening
 from meshq.client.calls._channels import Channels
@@ -18,6 +20,7 @@ from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.calls._pending_calls import PendingCalls
 from meshq.client.calls._session_facts import SessionFacts
 from meshq.client.session._cluster_link_life import new_life
+from meshq.client.session._told_nodes_machine import ToldNodes
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
@@ -29,6 +32,8 @@ from meshq.wire import (
     FrameType,
     LinkOpening,
     RunBytes,
+    encode_former,
+    encode_waits,
     header_of,
     violation,
 )
@@ -39,9 +44,24 @@ _QUEUE_MAX: Final = 2**32 - 1
 QUEUES_MAX: Final = 512
 
 
+#: How a node on the way to a queue may be gone; empty: it is there.
+_STATES: Final = ("", "left", "away")
+_HEX: Final = frozenset("0123456789abcdef")
+
+
+def _is_way(path: Sequence[str]) -> bool:
+    """Whether these are the ids of nodes."""
+    return all(len(one) == 2 * IDENTITY_BYTES and _HEX.issuperset(one) for one in path)
+
+
 def _no_wait() -> int:
     """The default of ``waited``: 0."""
     return 0
+
+
+def _no_former() -> Mapping[int, tuple[int, int, int]]:
+    """The default of ``former``: nothing was counted."""
+    return {}
 
 
 class ForwardedRun(NamedTuple):
@@ -71,6 +91,13 @@ class ForwardedRun(NamedTuple):
     more: bool = False
     #: Address, queue and reason of messages that were moved before; empty: there is no origin.
     origin: tuple[str, ...] = ()
+    #: By row: how often a message was delivered before, how often it came back for sure, and for how many ms it still
+    #: waits; asked as ``waited``.
+    former: Callable[[], Mapping[int, tuple[int, int, int]]] = _no_former
+    #: The queue that the messages are for, by name, if that may have to be made.
+    queue: tuple[str, ...] = ()
+    #: What it is if it is no message.
+    entry: str = ""
 
     @property
     def last(self) -> int:
@@ -79,6 +106,7 @@ class ForwardedRun(NamedTuple):
 
     def frame(self, channel: int) -> Frame:
         """Make the frame of the run."""
+        former = self.former()
         header = Forward(
             address=self.address,
             producer=self.producer,
@@ -91,6 +119,10 @@ class ForwardedRun(NamedTuple):
             arrival=self.arrival,
             waited=self.waited(),
             origin=self.origin,
+            counts=encode_former({row: one[:2] for row, one in former.items() if one[0]}),
+            due=encode_waits({row: one[2] for row, one in former.items() if one[2]}),
+            queue=self.queue,
+            entry=self.entry,
         )
         return Frame(
             FrameType.FORWARD,
@@ -122,6 +154,9 @@ class PeerEvents(Protocol):
     def snapshot(self) -> None:
         """Note the end of the snapshot: all queues of the other node are described."""
 
+    def told(self, nodes: Sequence[ToldNode]) -> None:
+        """Note all nodes that the other node knows now."""
+
     def stored(self, number: int) -> None:
         """Note that the other node has stored everything up to ``number``."""
 
@@ -146,7 +181,10 @@ class SendCredit(Protocol):
 class ClusterLinkChannel:
     """The channel of a link between nodes, which outlives sessions."""
 
-    __slots__ = ("_calls", "_channels", "_credit", "_events", "_facts", "_life", "_stream", "channel", "sent", "unsent")
+    __slots__ = (
+        *("_calls", "_channels", "_credit", "_events", "_facts", "_life", "_sizes", "_stream", "_told", "_window"),
+        *("channel", "sent", "under_way_bytes", "unsent"),
+    )
 
     def __init__(
         self,
@@ -166,33 +204,50 @@ class ClusterLinkChannel:
         self._events = events
         self.channel: int = 0
         self._life: Final = new_life()
+        self._told = ToldNodes()
         #: Runs that wait for credit or for a link, and runs that were sent and not confirmed; in order.
         self.unsent: deque[ForwardedRun] = deque()
         self.sent: deque[ForwardedRun] = deque()
+        # The sizes of their frames, and of all of these together; and what that is before the next one goes out, at
+        # most.
+        self._sizes: deque[int] = deque()
+        self.under_way_bytes: int = 0
+        self._window: float = math.inf
+
+    def limit(self, window: float) -> None:
+        """Let a run go out only while less than ``window`` bytes are not known to be stored."""
+        self._window = window
 
     @property
     def unconfirmed(self) -> int:
         """Messages given and not known to be stored."""
         return sum(run.content.rows for line in (self.unsent, self.sent) for run in line if not run.more)
 
+    @property
+    def _divided(self) -> bool:
+        """Whether a part of a run went out and more of its queues follow: without those it is never confirmed."""
+        return bool(self.sent) and self.sent[-1].more
+
     def submit(self, run: ForwardedRun) -> None:
         """Send a run, now or after the runs before it."""
         queues = run.queues
-        for at in range(0, len(queues), QUEUES_MAX):
+        for at in range(0, max(1, len(queues)), QUEUES_MAX):
             part = queues[at : at + QUEUES_MAX]
             self.unsent.append(run._replace(queues=part, more=at + QUEUES_MAX < len(queues)))
         self.pump()
 
     def pump(self) -> None:
-        """Send the waiting runs as far as credit and window allow."""
+        """Send the waiting runs as far as the session's credit and the link's window allow."""
         if self._life.state != "open":
             return
         credit, stream = self._credit, self._stream
-        while self.unsent and credit.open:
+        while self.unsent and credit.open and (self.under_way_bytes < self._window or self._divided):
             run = self.unsent.popleft()
             frame = run.frame(self.channel)
             credit.sent_bytes += frame.size_bytes
             self.sent.append(run)
+            self._sizes.append(frame.size_bytes)
+            self.under_way_bytes += frame.size_bytes
             stream.out(frame)
 
     # -- in
@@ -207,7 +262,9 @@ class ClusterLinkChannel:
             raise violation("bad_number", f"number {frame.first} of the link is confirmed, which was not sent")
         while self.sent and self.sent[0].last <= frame.first:
             self.sent.popleft()
+            self.under_way_bytes -= self._sizes.popleft()
         self._events.stored(frame.first)
+        self.pump()
 
     def binding(self, frame: Frame) -> None:
         """A queue of the other node.
@@ -221,11 +278,23 @@ class ClusterLinkChannel:
         named = binding.routing in ROUTINGS and all(is_name(name) and not name.startswith(INTERNAL) for name in names)
         if not 0 < binding.queue <= _QUEUE_MAX or not (named or binding.gone):
             raise violation("bad_header", f"queue {binding.queue} has no valid number, name, address or routing type")
+        named = not binding.node_name or is_name(binding.node_name)
+        if not (_is_way(binding.path) and binding.state in _STATES and named):
+            raise violation("bad_header", f"queue {binding.queue} has no valid way to its node, or no valid state")
         self._events.described(binding)
 
     def snapshot(self, frame: Frame) -> None:
         """Take the end of the snapshot."""
         self._events.snapshot()
+
+    def node(self, frame: Frame) -> None:
+        """Take a description of a node of the cluster from the other node.
+
+        Raises:
+            RemoteProtocolError: nobody can say that.
+        """
+        if self._told.take(frame):
+            self._events.told(self._told.nodes)
 
     # -- life
 
@@ -234,10 +303,13 @@ class ClusterLinkChannel:
         self._life.on("forget")
         self.sent.clear()
         self.unsent.clear()
+        self._sizes.clear()
+        self.under_way_bytes = 0
 
     def renew(self) -> None:
         """Handle a new session: open the link again."""
         self.forget()
+        self._told.renew()
         self._life.on("ask")
         self.channel = self._channels.new(self)
         header = self._events.opening(self._facts.node_id).encode()

@@ -6,10 +6,12 @@ its parts: the stream of its frames, its channels and calls, the runs that it se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from meshq import limits
+from meshq.abc import ToldNode
 from meshq.client.calls._calls import Call, OpenCompletion
 from meshq.client.calls._channels import Channels
 from meshq.client.calls._deadlines import WaitDeadlines
@@ -24,6 +26,7 @@ from meshq.client.outgoing._outbox import Outbox
 from meshq.client.outgoing._send_queue import SendQueue
 from meshq.client.session._cluster_link_channel import ClusterLinkChannel, PeerEvents
 from meshq.client.session._open_consumers import OpenConsumers
+from meshq.client.session._told_nodes_machine import ToldNodes
 from meshq.client.session._transaction_table import TransactionTable
 from meshq.client.settings._settings import ClientSettings
 from meshq.concurrency import Completion, Wakeup
@@ -45,10 +48,18 @@ class LinkOwner(Protocol):
 class ClientSession:
     """The client's side of one session.  ``now`` is the monotonic clock.
 
-    ``peer``: the owner of a link between nodes, if the session is one's.
+    ``peer``: the owner of a link between nodes, if the session is one's.  ``told``: called when the node has told who
+    is in its cluster, with what was known before.
     """
 
-    def __init__(self, settings: ClientSettings, now: Callable[[], float], *, peer: PeerEvents | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        now: Callable[[], float],
+        *,
+        peer: PeerEvents | None = None,
+        told: Callable[[Sequence[ToldNode]], None] | None = None,
+    ) -> None:
         self.settings = settings
         self.now = now
         #: The TTL that the node granted, seconds.
@@ -84,6 +95,8 @@ class ClientSession:
             self.cluster_link_channel = ClusterLinkChannel(
                 self.stream, self.pending_calls, self.channels, self.facts, credit=self.send_queue, events=peer
             )
+        #: What the node of a program's client says of its cluster.
+        self.told: ToldNodes = ToldNodes()
         # Completions of waits until the session is made anew, or has failed.
         self._renewals: list[Completion] = []
         # The owner of the link, while there is one.
@@ -98,6 +111,7 @@ class ClientSession:
             FrameType.CONSUMER_LOST: self.consumers.lost,
             FrameType.BINDING: self._binding,
             FrameType.SNAPSHOT: self._snapshot,
+            FrameType.NODE: partial(self._node, told),
             FrameType.PING: self._ping,
             FrameType.PONG: _ignore,
             FrameType.RECEIVED: _ignore,
@@ -191,6 +205,14 @@ class ClientSession:
     def _snapshot(self, frame: Frame) -> None:
         self.channels.find(frame, ClusterLinkChannel).snapshot(frame)
 
+    def _node(self, hear: Callable[[Sequence[ToldNode]], None] | None, frame: Frame) -> None:
+        if frame.channel:
+            self.channels.find(frame, ClusterLinkChannel).node(frame)
+            return
+        before = self.told.nodes
+        if self.told.take(frame) and hear is not None:
+            hear(before)
+
     def _confirm(self, frame: Frame) -> None:
         if self.cluster_link_channel is not None and frame.channel == self.cluster_link_channel.channel:
             self.cluster_link_channel.confirm(frame)
@@ -267,6 +289,7 @@ class ClientSession:
         """Make the session anew: both streams begin at 1; channels, credit and consumers are gone."""
         self.facts.epoch += 1
         self.channels.renew()
+        self.told.renew()
         self.transactions.renew()
         # Calls that were not sent go before producers and consumers: one may create what another one uses.
         self.pending_calls.renew(self.facts.epoch, self.link_failures)

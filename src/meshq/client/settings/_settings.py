@@ -9,9 +9,11 @@ from typing import Any, TypedDict
 import attrs
 
 from meshq import limits
+from meshq.abc import BalancerPolicy
 from meshq.discovery import NODES_MAX
 from meshq.errors import SettingsError
-from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, in_range, is_bool, only
+from meshq.lb import policy_of
+from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, in_range, is_bool
 
 _FOREVER = math.inf
 #: A TTL without an end, as it crosses the wire: a year.
@@ -46,6 +48,11 @@ def _wait_for(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
         raise SettingsError(attribute.name, value, f"a whole number of brokers from 1 to {NODES_MAX}, or None")
 
 
+def _policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None:
+        policy_of(attribute.name, value)
+
+
 def _secret(value: str | Secret | None) -> Secret | None:
     # From here on it is not shown.
     return None if value is None else Secret(value)
@@ -70,7 +77,7 @@ class ClientOptions(TypedDict, total=False):
     client_id: str | None
     tls: TLS | SSLContext | None
     insecure: bool
-    load_balancing: None
+    load_balancing: str | type[BalancerPolicy] | BalancerPolicy | None
     use_topology: bool
     initial_wait_timeout: float
     initial_wait_for: int | None
@@ -95,6 +102,8 @@ class ClientSettings:
     ``user`` and ``password``: who the client is; both or neither.  ``tls``: ``TLS(...)`` or an ``ssl.SSLContext`` for
     ``tls://`` URLs; None believes whom the system believes.
     ``client_id``: a label for logs, not unique.  ``insecure``: plaintext to other machines is allowed.
+    ``load_balancing``: the policy by which a factory's connections are spread over the nodes: an object, a class or a
+    name (``"round_robin"`` unless given, ``"random"``, ``"random_sticky"``, ``"first_element"``, ``"module:Class"``).
     ``initial_wait_timeout``: of a client that discovers brokers, the seconds from the making of its factory to its
     first connection; ``initial_wait_for``: so many known brokers end that wait.
     ``initial_connect_attempts``, ``reconnect_attempts``: rounds over all targets before giving up;
@@ -105,8 +114,9 @@ class ClientSettings:
     frames in flight, which are kept until the broker says that they have arrived, and sent again when the session is
     resumed; ``math.inf``: nothing is kept, and a session that loses its connection is made anew.
     ``min_large_message_size``: bytes of a body above which ``send`` streams it, and the broker keeps it in a file of
-    its own.  ``resend``: whether unconfirmed sends are repeated after a failover.  ``use_topology``: has no effect yet;
-    a client goes to the URLs that it was given, and to no others.
+    its own.  ``resend``: whether unconfirmed sends are repeated after a failover.  ``use_topology``: a client
+    goes to the nodes of which it was told, too, and to those of its URL when none of these answers; False: to those of
+    its URL only.  Of a client in its broker's process it has no effect.
     """
 
     user: str | None = attrs.field(default=None, validator=_user)
@@ -114,7 +124,7 @@ class ClientSettings:
     client_id: str | None = attrs.field(default=None, validator=_label)
     tls: object = attrs.field(default=None, validator=_tls)
     insecure: bool = attrs.field(default=False, validator=is_bool)
-    load_balancing: object = attrs.field(default=None, validator=only(None, "balancing"))
+    load_balancing: str | type[BalancerPolicy] | BalancerPolicy | None = attrs.field(default=None, validator=_policy)
     use_topology: bool = attrs.field(default=True, validator=is_bool)
     initial_wait_timeout: float = attrs.field(default=10, validator=in_range(0, _FOREVER))
     initial_wait_for: int | None = attrs.field(default=None, validator=_wait_for)

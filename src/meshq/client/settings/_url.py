@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from meshq.client.settings._place_options import PLACE_OPTIONS, Pairs, divided
 from meshq.client.settings._settings import unknown_key
 from meshq.client.settings._url_format import ALLOWED, Url, shown
 from meshq.discovery import ENDPOINT_SCHEMES, DiscoverySettings, endpoint_at
@@ -21,7 +22,7 @@ from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
 #: Schemes of later versions.
-_TO_COME: Final = ("fanout", "zeroconf")
+_TO_COME: Final = ("fanout",)
 _TRUE: Final = {"true": True, "false": False}
 
 
@@ -80,10 +81,6 @@ def _not_here(key: str, text: str) -> str:
     raise SettingsError(key, "***", f"{key}= beside the URL, not in it")
 
 
-def _policy(key: str, text: str) -> Any:
-    raise SettingsError(key, text, "no name of a class, and no policy in this version (balancing to come)")
-
-
 def _ha(key: str, text: str) -> Any:
     raise SettingsError(key, text, "not in this version (backups to come)")
 
@@ -122,8 +119,8 @@ CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
     "useTopologyForLoadBalancing": ("use_topology", _bool),
     "initialWaitTimeout": ("initial_wait_timeout", _milliseconds),
     "initialConnectAttempts": ("initial_connect_attempts", _count),
-    "connectionLoadBalancingPolicyClassName": ("load_balancing", _policy),
-    "loadBalancingPolicyClassName": ("load_balancing", _policy),
+    "connectionLoadBalancingPolicyClassName": ("load_balancing", _text),
+    "loadBalancingPolicyClassName": ("load_balancing", _text),
     "ha": ("ha", _ha),
     "reconnectAttempts": ("reconnect_attempts", _count),
     "retryInterval": ("retry_interval", _milliseconds),
@@ -170,7 +167,10 @@ _RETRIES_UNLESS_TOLD: Final[dict[str, Any]] = {
     "retry_interval_multiplier": 2.0,
     "max_retry_interval": 30.0,
 }
-_AGENTS: Final = "an agent in brackets: discovery:(AGENT), with udp://GROUP:PORT, multicast://NAME or static:(URL,...)"
+_AGENTS: Final = (
+    "an agent in brackets: discovery:(AGENT), with udp://GROUP:PORT, multicast://NAME, zeroconf://NAME or"
+    " static:(URL,...)"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -184,8 +184,8 @@ class ClientUrl:
     defaults: dict[str, Any] = attrs.field(factory=dict)
     #: Where and how brokers are heard; None: they are listed.
     heard_at: DiscoverySettings | None = None
-    #: Whether a client begins anywhere among the targets.
-    spread: bool = False
+    #: The options of each place that is heard of; a listed target has its own.
+    place_options: tuple[tuple[str, str], ...] = ()
 
 
 def parse_url(url: str) -> ClientUrl:
@@ -202,26 +202,28 @@ def parse_url(url: str) -> ClientUrl:
         return _discovery(read)
     if scheme in ENDPOINT_SCHEMES and not read.inside:
         return _heard(read, read.options, _OPTIONS)
-    if scheme == "static" and read.bracketed:
-        return ClientUrl(targets=_list(read), options=_options(read.options, _OPTIONS))
-    if scheme and read.inside:
+    if scheme and read.inside and not (scheme == "static" and read.bracketed):
         raise SettingsError("url", shown(url), ALLOWED)
-    targets = _list(read) if read.bracketed else (_target(read),)
-    return ClientUrl(targets=targets, options=_options(read.options, _OPTIONS))
+    of_places, others = divided(read.options)
+    targets = _list(read, of_places) if read.bracketed else (_target(read, of_places),)
+    return ClientUrl(targets=targets, options=_options(others, _OPTIONS))
 
 
-def _list(read: Url) -> tuple[Endpoint, ...]:
-    """Return the targets in the brackets of a list."""
+def _list(read: Url, of_places: Pairs) -> tuple[Endpoint, ...]:
+    """Return the targets in the brackets of a list; ``of_places``: the options of those that have none of their own."""
+    found = []
     for target in read.inside:
         if "name" in dict(target.options):
             raise SettingsError("name", dict(target.options)["name"], "no name in this version (backups to come)")
-        if target.query is not None:
+        own, others = divided(target.options)
+        if others:
             raise SettingsError("url", shown(str(read)), "a list whose options stand once, after the bracket")
-    return tuple(map(_target, read.inside))
+        found.append(_target(target, own or of_places))
+    return tuple(found)
 
 
-def _target(url: Url) -> Endpoint:
-    target = Endpoint.parse(str(attrs.evolve(url, query=None)))
+def _target(url: Url, of_places: Pairs) -> Endpoint:
+    target = attrs.evolve(Endpoint.parse(str(attrs.evolve(url, query=None))), options=tuple(of_places))
     if not target.port and target.scheme != "inproc":
         # Only who listens can have one chosen.
         raise SettingsError("url", shown(str(target)), "a port of 1 to 65,535 to connect to")
@@ -235,11 +237,11 @@ def _discovery(read: Url) -> ClientUrl:
     agent = read.inside[0]
     scheme = agent.scheme.lower()
     known = {**_OPTIONS, **_RETRIES}
-    pairs = (*agent.options, *read.options)
+    of_places, others = divided((*agent.options, *read.options))
     if scheme == "static" and agent.bracketed:
-        found = ClientUrl(targets=_list(agent), options=_options(pairs, known), spread=True)
+        found = ClientUrl(targets=_list(agent, of_places), options=_options(others, known))
     elif scheme in ENDPOINT_SCHEMES and not agent.inside:
-        found = _heard(agent, pairs, known)
+        found = _heard(agent, (*agent.options, *read.options), known)
     else:
         raise SettingsError("url", shown(str(read)), _AGENTS)
     options, defaults = dict(found.options), dict(_RETRIES_UNLESS_TOLD)
@@ -252,22 +254,23 @@ def _discovery(read: Url) -> ClientUrl:
     return attrs.evolve(found, options=options, defaults=defaults)
 
 
-def _heard(place: Url, pairs: tuple[tuple[str, str], ...], known: Mapping[str, tuple[str, Read]]) -> ClientUrl:
+def _heard(place: Url, pairs: Pairs, known: Mapping[str, tuple[str, Read]]) -> ClientUrl:
     """Read the URL of a place where brokers announce themselves."""
-    options = _options(pairs, {**known, **_HEARING})
+    of_places, others = divided(pairs)
+    options = _options(others, {**known, **_HEARING})
     bound = {name: options.pop(name) for name in ("bind_address", "bind_port") if name in options}
     refresh = {name: options.pop(name) for name in ("refresh_timeout",) if name in options}
     scheme = place.scheme.lower()
     endpoint = endpoint_at(scheme, place.place, **bound)
     heard_at = DiscoverySettings(name=f"{scheme}://{place.place}", endpoint=endpoint, **refresh)
-    return ClientUrl(options=options, heard_at=heard_at, spread=True)
+    return ClientUrl(options=options, heard_at=heard_at, place_options=of_places)
 
 
-def _options(pairs: tuple[tuple[str, str], ...], known: Mapping[str, tuple[str, Read]]) -> dict[str, Any]:
+def _options(pairs: Pairs, known: Mapping[str, tuple[str, Read]]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, text in pairs:
         if key not in known:
-            raise unknown_key(key, list(known))
+            raise unknown_key(key, [*known, *PLACE_OPTIONS])
         name, read = known[key]
         value = read(key, text)
         if name in options:

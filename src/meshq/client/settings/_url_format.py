@@ -25,7 +25,7 @@ from meshq.limits import URL_DEPTH_MAX
 
 ALLOWED: Final = (
     "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME, a list (URL,URL,...), udp://GROUP:PORT, multicast://NAME,"
-    " static:(URL,...) or discovery:(AGENT), each with ?key=value&..."
+    " zeroconf://NAME, static:(URL,...) or discovery:(AGENT), each with ?key=value&..."
 )
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 #: The characters that end a target or a query inside brackets.
@@ -98,7 +98,7 @@ def shown(text: str) -> str:
 
 
 def _read(text: str, at: int, depth: int) -> tuple[Url, int]:
-    """One URL, and where it ends."""
+    """A URL, and where it ends."""
     if depth > URL_DEPTH_MAX:
         raise _refusal(text)
     matched = _SCHEME.match(text, at)

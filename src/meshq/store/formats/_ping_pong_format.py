@@ -35,7 +35,7 @@ HEAD_BYTES: Final = _HEAD.size
 
 @attrs.frozen
 class PingPongCopy:
-    """One valid file of a ping-pong file."""
+    """A valid file of a ping-pong file."""
 
     generation: int
     body: bytes

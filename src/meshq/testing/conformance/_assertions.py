@@ -44,6 +44,8 @@ def expect_raises(kind: type[BaseException], promise: str) -> Iterator[Caught]:
         yield caught
     except kind as error:
         caught.error = error
+    except Exception as error:
+        raise NonconformanceError(f"{promise}: {error!r} was raised, and no {kind.__name__}") from error
     else:
         raise NonconformanceError(f"{promise}: no {kind.__name__} was raised")
 

@@ -12,9 +12,10 @@ import trio.testing
 
 from meshq import limits
 from meshq.abc import BroadcastChannel, BroadcastEndpoint, BroadcastSender, Env
+from meshq.concurrency import first_error
 from meshq.env import real_env
-from meshq.errors import ClosedError, UsageError
-from meshq.testing.conformance._assertions import expect, expect_raises
+from meshq.errors import BrokenError, ClosedError, UsageError
+from meshq.testing.conformance._assertions import NonconformanceError, expect, expect_raises
 from meshq.testing.conformance._cancelling import CHECKPOINTS_MAX, is_cancelled
 
 #: How often a datagram is sent until it is heard, and for how many seconds it is listened for each time: a datagram
@@ -48,16 +49,33 @@ async def check_endpoint(make_endpoint: Callable[[], BroadcastEndpoint], *, env:
     Checkpoint: always.
     Cancellation: ends the check that runs; its channels are closed.
     Raises:
-        NonconformanceError: the endpoint breaks a promise.
+        NonconformanceError: the endpoint breaks a promise, or raises an error that the contract does not name.
+        BrokenError: the endpoint can't be used now.
     """
     for check in ENDPOINT_CHECKS:
-        await check(EndpointPlace(make_endpoint(), env or real_env()))
+        try:
+            await check(EndpointPlace(make_endpoint(), env or real_env()))
+        except Exception as error:
+            first = first_error(error)
+            if isinstance(first, NonconformanceError | BrokenError):
+                raise first from first.__cause__
+            raise NonconformanceError(f"{_sentence(check)}: {first!r} was raised") from first
+
+
+def _sentence(check: Callable[[EndpointPlace], Awaitable[None]]) -> str:
+    return str(getattr(check, "__name__", check)).strip("_").replace("_", " ")
+
+
+async def _received(channel: BroadcastChannel) -> bytes:
+    datagram = await channel.receive()
+    expect(isinstance(datagram, bytes), f"receive returns bytes, not a {type(datagram).__name__}")
+    return datagram
 
 
 async def _heard(channel: BroadcastChannel, datagram: bytes) -> bool:
     """Receive until the datagram has come; other datagrams are ignored."""
     with trio.move_on_after(_LISTEN_S):
-        while await channel.receive() != datagram:
+        while await _received(channel) != datagram:
             pass
         return True
     return False
@@ -94,6 +112,18 @@ async def _a_datagram_reaches_every_other_channel(place: EndpointPlace) -> None:
         expect(False, "one datagram reaches every other channel that is open")
     finally:
         _close(sender, *receivers)
+
+
+async def _a_channel_hears_from_its_opening_on(place: EndpointPlace) -> None:
+    for attempt in range(_ATTEMPTS):
+        sender, receiver = await place.open(), await place.open()
+        try:
+            await sender.broadcast(b"early %d" % attempt)
+            if await _heard(receiver, b"early %d" % attempt):
+                return
+        finally:
+            _close(sender, receiver)
+    expect(False, "a channel hears what was broadcast before its first receive")
 
 
 async def _a_channel_that_only_sends_is_heard(place: EndpointPlace) -> None:
@@ -153,7 +183,7 @@ async def _all_heard(channel: BroadcastChannel) -> list[bytes]:
     heard: list[bytes] = []
     with trio.move_on_after(_LISTEN_S):
         while True:
-            heard.append(await channel.receive())
+            heard.append(await _received(channel))
     return heard
 
 
@@ -210,9 +240,9 @@ async def _a_closed_channel_says_so_and_the_others_go_on(place: EndpointPlace) -
     first, second, third = await place.open(), await place.open(), await place.open()
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_closed_while_it_waits, first)
-            await trio.testing.wait_all_tasks_blocked()
-            first.close()
+            nursery.start_soon(_close_when_all_wait, first)
+            told = await _is_told_of_the_end(first)
+        expect(told, "a receive that waits hears that the channel is closed")
         first.close()
         with expect_raises(ClosedError, "a closed channel receives nothing"):
             await first.receive()
@@ -224,10 +254,43 @@ async def _a_closed_channel_says_so_and_the_others_go_on(place: EndpointPlace) -
         _close(first, second, third)
 
 
-async def _closed_while_it_waits(channel: BroadcastChannel) -> None:
-    with expect_raises(ClosedError, "a receive that waits hears that the channel is closed"):
-        for _ in range(_ATTEMPTS):
-            await channel.receive()
+async def _close_when_all_wait(channel: BroadcastChannel) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    channel.close()
+
+
+async def _is_told_of_the_end(channel: BroadcastChannel) -> bool:
+    """Receive until the channel is closed.  Return whether that was said, by an error and in time."""
+    with trio.move_on_after(_ATTEMPTS * _LISTEN_S):
+        try:
+            while await _received(channel):
+                pass
+        except ClosedError:
+            return True
+    return False
+
+
+async def _a_cancelled_broadcast_leaves_a_channel_that_sends(place: EndpointPlace) -> None:
+    receiver = await place.open()
+    senders = [await place.open(), await place.endpoint.open_sender(place.env)]
+    try:
+        for sender in senders:
+            await _cancel_broadcasts(sender, receiver)
+    finally:
+        _close(receiver, *senders)
+
+
+async def _cancel_broadcasts(sender: BroadcastSender, receiver: BroadcastChannel) -> None:
+    async def broadcast() -> None:
+        await sender.broadcast(b"perhaps")
+
+    for checkpoint in range(CHECKPOINTS_MAX):
+        cancelled = await is_cancelled(broadcast, checkpoint=checkpoint)
+        expect(cancelled or checkpoint, "broadcast is a checkpoint")
+        carries = await _carries(sender, receiver, b"after %d" % checkpoint)
+        expect(carries, "a broadcast that was cancelled leaves a channel that sends")
+        if not cancelled:
+            return
 
 
 async def _an_endpoint_has_no_state(place: EndpointPlace) -> None:
@@ -240,29 +303,51 @@ async def _an_endpoint_has_no_state(place: EndpointPlace) -> None:
 
 
 async def _a_cancelled_open_leaves_no_channel(place: EndpointPlace) -> None:
-    opened: list[BroadcastChannel] = []
+    await _cancel_opens(place.open, "open")
+
+
+async def _a_cancelled_open_sender_leaves_no_channel(place: EndpointPlace) -> None:
+    await _cancel_opens(lambda: place.endpoint.open_sender(place.env), "open_sender")
+
+
+async def _cancel_opens(opens: Callable[[], Awaitable[BroadcastSender]], name: str) -> None:
+    opened: list[BroadcastSender] = []
+    held: list[trio.Cancelled] = []  # with the variables of their frames, so that what was opened there is found
 
     async def open_one() -> None:
-        opened.append(await place.open())
+        try:
+            opened.append(await opens())
+        except trio.Cancelled as error:
+            held.append(error)
+            raise
 
     before = _channels()
     for checkpoint in range(CHECKPOINTS_MAX):
         cancelled = await is_cancelled(open_one, checkpoint=checkpoint)
         _close(*opened)
-        expect(cancelled or checkpoint, "open is a checkpoint")
-        left = [channel for channel in _channels() if not any(channel is one for one in (*before, *opened))]
-        expect(not left, "an open that is cancelled leaves no channel")
+        expect(cancelled or checkpoint, f"{name} is a checkpoint")
         if not cancelled:
             return
+        for channel in _channels():
+            if not any(channel is one for one in before):
+                expect(await _is_closed(channel), f"an {name} that is cancelled leaves no channel")
 
 
-def _channels() -> list[object]:
+def _channels() -> list[BroadcastSender]:
     """Return every channel in this process, because other channels don't hear of a channel that never sends."""
     gc.collect()
-    return [found for found in gc.get_objects() if BroadcastChannel in type(found).__mro__]
+    return [found for found in gc.get_objects() if BroadcastSender in type(found).__mro__]
 
 
-def _close(*channels: BroadcastChannel) -> None:
+async def _is_closed(channel: BroadcastSender) -> bool:
+    try:
+        await channel.broadcast(b"left")
+    except ClosedError:
+        return True
+    return False
+
+
+def _close(*channels: BroadcastSender) -> None:
     for channel in channels:
         channel.close()
 
@@ -271,12 +356,15 @@ def _close(*channels: BroadcastChannel) -> None:
 ENDPOINT_CHECKS: Final[tuple[Callable[[EndpointPlace], Awaitable[None]], ...]] = (
     _every_open_channel_hears_every_other,
     _a_datagram_reaches_every_other_channel,
+    _a_channel_hears_from_its_opening_on,
     _a_channel_that_only_sends_is_heard,
     _a_datagram_comes_whole,
     _wrong_sizes_are_refused,
     _a_cancelled_receive_loses_nothing,
     _a_receive_that_is_cancelled_later_loses_nothing,
+    _a_cancelled_broadcast_leaves_a_channel_that_sends,
     _a_closed_channel_says_so_and_the_others_go_on,
     _an_endpoint_has_no_state,
     _a_cancelled_open_leaves_no_channel,
+    _a_cancelled_open_sender_leaves_no_channel,
 )

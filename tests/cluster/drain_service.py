@@ -1,9 +1,9 @@
-"""A drain for the simulation and the tests: a service that hands all messages of its node over to another node."""
+"""A service that hands over what its node has in some queues, with the calls that every service has."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 import trio
 
@@ -18,20 +18,10 @@ PAUSE_S: Final = 0.2
 FORWARDING: Final = "$meshq.cluster."
 
 
-class DrainWatch(Protocol):
-    """Hears of a drain's progress."""
-
-    def closed(self) -> None:
-        """Note that the node takes nothing in any more."""
-
-    def looked(self, left: abc.TransferInventory, moved: int) -> None:
-        """Note the inventory after a round in which so many messages were moved."""
-
-
 class Drain(abc.Service):
-    """Closes its node and moves the node's messages to the node at the URL ``target``, once ``begin`` is set.
+    """Closes its node and moves the node's messages, and then its duplicate ids, to the node at the URL ``target``.
 
-    ``queues``: only of these; empty: of all.
+    ``queues``: only messages of these; empty: of all.
     """
 
     kind: ClassVar[str] = "drain"
@@ -40,15 +30,11 @@ class Drain(abc.Service):
     def __init__(
         self,
         target: str,
-        begin: trio.Event | None = None,
         *,
         queues: Collection[str] = (),
-        watch: DrainWatch | None = None,
     ) -> None:
         self._target = target
-        self._begin = begin
         self._queues = queues
-        self._watch = watch
         #: What was left after the last round; None before the first.
         self.left: abc.TransferInventory | None = None
 
@@ -58,11 +44,7 @@ class Drain(abc.Service):
     async def serve(self, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]) -> None:
         """Drain the node, until cancelled."""
         task_status.started()
-        if self._begin is not None:
-            await self._begin.wait()
         await broker.transfer.close()
-        if self._watch is not None:
-            self._watch.closed()
         while True:
             try:
                 moved = await self._round(broker)
@@ -70,8 +52,6 @@ class Drain(abc.Service):
                 # The disk is full; or the node ends, and cancels this.
                 moved = 0
             self.left = broker.transfer.inventory()
-            if self._watch is not None:
-                self._watch.looked(self.left, moved)
             if not moved:
                 await trio.sleep(PAUSE_S)
 
@@ -84,4 +64,8 @@ class Drain(abc.Service):
         for queue in broker.transfer.inventory().messages:
             if not self._queues or queue in self._queues:
                 moved += await broker.transfer.move(queue, target, STEP)
+        if not moved:
+            # An id whose message is still here would make a duplicate of what is sent again.
+            for address in broker.transfer.inventory().ids:
+                moved += await broker.transfer.move_ids(address, target)
         return moved

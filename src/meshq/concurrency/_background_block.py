@@ -1,4 +1,4 @@
-"""Background tasks of ``async with`` blocks, by the rules of ``concurrency/_block.py``."""
+"""Background tasks of ``async with`` blocks, by the rules of ``_block.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import trio
 
-from meshq.concurrency import Block, first_error
+from meshq.concurrency._block import Block
+from meshq.concurrency._errors import first_error
 
 
 class BackgroundBlock:

@@ -1,0 +1,458 @@
+"""The simulated chain: three to five brokers of which each is linked to its neighbours only, in a chain or a ring.
+
+``run_chain_seed`` is one seed.  Nobody consumes while nodes die and links break, so that at the end each message that
+was confirmed has to stand in exactly one queue; then it is looked at who knows which queues, how messages are dealt
+that are sent in peace, and how many links they cross.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Final
+
+import trio
+
+from meshq.client import Client, connect
+from meshq.cluster import ClusterConnection
+from meshq.errors import MeshqError
+from meshq.node import Broker
+from meshq.settings import AddressSettings, JournalSettings
+from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult, simulate
+from qa.checkers.delivery import Violation
+from qa.checkers.end import HistoryError
+from qa.checkers.history import History
+from qa.simulation.broker import SEGMENT_BYTES, STOP_S
+from qa.simulation.scenario import Outcome
+from qa.simulation.workload import CLIENT_SETTINGS, SETTINGS
+
+#: Simulated seconds of faults, and by which a seed must be done.
+DURATION_S: Final = 20.0
+LIMIT_S: Final = 600.0
+#: Seconds in which what nothing holds up has come to its end.
+PATIENCE_S: Final = 60.0
+QUEUE: Final = "q"
+#: A queue of one node, which is deleted while the others may not see it.
+RETIRED: Final = "retired"
+#: A queue of the same node, which is deleted in peace: then no new session tells anybody what there is.
+PARTING: Final = "parting"
+#: Messages that are sent from each node in peace.
+PEACEFUL: Final = 24
+#: Settings of clients that a link has otherwise, or not at all.
+NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
+KINDS: Final = ("kill", "kill", "power", "cut", "isolated", "reset", "pause", "both", "left")
+#: What the seeds have to have met, each in at least one of them.
+CHAIN_SIGHTS: Final = ("chain", "ring", "one_way", "mediator", "on_demand", "retired", "left", "too_far")
+
+
+class Shape:
+    """The links of a seed: who is linked to whom, and how far a message goes."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        rng, count = simulation.swarm.rng("hops/shape"), simulation.swarm.count
+        self.names: str = "abcde"[: rng.choice((3, 4, 4, 5))]
+        ring, both = rng.random() < 0.5, rng.random() < 0.5
+        pairs = [*pairwise(self.names), *([(self.names[-1], self.names[0])] if ring else [])]
+        self.links: dict[str, list[str]] = {name: [] for name in self.names}
+        for here, there in pairs:
+            self.links[here].append(there)
+            if both:
+                self.links[there].append(here)
+        self.hops: int = rng.choice((2, len(self.names) - 1, len(self.names) - 1))
+        self.mode: str = rng.choice(("strict", "strict", "on_demand"))
+        self.owners: list[str] = [name for name in self.names if rng.random() < 0.6] or [self.names[-1]]
+        self.retiring: str = rng.choice(self.names)
+        for sight in CHAIN_SIGHTS:
+            count(f"seen.{sight}", 0)
+        count("seen.ring" if ring else "seen.chain")
+        count("seen.one_way", int(not both))
+        count("seen.on_demand", int(self.mode == "on_demand"))
+        count("seen.mediator", int(len(self.owners) < len(self.names)))
+        count("seen.too_far", int(any(len(self.distances(name)) < len(self.names) for name in self.names)))
+
+    def distances(self, name: str) -> dict[str, int]:
+        """How many links away each node is that messages of a node may reach, itself included."""
+        found, waiting = {name: 0}, deque([name])
+        while waiting:
+            here = waiting.popleft()
+            for there in self.links[here]:
+                if there not in found and found[here] < self.hops:
+                    found[there] = found[here] + 1
+                    waiting.append(there)
+        return found
+
+
+class HopNode:
+    """A broker of the chain over all its lives."""
+
+    def __init__(self, node: SimNode, shape: Shape) -> None:
+        self.node = node
+        self.name: str = node.name
+        self._shape = shape
+        self.broker: Broker = self._make()
+        node.spawn(self._run, self.broker)
+
+    def _make(self) -> Broker:
+        links = {key: value for key, value in SETTINGS.items() if key not in NOT_OF_LINKS}
+        urls = {name: f"tcp://{name}:5000?insecure=true" for name in self._shape.names}
+        connection = ClusterConnection(
+            "mesh",
+            connector=self.name,
+            static_connectors=self._shape.links[self.name],
+            allow_direct_connections_only=True,
+            max_hops=self._shape.hops,
+            load_balancing=self._shape.mode,  # type: ignore[arg-type]
+            user="mesh",
+            password="the mesh's own",
+            **links,
+        )
+        return Broker(
+            self.name,
+            data_dir="/data/broker",
+            journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
+            acceptors=[urls[self.name]],
+            connectors=urls,
+            services=[connection],
+            queues=[QUEUE] if self.name in self._shape.owners else [],
+            address_settings={"#": AddressSettings(auto_create_queues=False)},
+            stop_timeout=STOP_S,
+            env=self.node.env,
+        )
+
+    async def _run(self, broker: Broker) -> None:
+        with suppress(MeshqError):
+            await broker.run()
+
+    def up(self) -> None:
+        """Begin a new life if the last one is over."""
+        self.node.resume()
+        if self.node.state == "dead":
+            self.node.start()
+            self.broker = self._make()
+            self.node.spawn(self._run, self.broker)
+
+    async def stop(self) -> None:
+        """End this life in peace; nothing follows before ``up``."""
+        if self.node.state != "running" or self.broker.state != "active":
+            return
+        self.node.spawn(self.broker.stop)
+        with trio.move_on_after(2 * STOP_S):
+            while self.broker.state != "stopped":  # noqa: ASYNC110 - looking costs nothing here
+                await trio.sleep(0.1)
+        self.node.kill()
+
+    async def active(self) -> None:
+        """Wait until it is active."""
+        with trio.fail_after(PATIENCE_S):
+            while self.broker.state != "active":  # noqa: ASYNC110 - looking costs nothing here
+                await trio.sleep(0.1)
+
+    @property
+    def cluster(self) -> ClusterConnection:
+        """The cluster connection of this life."""
+        return self.broker.cluster("mesh")
+
+    @property
+    def carried(self) -> int:
+        """Messages that its links have carried in this life."""
+        return sum(link.carried for link in self.cluster.bridges())
+
+    def peaceful(self) -> bool:
+        """Whether all its links are there and nothing waits for them."""
+        if self.node.state != "running" or self.broker.state != "active":
+            return False
+        return all(peer.connected and peer.state == "linked" and not peer.waiting for peer in self.cluster.peers())
+
+    def known(self) -> dict[tuple[str, str], int]:
+        """The queues that it knows of others: node and name, and how far away."""
+        return {(one.node_name, one.queue): one.distance for one in self.cluster.bindings()}
+
+
+class Chain:
+    """The nodes and the clients of a seed, and the violations that were found."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.shape = Shape(simulation)
+        self.rng = simulation.swarm.rng("hops")
+        self.history = History(trio.current_time)
+        self.violations: list[Violation] = []
+        self.nodes = {name: HopNode(simulation.node(name), self.shape) for name in self.shape.names}
+        self.clients = {name: simulation.node(f"client-{name}") for name in self.shape.names}
+        self.confirmed: list[bytes] = []
+        self.faults = 0
+        self.closing = False
+        self.left = 0
+
+    def wrong(self, checker: str, what: str) -> None:
+        """Note that a promise was broken."""
+        self.violations.append(Violation(checker, what))
+
+    # -- clients
+
+    def start(self) -> None:
+        """Start clients that send at some nodes, and clients that consume at the nodes with the queue."""
+        senders = [name for name in self.shape.names if self.reached(name)]
+        for name in self.rng.sample(senders, min(2, len(senders))):
+            self.left += 1
+            self.clients[name].spawn(self._send, name)
+        if self.shape.mode == "on_demand":
+            for name in self.shape.owners:
+                self.clients[name].spawn(self._ask, name)
+
+    def reached(self, name: str) -> dict[str, int]:
+        """The nodes with the queue that messages of a node reach, and how far away these are."""
+        return {there: away for there, away in self.shape.distances(name).items() if there in self.shape.owners}
+
+    def _client(self, name: str) -> Client:
+        """Connect to a node, and stay with it: the other nodes do not know which ids it has taken."""
+        env = self.clients[name].env
+        return connect(f"tcp://{name}:5000", env=env, use_topology=False, **CLIENT_SETTINGS)
+
+    async def _send(self, name: str) -> None:
+        number, pause = 0, self.rng.choice((0.05, 0.2))
+        while not self.closing:
+            await self._send_one(name, b"%s-%d" % (name.encode(), number))
+            number += 1
+            await trio.sleep(pause)
+        self.left -= 1
+
+    async def _send_one(self, name: str, body: bytes) -> None:
+        """Send a message until it is confirmed: it is one message, however often it is sent."""
+        while True:
+            try:
+                async with self._client(name) as client:
+                    await client.send(QUEUE, body, duplicate_id=body)
+            except MeshqError:
+                await trio.sleep(0.5)
+            else:
+                self.confirmed.append(body)
+                return
+
+    async def _ask(self, name: str) -> None:
+        """Consume without acknowledging anything: a node that asks for messages, and keeps them."""
+        while not self.closing:
+            with suppress(MeshqError):
+                async with (
+                    self._client(name) as client,
+                    client.consumer(QUEUE),
+                ):
+                    await self._until_closing()
+            await trio.sleep(0.2)
+
+    async def _until_closing(self) -> None:
+        while not self.closing:  # noqa: ASYNC110 - looking costs nothing here
+            await trio.sleep(0.2)
+
+    # -- faults
+
+    async def suffer(self) -> None:
+        """Go through the faults of a seed."""
+        end = trio.current_time() + DURATION_S
+        retired = trio.current_time() + self.rng.uniform(0.2, 0.8) * DURATION_S
+        while trio.current_time() < end:
+            await trio.sleep(self.rng.uniform(0.1, 3.0))
+            kind = self.rng.choice(KINDS)
+            await self._happens(kind, self.rng.choice(self.shape.names))
+            await trio.sleep(self.rng.choice((0.1, 1.0, 6.0)))
+            if trio.current_time() > retired:
+                retired = end * 2
+                if self.rng.random() < 0.5:
+                    # Then no session tells of the end: the next one has the queue no more.
+                    self.nodes[self.shape.retiring].node.kill()
+                await self._delete(RETIRED)
+            self.mend()
+        self.mend()
+
+    async def _happens(self, kind: str, name: str) -> None:
+        fabric, node = self._network, self.nodes[name].node
+        other = self.rng.choice([one for one in self.shape.names if one != name])
+        self.faults += 1
+        self.simulation.swarm.count(f"fault.{kind}")
+        self.history.note(f"{kind} at {name}, with {other}")
+        if kind in ("kill", "both"):
+            node.kill()
+        if kind == "both":
+            self.nodes[other].node.power_off()
+        if kind == "power":
+            node.power_off()
+        elif kind == "pause":
+            node.pause()
+        elif kind == "cut":
+            fabric.partition([name], [other])
+        elif kind == "isolated":
+            fabric.partition([name], [one for one in self.shape.names if one != name])
+        elif kind == "reset":
+            fabric.reset(name, other)
+        elif kind == "left":
+            # A node between begins anew while one behind it is not there, and has said goodbye.
+            await self.nodes[name].stop()
+            self.simulation.swarm.count("seen.left")
+            self.nodes[other].node.kill()
+            await trio.sleep(self.rng.choice((0.1, 1.0)))
+            self.nodes[other].up()
+
+    @property
+    def _network(self) -> MemoryNetwork:
+        fabric = self.simulation.fabric
+        assert isinstance(fabric, MemoryNetwork)
+        return fabric
+
+    def mend(self) -> None:
+        """End the faults, and start the nodes that are down."""
+        self._network.heal()
+        for node in self.nodes.values():
+            node.up()
+
+    async def _delete(self, queue: str) -> None:
+        """Delete a queue of a node, which may be apart from the others."""
+        node = self.nodes[self.shape.retiring]
+        node.up()
+        await node.active()
+        with suppress(MeshqError):
+            async with node.broker.client() as client:
+                if queue in await client.queues():
+                    await client.delete_queue(queue)
+                    self.simulation.swarm.count("seen.retired", int(queue == RETIRED))
+                    self.history.note(f"{queue} is deleted at {node.name}")
+
+    # -- the end
+
+    async def furnish(self) -> None:
+        """Make the queues that will go."""
+        node = self.nodes[self.shape.retiring]
+        await node.active()
+        async with node.broker.client() as client:
+            for queue in (RETIRED, PARTING):
+                await client.create_queue(queue)
+
+    async def settle(self, what: str) -> None:
+        """Wait until all links are there and no message is on its way."""
+        quiet = 0
+        with trio.move_on_after(PATIENCE_S):
+            while quiet < 10:
+                await trio.sleep(0.2)
+                quiet = quiet + 1 if all(node.peaceful() for node in self.nodes.values()) else 0
+            return
+        peers = {name: [(p.state, p.waiting) for p in node.cluster.peers()] for name, node in self.nodes.items()}
+        self.wrong("H1", f"{what}: not done after {PATIENCE_S:g} s: {peers}")
+
+    async def part(self) -> None:
+        """Delete a queue in peace."""
+        await self._delete(PARTING)
+        await self.settle(f"after the end of {PARTING}")
+
+    async def know(self) -> None:
+        """Check that each node knows exactly the queues that messages of it can reach, and how far away these are."""
+        there = {}
+        for name, node in self.nodes.items():
+            async with node.broker.client() as client:
+                there[name] = await client.queues()
+        for name, node in self.nodes.items():
+            wanted = {
+                (other, queue): away
+                for other, away in self.shape.distances(name).items()
+                for queue in there[other]
+                if away and not queue.startswith("$")
+            }
+            found = node.known()
+            if found != wanted:
+                self.wrong("H2", f"{name} knows {found}; its links lead to {wanted} within {self.shape.hops} hops")
+
+    async def share(self) -> None:
+        """Check how messages are dealt that are sent in peace from each node, and how many links they cross."""
+        for name in self.shape.names:
+            reached = self.reached(name)
+            if not reached or self.shape.mode != "strict":
+                continue
+            before, crossed = await self.counts(), self.crossed()
+            for number in range(PEACEFUL):
+                await self._send_one(name, b"%s+%d" % (name.encode(), number))
+            await self.settle(f"from {name}")
+            after, crossed = await self.counts(), self.crossed() - crossed
+            got = {there: after[there] - before[there] for there in self.shape.owners}
+            if sum(got.values()) != PEACEFUL or any(
+                (there not in reached and count) or (there in reached and abs(count - PEACEFUL / len(reached)) > 1)
+                for there, count in got.items()
+            ):
+                self.wrong("H3", f"of {PEACEFUL} messages from {name} to {reached} each node got {got}")
+            links = sum(count * reached.get(there, 0) for there, count in got.items())
+            if crossed != links:
+                self.wrong("H4", f"{PEACEFUL} from {name}, dealt as {got}, crossed {crossed} links, not {links}")
+
+    async def counts(self) -> dict[str, int]:
+        """The messages in the queue of each node."""
+        found = {}
+        for name in self.shape.owners:
+            async with self.nodes[name].broker.client() as client:
+                statistics = await client.queue(QUEUE)
+                found[name] = statistics.ready + statistics.delivering
+        return found
+
+    def crossed(self) -> int:
+        """Messages that have crossed a link, counted at each link, in the present lives."""
+        return sum(node.carried for node in self.nodes.values())
+
+    async def count(self) -> None:
+        """Check that each message is in one queue of one node."""
+        found: Counter[bytes] = Counter()
+        for name in self.shape.owners:
+            async with self.nodes[name].broker.client() as client, client.consumer(QUEUE) as consumer:
+                while batch := await consumer.receive_many(500, timeout=1.0):
+                    found.update(delivery.body for delivery in batch)
+                    await consumer.ack(*batch, confirm=True)
+        lost = [body for body in self.confirmed if body not in found]
+        if lost:
+            self.wrong("H1", f"{len(lost)} of {len(self.confirmed)} confirmed messages are nowhere: {lost[:5]}")
+        twice = [body for body, number in found.items() if number > 1]
+        if twice:
+            self.wrong("H5", f"{len(twice)} messages are there more than once: {twice[:5]}")
+
+
+async def chain_scenario(simulation: Simulation) -> Outcome:
+    """Run the faults of one seed, and check its accounts.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    Raises: HistoryError for a promise that was broken.
+    """
+    chain = Chain(simulation)
+    await chain.furnish()
+    chain.start()
+    await chain.suffer()
+    chain.closing = True
+    while chain.left:  # noqa: ASYNC110 - looking costs nothing here
+        await trio.sleep(0.5)
+    chain.history.healed()
+    await chain.settle("after the faults")
+    await chain.part()
+    await chain.know()
+    await chain.share()
+    await chain.count()
+    _check(chain.violations, chain.history)
+    return Outcome(chain.history, chain.faults, len(chain.confirmed))
+
+
+def _check(violations: Sequence[Violation], history: History) -> None:
+    if violations:
+        raise HistoryError(violations, "\n".join(f"{at_s:10.4f} {what}" for at_s, what in history.notes))
+
+
+def run_chain_seed(seed: int) -> SimulationResult:
+    """Run one seed; the result has the failure, if any."""
+    log = logging.getLogger("meshq")
+    before = log.level
+    # What goes wrong on purpose is no news.
+    log.setLevel(logging.CRITICAL)
+    try:
+        return simulate(
+            seed,
+            chain_scenario,
+            duration_s=DURATION_S,
+            limit_s=LIMIT_S,
+            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
+        )
+    finally:
+        log.setLevel(before)

@@ -1,0 +1,120 @@
+"""Where messages go that another node has sent to queues here, or to queues of further nodes.
+
+What is for a queue that is gone is routed once more, by its address, and what no queue takes then is dead-lettered: it
+is lost to nobody who asks for dead letters, and it is never dropped without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from meshq.address import TEMPORARY, Target
+from meshq.broker.catalog._address_quota import AddressQuota
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.catalog._distribution_plan import Share
+from meshq.broker.catalog._router import Address
+from meshq.broker.events._event_bus import EventBus
+from meshq.broker.ingress._distribution import deal, deal_here, shared
+from meshq.broker.ingress._filter_scan_plan import placed
+from meshq.broker.ingress._filters_at import forwarded_to, relayed_to
+from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere
+from meshq.broker.queue._run import StoredRun
+from meshq.errors import UsageError
+from meshq.message import MessageOrigin
+from meshq.notifications import MessageDeadLettered
+
+#: Why messages whose queue is gone are dead letters.
+UNROUTED: Final = "unrouted"
+#: Messages as they are where dead letters go, and their shares.
+Letters = tuple[StoredRun, list[Share]]
+
+
+class ForwardedPlaces:
+    """The places of messages that another node has sent to queues here."""
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        address_here: Callable[[str], Address | None],
+        event_bus: EventBus,
+        drop: Callable[[AddressQuota, int], None],
+    ) -> None:
+        """``address_here`` finds an address, and makes it if it may; ``drop`` counts messages that a full address
+        drops."""
+        self._definitions = definitions
+        self._router = definitions.router
+        self._address_here = address_here
+        self._event_bus = event_bus
+        self._drop = drop
+
+    def shares(
+        self, run: StoredRun, queues: Sequence[int], rows: range, *, topic: bool, there: QueueThere | None = None
+    ) -> tuple[list[Share], list[int]]:
+        """Return the shares of a run that was sent to queues here or of further nodes, and the rows that are dead
+        letters.
+
+        What is for a queue that is gone is routed once more, by its address: among the queues here, or, if there are
+        none, among those of other nodes.  But not on a multicast address, where it was for that queue and no other
+        one, and the others have theirs; nor is anything left of what was for the temporary queue of a session.
+        ``there``: the one queue that all of it is for, made if need be.
+        """
+        if there is not None:
+            return [Share(self._definitions.queue_there(run.address, there), rows, ())], []
+        targets = forwarded_to(self._router, run.address, queues)
+        relayed = relayed_to(self._router, run.address, queues)
+        if relayed:
+            # Not dealt again: the first node has named the queue.
+            passed_on = [Share(forward, rows, numbers) for forward, numbers in relayed.items()]
+            here = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]
+            return here + passed_on, []
+        if targets:
+            return [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)], []
+        if topic and run.address not in self._router.addresses:
+            # No queue is created for these: then it would not be a topic.
+            return [], []
+        address = self._address_here(run.address)
+        if run.address.startswith(TEMPORARY) or (address is not None and address.routing == "multicast"):
+            return [], []
+        shares: list[Share] = []
+        if address is not None and address.queues:
+            shares = deal_here(run, address, address.queues, rows)
+        elif address is not None:
+            # The address exists because of other nodes, so no queue is created here on first use.
+            shares = shared(run, address, None, rows)
+        return shares, sorted({*rows} - {*placed(shares)})
+
+    def tell(self, run: StoredRun, messages: int, letters: Letters | None) -> None:
+        """Tell of messages that became dead letters, or are gone because their address has no place for these."""
+        target = letters[0].address if letters is not None else ""
+        about = {"address": run.address, "queue": run.address, "target": target, "messages": messages}
+        self._event_bus.emit(MessageDeadLettered, reason=UNROUTED, **about)
+
+    def dead_letters(self, run: StoredRun, rows: Sequence[int]) -> Letters | None:
+        """Return some messages as dead letters of their address, and their shares; None: nobody takes them.
+
+        Raises:
+            AddressFullError, JournalBrokenError: a queue for them can't be made; nothing changed.
+        """
+        name = self._router.settings(run.address).dead_letter_address
+        if name is None or name == run.address:
+            return None
+        try:
+            address, _ = self._definitions.address_of_moved(Target(name, None))
+        except UsageError:
+            return None
+        if address.quota is not None and address.quota.policy == "drop" and address.quota.full:
+            self._drop(address.quota, len(rows))
+            return None
+        letters = StoredRun(
+            name,
+            run.content,
+            durable=run.durable,
+            producer=run.producer,
+            number=run.number,
+            stamp=run.stamp,
+            number_step=run.number_step,
+        )
+        letters.options = DeliveryOptions(0, origin=MessageOrigin(run.address, run.address, UNROUTED))
+        shares = deal_here(letters, address, address.queues, rows)
+        return (letters, shares) if shares else None

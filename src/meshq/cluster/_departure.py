@@ -1,0 +1,129 @@
+"""The departure of a node from its cluster: the nodes that may take over, and the news for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from meshq.abc import LocalBroker, StoreAndForwardQueue
+from meshq.cluster._peer import Peer
+from meshq.cluster._topology import ClusterTopology
+from meshq.concurrency import ChangeSignal
+from meshq.errors import MeshqError
+
+#: States of a node that does not come back by itself.
+GONE = ("left", "down")
+
+
+@attrs.frozen(kw_only=True)
+class Successor:
+    """Another node of a cluster, a possible successor of this node.
+
+    ``state``: as in ``PeerStatistics``.  ``leaving``: it takes nothing in any more.  ``group``: its
+    group's name; empty: none, or it has not said so yet.  ``link``: what waits here for it.
+    """
+
+    node_id: bytes
+    name: str
+    url: str
+    state: str
+    leaving: bool
+    group: str
+    link: StoreAndForwardQueue
+
+    @property
+    def ready(self) -> bool:
+        """Whether messages go there now."""
+        return self.state == "linked" and not self.leaving
+
+    @property
+    def label(self) -> str:
+        """The node in errors and logs."""
+        return f"node {self.name} at {self.url.partition('?')[0]}"
+
+
+class Departure:
+    """The part of a cluster in the departure of its node, for a life of the node."""
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        topology: ClusterTopology,
+        peers: Callable[[], Sequence[Peer]],
+        changed: ChangeSignal,
+        warn: Callable[[str, str, str], None],
+    ) -> None:
+        self.broker: LocalBroker = broker
+        self._topology = topology
+        self._peers = peers
+        #: Told when a node or a queue elsewhere has changed.
+        self.changed: ChangeSignal = changed
+        #: Warns once in a while: event, text and cause.
+        self.warn: Callable[[str, str, str], None] = warn
+        #: The loop of the node.
+        self.loop: trio.lowlevel.TrioToken = trio.lowlevel.current_trio_token()
+        #: Set when the node serves no more.
+        self.ended: trio.Event = trio.Event()
+
+    def successors(self) -> list[Successor]:
+        """Return the other nodes that were ever reached, in the order of their connectors."""
+        return [
+            Successor(
+                node_id=peer.node_id,
+                name=peer.name,
+                url=peer.url,
+                state=peer.state,
+                leaving=(word := peer.word) is not None and word.leaving,
+                group=word.group if word is not None else "",
+                link=peer.forwarding,
+            )
+            for peer in self._peers()
+            if peer.forwarding is not None and peer.state != "spare"
+        ]
+
+    def place(self, name: str) -> str:
+        """Return the URL of a connector of the broker, or the text itself."""
+        return self.broker.control.connectors.get(name, name)
+
+    def unheard(self) -> list[str]:
+        """Return the nodes that may come back and are not linked to this node now.
+
+        These have not heard how far their messages are stored here.
+        """
+        return [
+            one.label
+            for one in self.successors()
+            if one.state not in GONE and not self._topology.linked_here(one.node_id)
+        ]
+
+    def leave(self, successor: bytes = b"") -> None:
+        """Tell the others that this node leaves, and its successor; empty: there is none yet."""
+        self._topology.leave(successor)
+
+    async def give_back(self, one: Successor) -> int:
+        """Route the messages anew that wait for a node which has stored none of them; return how many.
+
+        Checkpoint: always.
+        Cancellation: it goes on.
+        Raises:
+            AddressFullError: the disk is full; what is left waits on.
+            NotActiveError: the node stops.
+        """
+        over, found = trio.Event(), [0]
+        errors: list[MeshqError] = []
+
+        def done(moved: int) -> None:
+            found[0] = moved
+            over.set()
+
+        def failed(error: MeshqError) -> None:
+            errors.append(error)
+            over.set()
+
+        self.broker.peers.give_back(one.link, done, failed)
+        await over.wait()
+        for error in errors:
+            raise error
+        return found[0]

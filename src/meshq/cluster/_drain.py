@@ -1,0 +1,323 @@
+"""A drain: everything that a broker holds goes to another node, which is then its successor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import attrs
+import trio
+
+from meshq.abc import TransferInventory
+from meshq.cluster._departure import Departure, Successor
+from meshq.cluster._drain_plan import DRAIN_TRANSITIONS, DrainFacts, next_step, prepared_left
+from meshq.concurrency import BackgroundBlock
+from meshq.errors import AddressFullError, NotActiveError, NotFoundError, UsageError
+from meshq.lifecycle import LifeCycle
+from meshq.logs import logger
+from meshq.loops import check_in_trio
+
+#: Messages of one move.
+STEP: Final = 256
+#: Seconds before the next look, if nothing could be moved.
+PAUSE_S: Final = 0.05
+_log = logger("cluster")
+
+
+@attrs.frozen(kw_only=True)
+class DrainProgress:
+    """How far a drain is.
+
+    ``state``: ``moving``, ``transferred``, ``looked`` (a dry run), ``cut`` or ``failed``.  ``target``: the id of the
+    node that takes over.  ``moved``: messages that have left their queues so far, and ``bytes`` those of them as they
+    are stored.  ``left``: messages that the other node does not have for sure yet, on their way or not; ``queues`` how
+    many are in which queue; ``ids``: duplicate ids that it does not have.
+    """
+
+    state: str
+    target: str
+    moved: int
+    left: int
+    queues: Mapping[str, int]
+    bytes: int
+    ids: int
+
+
+@attrs.frozen(kw_only=True)
+class DrainOrder:
+    """The settings of a drain.
+
+    ``targets``: the nodes that may take over, in this order; empty: any, with ``nearest`` one of this process first.
+    ``group``: only nodes of this group.  ``linked_s``: seconds for which it waits for such a node; ``patience_s``: for
+    one that does not answer any more.
+    """
+
+    targets: Sequence[str] = ()
+    group: str | None = None
+    nearest: bool = False
+    dry_run: bool = False
+    linked_s: float = 10.0
+    patience_s: float = math.inf
+
+
+class Drain:
+    """The drain of a broker, made by ``broker.drain`` and used as ``async with``; an async iterator of its progress.
+
+    The iterator gives the newest ``DrainProgress`` whenever something has changed, and ends with the drain.
+    """
+
+    def __init__(self, name: str, departures: Callable[[], Sequence[Departure]], order: DrainOrder) -> None:
+        self._name = name
+        self._departures = departures
+        self._order = order
+        self._block = BackgroundBlock(f"the drain of {name!r}")
+        self._life = LifeCycle(f"the drain of {name!r}", DRAIN_TRANSITIONS)
+        self._departure: Departure
+        self._target: Successor
+        self._moved = 0
+        # When something went, or had gone, last.
+        self._changed_at = 0.0
+        self._bytes = 0
+        self._left: TransferInventory | None = None
+        # What the reader has seen, and how it learns of more.
+        self._seen: DrainProgress | None = None
+        self._news = trio.Event()
+        self._over = trio.Event()
+        self._scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"<Drain {self._name!r} {self._life.state} moved={self._moved}>"
+
+    # -- what it knows
+
+    @property
+    def state(self) -> str:
+        """``new``, ``moving``, ``transferred``, ``looked``, ``cut`` or ``failed``."""
+        return self._life.state
+
+    @property
+    def moved(self) -> int:
+        """Messages that have left their queues so far."""
+        return self._moved
+
+    @property
+    def left(self) -> int:
+        """Messages that the other node does not have for sure yet; 0 before the block is entered."""
+        left = self._left
+        return 0 if left is None else sum(left.messages.values()) + sum(left.forwarded.values())
+
+    @property
+    def queues(self) -> Mapping[str, int]:
+        """How many messages are left in which queue."""
+        return {} if self._left is None else self._left.messages
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the messages that have left their queues, as they are stored."""
+        return self._bytes
+
+    @property
+    def progress(self) -> DrainProgress:
+        """All of it at this moment."""
+        return DrainProgress(
+            state=self.state,
+            target=self._target.node_id.hex() if self._left is not None else "",
+            moved=self.moved,
+            left=self.left,
+            queues=dict(self.queues),
+            bytes=self.bytes,
+            ids=sum(self._left.ids.values()) if self._left is not None else 0,
+        )
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> DrainProgress:
+        """The newest progress, once it is another one than before.
+
+        Checkpoint: always.
+        Cancellation: nothing is lost.
+        Raises:
+            StopAsyncIteration: the drain has ended, and its last progress was given.
+        """
+        check_in_trio("Broker")
+        await trio.lowlevel.checkpoint()
+        while (now := self.progress) == self._seen:
+            if self._over.is_set():
+                raise StopAsyncIteration
+            await self._news.wait()
+        self._seen = now
+        return now
+
+    # -- the block
+
+    async def __aenter__(self) -> Self:
+        check_in_trio("Broker")
+        await self._block.open(self._run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Wait for the end of the drain; after an error or a cancellation cut it, without a wait."""
+        if error is None:
+            try:
+                await self._over.wait()
+            except BaseException as cancelled:
+                await self._block.close(cancelled, self._cut)
+                raise
+        return await self._block.close(error, self._cut)
+
+    async def _cut(self) -> None:
+        self._scope.cancel()
+
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        ended = True
+        try:
+            with self._scope:
+                await self._drain(task_status)
+                ended = False
+        except Exception:
+            self._life.on("fail")
+            ended = False
+            raise
+        finally:
+            if ended and self._life.state in ("new", "moving"):
+                self._life.on("cut")
+            self._over.set()
+            self._tell()
+
+    async def _drain(self, task_status: trio.TaskStatus[None]) -> None:
+        await self._choose()
+        departure = self._departure
+        transfer = departure.broker.transfer
+        if xids := transfer.prepared():
+            raise prepared_left(xids)
+        self._changed_at = trio.current_time()
+        self._left = transfer.inventory()
+        if self._order.dry_run:
+            self._life.on("look")
+            task_status.started()
+            return
+        self._life.on("close")
+        _log.info("%s hands over to %s", self._name, self._target.label, extra={"event": "drain_begins"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, departure)
+            departure.leave()
+            await transfer.close()
+            task_status.started()
+            while not await self._step():
+                pass
+            nursery.cancel_scope.cancel()
+        _log.info("%s has handed all over to %s", self._name, self._target.label, extra={"event": "drained"})
+
+    async def _watch(self, departure: Departure) -> None:
+        await departure.ended.wait()
+        text = f"the broker {self._name!r} ended in its drain: what has moved has moved, the rest is in its store"
+        raise NotActiveError(text, outcome="unknown")
+
+    async def _choose(self) -> None:
+        """Choose the node that takes over, which has to be linked soon.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        departures = self._departures()
+        if not departures:
+            raise NotFoundError(f"the broker {self._name!r} has no cluster connection: no node can take over")
+        if trio.lowlevel.current_trio_token() is not departures[0].loop:
+            raise UsageError(f"the broker {self._name!r} runs in another thread: drain it there")
+        with trio.move_on_after(self._order.linked_s):
+            while True:
+                for departure in departures:
+                    for one in self._fitting(departure):
+                        if one.ready:
+                            self._departure, self._target = departure, one
+                            return
+                with trio.move_on_after(PAUSE_S):
+                    await departures[0].changed.wait()
+        known = [
+            f"{one.label} ({'leaving' if one.leaving else one.state})" for all in departures for one in all.successors()
+        ]
+        targets, group = self._order.targets, self._order.group
+        what = f"no node {' or '.join(map(repr, targets))} is linked" if targets else "no other node is linked"
+        what += f" of the group {group!r}" if group is not None else ""
+        raise NotFoundError(f"{what} that takes over from {self._name!r}; known: {', '.join(known) or 'none'}")
+
+    def _fitting(self, departure: Departure) -> list[Successor]:
+        order, found = self._order, departure.successors()
+        if order.group is not None:
+            found = [one for one in found if one.group == order.group]
+        if order.nearest and not order.targets:
+            found.sort(key=lambda one: not one.url.startswith("inproc:"))
+        if not order.targets:
+            return found
+        return [
+            one
+            for wanted in order.targets
+            for one in found
+            if departure.place(wanted) == one.url or wanted in (one.name, one.node_id.hex())
+        ]
+
+    async def _step(self) -> bool:
+        """Do a round and look; return whether the drain has ended."""
+        transfer = self._departure.broker.transfer
+        try:
+            moved = await self._round()
+        except AddressFullError as error:
+            self._departure.warn("drain_waits", f"the drain of {self._name} waits for the disk: {error}", self._name)
+            moved = 0
+        before, self._left = self._left, transfer.inventory()
+        now = trio.current_time()
+        if moved or before != self._left:
+            self._changed_at = now
+        self._tell()
+        known = {one.node_id: one for one in self._departure.successors()}
+        self._target = known.get(self._target.node_id, self._target)
+        facts = DrainFacts(
+            left=self._left,
+            xids=transfer.prepared(),
+            label=self._target.label,
+            target=self._target.state,
+            leaving=self._target.leaving,
+            ahead=self._target.link.waiting,
+            moved=moved,
+            idle_s=now - self._changed_at,
+            patience_s=self._order.patience_s,
+            unheard=self._departure.unheard() if self._left.empty else (),
+        )
+        step = next_step(facts)
+        if step == "choose":
+            await self._departure.give_back(self._target)
+            await self._choose()
+        elif step == "wait":
+            await trio.sleep(PAUSE_S)
+        elif step == "end":
+            if facts.unheard:
+                text = f"{self._name} has handed all over, and {', '.join(facts.unheard)} did not hear of it"
+                self._departure.warn("drain_unheard", text, self._name)
+            self._departure.leave(self._target.node_id)
+            self._life.on("hand_over")
+            self._tell()
+        return step == "end"
+
+    async def _round(self) -> int:
+        transfer, link, moved = self._departure.broker.transfer, self._target.link, 0
+        before = self._bytes - transfer.moved_bytes
+        for queue in transfer.inventory().messages:
+            now = await transfer.move(queue, link, STEP)
+            self._moved += now
+            self._bytes = before + transfer.moved_bytes
+            moved += now
+        left = transfer.inventory()
+        if not left.messages:
+            # An id whose message is still here would make a duplicate of what is sent again.
+            for address in left.ids:
+                moved += await transfer.move_ids(address, link)
+        return moved
+
+    def _tell(self) -> None:
+        news, self._news = self._news, trio.Event()
+        news.set()

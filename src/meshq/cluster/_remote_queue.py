@@ -1,0 +1,54 @@
+"""A queue of another node, as a program sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from meshq import abc
+
+
+@attrs.frozen(kw_only=True)
+class RemoteQueue:
+    """A queue of another node of a cluster, as that node has last described it."""
+
+    node_id: str
+    node_name: str
+    queue: str
+    address: str
+    #: ``anycast`` or ``multicast``.
+    routing: str
+    #: What the queue itself takes; empty: everything.
+    filter: str
+    consumers: int
+    #: The filters of its consumers, if each of them has one.
+    filters: tuple[str, ...]
+    #: The number of links between here and there.
+    distance: int
+
+
+def remote_queue(known: abc.RemoteQueue) -> RemoteQueue:
+    """Return a queue as programs see it."""
+    return RemoteQueue(
+        node_id=known.path[0],
+        node_name=known.node_name,
+        queue=known.name,
+        address=known.address,
+        routing=known.routing,
+        filter=known.filter,
+        consumers=known.consumers,
+        filters=known.filters,
+        distance=len(known.path),
+    )
+
+
+def nearest(queues: Iterable[RemoteQueue]) -> list[RemoteQueue]:
+    """Return each queue once, by the shortest of several ways to it."""
+    found: dict[tuple[str, str], RemoteQueue] = {}
+    for queue in queues:
+        key = queue.node_id, queue.queue
+        known = found.get(key)
+        if known is None or queue.distance < known.distance:
+            found[key] = queue
+    return list(found.values())

@@ -1,0 +1,76 @@
+"""The sending of announcements: an endpoint hears from time to time how a broker is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from meshq.abc import BroadcastEndpoint, NodeControl
+from meshq.discovery._datagram_format import Announcement, ConnectorPair, announced_connector, encode_announcement
+from meshq.errors import MeshqError
+from meshq.logs import Warnings
+
+MS_PER_S = 1_000
+
+
+class AnnouncementSender:
+    """The announcements of a broker at one endpoint, numbered within one life of the broker.
+
+    ``name``: the group, for warnings; ``key``: signs the announcements.
+    """
+
+    def __init__(self, name: str, endpoint: BroadcastEndpoint, *, period_s: float, key: bytes | None = None) -> None:
+        self.name: str = name
+        self._endpoint = endpoint
+        self._period_s = period_s
+        self._key = key
+        self._warnings = Warnings("discovery", trio.current_time)
+        #: The number of the last announcement.
+        self.sequence: int = 0
+
+    async def run(self, control: NodeControl, urls: Callable[[], Sequence[str]]) -> None:
+        """Announce a broker at the places that ``urls`` returns, until cancelled.
+
+        Checkpoint: always.
+        Cancellation: nothing more is announced; others drop the node when it was silent for too long.
+        """
+        began_ms = control.env.wall.now_ms()
+        self.sequence = 0
+        next_at = trio.current_time()
+        while True:
+            try:
+                sender = await self._endpoint.open_sender(control.env)
+                try:
+                    while True:
+                        self.sequence += 1
+                        datagram = self.datagram(control, urls(), began_ms)
+                        # Counted from the start, so that the time that sending takes does not add up.
+                        next_at = max(next_at + self._period_s, trio.current_time())
+                        await sender.broadcast(datagram)
+                        await trio.sleep_until(next_at)
+                finally:
+                    sender.close()
+            except (MeshqError, OSError) as error:
+                text = f"the broadcast group {self.name} can't announce {control.name}: {error}"
+                self._warnings.say("cannot_announce", text)
+                next_at = max(next_at, trio.current_time() + self._period_s)
+                await trio.sleep_until(next_at)
+
+    def datagram(self, control: NodeControl, urls: Sequence[str], began_ms: int = 0) -> bytes:
+        """Encode an announcement.
+
+        Raises:
+            SettingsError: a place can't be announced.
+            UsageError: all of them together don't fit into a datagram.
+        """
+        announcement = Announcement(
+            node_id=bytes(control.node_id),
+            instance=control.instance,
+            began_ms=began_ms,
+            sequence=max(self.sequence, 1),
+            period_ms=max(round(self._period_s * MS_PER_S), 1),
+            name=control.name,
+            connectors=tuple(ConnectorPair(announced_connector(url)) for url in urls),
+        )
+        return encode_announcement(announcement, self._key)

@@ -1,0 +1,233 @@
+"""``broker.drain``: all that a node holds goes to another node, which is its successor; cut anywhere, it goes on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+
+from meshq import BusyError, EventStream, MeshqError, Message, NotActiveError, NotFoundError, RefusedError
+from meshq.notifications import NodeLeft, Notification
+from tests.cluster.kit import Mesh, bodies, until
+from tests.cluster.test_transfer import (
+    inside,
+    known,
+    nodes_with_queues,
+    numbered,
+    recounted,
+    taken,
+)
+
+
+async def drained(nodes: Mesh, target: str | None = None) -> Any:
+    """Drain the node ``a``."""
+    async with nodes.brokers["a"].drain(target) as drain:
+        pass
+    return drain
+
+
+async def next_left(events: EventStream[Notification]) -> NodeLeft:
+    with trio.fail_after(10):
+        async for event in events:
+            if isinstance(event, NodeLeft):
+                return event
+    raise AssertionError("the broker has ended")
+
+
+async def test_a_drain_leaves_nothing_on_a_node_and_everything_at_the_back_of_the_other_ones_queues() -> None:
+    async with nodes_with_queues() as nodes:
+        await nodes.send("b", [b"1", b"3", b"5", b"7", b"9"])
+        await nodes.send("b", [b"a1", b"a2"], "r")
+        await nodes.send("a", [b"b1", b"b2"], "r")
+        await nodes.send("a", [b"2", b"4", b"6", b"8", b"10"])
+        async with nodes.client("a") as client:
+            await client.send_many("r", [Message(body, durable=False) for body in numbered(5)])
+            await client.send("fresh", Message(b"made there", duplicate_id="once"))
+        drain = await drained(nodes)
+        assert (drain.state, drain.moved, drain.left, drain.queues) == ("transferred", 13, 0, {})
+        assert drain.bytes > 0 and inside(nodes).transfer.inventory().empty
+        state = await recounted(nodes)
+        assert [name for name, (live, _) in state["queues"].items() if live] == []
+        assert [rows for _, rows in state["forwarding"].values() if rows] == []
+        assert bodies(await taken(nodes, "b")) == [b"1", b"3", b"5", b"7", b"9", b"2", b"4", b"6", b"8", b"10"]
+        assert bodies(await taken(nodes, "b", "r")) == [b"a1", b"a2", b"b1", b"b2", *numbered(5)]
+        assert bodies(await taken(nodes, "b", "fresh")) == [b"made there"]
+        async with nodes.client("b") as client:
+            await client.send("fresh", Message(b"again", duplicate_id="once"))
+        assert bodies(await taken(nodes, "b", "fresh")) == []
+
+
+async def test_large_paged_delivered_and_scheduled_messages_move_each_once_and_unchanged() -> None:
+    async with nodes_with_queues(broker={"queues": ["q", "r"], "memory_limit": 1 << 20}) as nodes:
+        large = b"large" * 30_000
+        paged = [b"%d" % number * 3_000 for number in range(100, 300)]
+        with suppress(MeshqError):
+            async with nodes.client("a") as client, client.consumer("q", window=2) as consumer:
+                await client.send("q", large)
+                await client.send("q", b"held")
+                await client.send("r", Message(b"later", delay=5.0))
+                await client.send_many("r", paged)
+                assert len(await consumer.receive_many(2, timeout=5)) == 2
+                assert nodes.brokers["a"].statistics().paged > 0
+                nodes.nursery.start_soon(drained, nodes)
+                await trio.sleep_forever()
+        await until(lambda: inside(nodes).transfer.inventory().empty)
+        found = await taken(nodes, "b")
+        assert bodies(found) == [large, b"held"] and all(one.redelivered for one in found)
+        assert bodies(await taken(nodes, "b", "r")) == paged
+        assert bodies(await nodes.drain("b", "r", quiet=6.0)) == [b"later"]
+
+
+async def test_the_progress_of_a_drain_goes_from_everything_to_nothing_and_ends() -> None:
+    async with nodes_with_queues() as nodes:
+        await nodes.send("a", numbered(1_000))
+        seen = []
+        async with nodes.brokers["a"].drain() as drain:
+            async for progress in drain:
+                seen.append(progress)
+        assert all(one.target == bytes(nodes.brokers["b"].node_id).hex() for one in seen)
+        assert [one.left for one in seen] == sorted((one.left for one in seen), reverse=True)
+        assert (seen[-1].state, seen[-1].moved, seen[-1].left, seen[-1].queues) == ("transferred", 1_000, 0, {})
+        assert {one.state for one in seen[:-1]} == {"moving"} and seen[0].left == 1_000
+
+
+async def test_a_dry_run_counts_and_changes_nothing() -> None:
+    async with nodes_with_queues() as nodes:
+        await nodes.send("a", numbered(20))
+        async with nodes.brokers["a"].drain(dry_run=True) as drain:
+            found = [progress async for progress in drain]
+        assert [(one.state, one.moved, one.left, one.queues) for one in found] == [("looked", 0, 20, {"q": 20})]
+        await nodes.send("a", numbered(1, 20))
+        assert bodies(await taken(nodes, "a")) == numbered(21)
+
+
+async def test_without_a_node_that_is_linked_nothing_is_closed_and_the_error_says_so() -> None:
+    async with nodes_with_queues("a") as nodes:
+        with pytest.raises(NotFoundError, match="no other node is linked that takes over"):
+            await drained(nodes)
+        await nodes.send("a", [b"taken in"])
+        with pytest.raises(NotFoundError, match="no node 'z' is linked"):
+            await drained(nodes, "z")
+
+
+@pytest.mark.parametrize("named", ["name", "connector", "url", "id"])
+async def test_a_target_is_named_by_its_name_its_connector_its_url_or_its_id(named: str) -> None:
+    async with nodes_with_queues("abc") as nodes:
+        await nodes.send("a", numbered(3))
+        names = {"url": nodes.urls["c"], "id": bytes(nodes.brokers["c"].node_id).hex()}
+        drain = await drained(nodes, names.get(named, "c"))
+        assert drain.progress.target == names["id"]
+        assert bodies(await taken(nodes, "c")) == numbered(3)
+
+
+async def test_prepared_transactions_are_named_and_nothing_is_closed() -> None:
+    async with nodes_with_queues() as nodes:
+        async with nodes.client("a") as client, client.transaction(xid=b"x") as transaction:
+            await transaction.send("q", b"prepared")
+            await transaction.prepare()
+        with pytest.raises(BusyError, match="decide these first: 78"):
+            await drained(nodes)
+        async with nodes.client("a") as client:
+            await client.commit(b"x")
+        assert (await drained(nodes)).state == "transferred"
+        assert bodies(await taken(nodes, "b")) == [b"prepared"]
+
+
+async def test_what_the_other_node_cannot_take_is_named_and_stays() -> None:
+    async with nodes_with_queues() as nodes:
+        async with nodes.client("a") as here, nodes.client("b") as there:
+            await here.create_queue("some")
+            await here.send("some", b"any")
+            await there.create_queue("some", filter="odd = 1")
+            await until(lambda: known(nodes, "some"))
+        await nodes.send("a", numbered(3))
+        with pytest.raises(RefusedError, match="left are 1 of"):
+            await drained(nodes)
+        assert bodies(await taken(nodes, "b")) == numbered(3)
+        assert inside(nodes).transfer.inventory().messages == {"some": 1}
+
+
+async def test_the_others_are_told_the_successor_and_give_back_what_waits_for_the_node_that_left() -> None:
+    async with nodes_with_queues("abc", mode="strict") as nodes:
+        events = nodes.brokers["c"].events()
+        await drained(nodes, "b")
+        # Dealt to the closed node as to every other one, and stored nowhere there.
+        await nodes.send("c", numbered(9))
+        await nodes.stop("a")
+        left = bytes(nodes.brokers["b"].node_id).hex()
+        event = await next_left(events)
+        assert (event.node_name, event.reason, event.successor) == ("a", "scaled_down", left)
+        await until(lambda: not any(peer.waiting for peer in nodes.known("c").peers()))
+        assert sorted(bodies(await taken(nodes, "b") + await taken(nodes, "c"))) == numbered(9)
+
+
+async def test_a_node_that_stops_in_the_middle_of_its_drain_has_no_successor_and_goes_on_after_its_start() -> None:
+    async with nodes_with_queues() as nodes:
+        await nodes.send("a", numbered(1_000))
+        events = nodes.brokers["b"].events()
+        with pytest.raises(NotActiveError, match="ended in its drain"):
+            async with nodes.brokers["a"].drain() as drain:
+                async for progress in drain:
+                    if progress.moved:
+                        await nodes.stop("a")
+        assert drain.state == "failed"
+        event = await next_left(events)
+        assert (event.reason, event.successor) == ("left", "")
+        await nodes.ended("a")
+        await nodes.start("a")
+        await nodes.joined()
+        assert (await drained(nodes)).state == "transferred"
+        assert bodies(await taken(nodes, "b")) == numbered(1_000)
+
+
+async def test_a_drain_that_is_cut_by_kills_of_both_nodes_goes_on_and_every_message_is_there_once() -> None:
+    async with nodes_with_queues(own={"a": {"data_dir": "/data/a"}, "b": {"data_dir": "/data/b"}}) as nodes:
+        await nodes.send("a", numbered(1_500))
+        for victim in ("a", "a", "b"):
+            try:
+                async with nodes.brokers["a"].drain() as drain:
+                    async for progress in drain:
+                        if progress.moved:
+                            await nodes.kill(victim)
+                            break
+                    if victim == "b":
+                        await nodes.start("b")
+            except MeshqError:
+                assert victim == "a"
+            if victim == "a":
+                await nodes.ended("a")
+                await nodes.start("a")
+                await nodes.joined()
+        assert drain.state == "transferred"
+        assert bodies(await taken(nodes, "b")) == numbered(1_500)
+
+
+async def test_a_drain_that_is_cut_leaves_the_rest_for_the_next_one() -> None:
+    async with nodes_with_queues() as nodes:
+        await nodes.send("a", numbered(1_000))
+        with trio.CancelScope() as scope:
+            async with nodes.brokers["a"].drain() as drain:
+                async for progress in drain:
+                    if progress.moved:
+                        scope.cancel()
+        assert (drain.state, scope.cancelled_caught) == ("cut", True)
+        left = inside(nodes).transfer.inventory().messages
+        await trio.sleep(0.5)
+        assert inside(nodes).transfer.inventory().messages == left != {}
+        assert (await drained(nodes)).state == "transferred"
+        assert bodies(await taken(nodes, "b")) == numbered(1_000)
+
+
+async def test_a_target_that_leaves_in_the_middle_is_replaced_unless_it_was_named() -> None:
+    async with nodes_with_queues("abc") as nodes:
+        await nodes.send("a", numbered(1_000))
+        async with nodes.brokers["a"].drain() as drain:
+            async for progress in drain:
+                if progress.moved and nodes.brokers["b"].state == "active":
+                    await nodes.stop("b")
+        assert drain.progress.target == bytes(nodes.brokers["c"].node_id).hex()
+        there = bodies(await taken(nodes, "c"))
+        await nodes.start("b")
+        assert sorted(map(int, there + bodies(await taken(nodes, "b")))) == list(range(1_000))

@@ -1,0 +1,24 @@
+"""Seeds of one simulation, and more of them while something rare has not happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qa.seeds import SeedReport, many_seeds
+from tests.tiers import cores_of_a_test
+
+
+def reports_that_meet(stage: str, kinds: Sequence[str], *, seeds: int, most: int) -> list[SeedReport]:
+    """The reports of the first ``seeds`` seeds, none of which may fail, and of so many more that each kind was met.
+
+    What a seed meets changes with the product; a simulation in which something never happens is told by ``most``.
+    """
+    reports: list[SeedReport] = []
+    missing = set(kinds)
+    for report in many_seeds(range(most), cores_of_a_test(), stage):
+        assert report.passed, report.line
+        reports.append(report)
+        missing.difference_update(kind for kind in kinds if report.counters[kind])
+        if len(reports) >= seeds and not missing:
+            return reports
+    raise AssertionError(f"{most} seeds of {stage} met none of {sorted(missing)}")
