@@ -59,6 +59,17 @@ async def test_a_cluster_forms_on_ports_that_the_system_has_chosen() -> None:
 
 
 @pytest.mark.real
+async def test_one_that_lists_nobody_is_linked_both_ways_at_ports_that_the_system_has_chosen() -> None:
+    with trio.fail_after(PATIENCE_S):
+        async with node("a", connection()) as a, node("b", connection(*a.urls)) as b:
+            for one, other in ((a, b), (b, a)):
+                await one.cluster("mesh").wait_for(nodes=2)
+                told = {known.name: known.primary for known in one.cluster("mesh").topology()}
+                assert told == {"a": a.urls[0], "b": b.urls[0]}
+                assert [peer.connector for peer in one.cluster("mesh").peers()] == [*other.urls]
+
+
+@pytest.mark.real
 async def test_the_others_are_told_the_real_port_of_the_first_acceptor() -> None:
     listener = Listener()
     with trio.fail_after(PATIENCE_S):

@@ -210,11 +210,10 @@ class ClusterConnection(Service):
     def take_up(self, broker: LocalBroker) -> None:
         """Restore the bindings of other nodes as known before the restart; they apply until each node is linked."""
         self._claims = {}
-        own = self.settings.own_url(broker.control)
         self._topology = ClusterTopology(
             self.name,
             broker.control,
-            own,
+            self.settings.own_url(broker.control),
             discovers=self.settings.discovery is not None,
             group=self.settings.group_name or "",
             changed=self._look.wake,
@@ -252,6 +251,7 @@ class ClusterConnection(Service):
         broker.demand.watch_peers(self._met)
         group, topology = self.settings.discovery, self._topology
         assert topology is not None
+        topology.listens(self.settings.own_url(broker.control))
         redistributor = Redistributor(broker.stranded, self.settings.takes, self._warnings.say)
         self.departure = departure = Departure(broker, topology, lambda: self._peers, self._changed, self._warnings.say)
         try:
@@ -277,8 +277,11 @@ class ClusterConnection(Service):
     @property
     def _finds(self) -> bool:
         """Whether nodes are dialed that the settings lack."""
-        own = self._topology.own.primary if self._topology is not None else ""
-        return self.settings.discovery is not None or (bool(own) and not self.settings.allow_direct_connections_only)
+        if self.settings.discovery is not None:
+            return True
+        # An acceptor of this node is one that others can dial, whatever port it will have.
+        found = self.settings.connector is None or (self._topology is not None and bool(self._topology.own.primary))
+        return found and not self.settings.allow_direct_connections_only
 
     def _met(self, node_id: bytes, connector: str) -> None:
         """Handle a node that has linked to this node: the other node is alive, so connect to it at once."""

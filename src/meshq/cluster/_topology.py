@@ -53,14 +53,20 @@ class ClusterTopology(TopologyMember):
         # The nodes that are linked to this node, by their sessions here; and the last word of others, by URL.
         self._sessions: dict[int, bytes] = {}
         self._words: dict[str, NodeDescription] = {}
-        if not own.primary:
-            text = f"the connector {connector} of {cluster} is none that other nodes can dial: they are not told of it"
-            warn("connector_not_told", text, connector)
 
     @property
     def own(self) -> NodeDescription:
         """The description of the node by itself."""
         return self._machine.own
+
+    def listens(self, connector: str) -> None:
+        """Tell the others where this node is reached: the port that the system chooses is known only now."""
+        place = told_place(connector)
+        if not place:
+            text = f"the connector {connector} of {self._cluster} is none that other nodes can dial"
+            self._warn("connector_not_told", f"{text}: they are not told of it", connector)
+        self._machine.describe(primary=place)
+        self._compare()
 
     def leave(self, successor: bytes) -> None:
         """Tell the others that this node leaves, and its successor; empty: there is none yet."""
