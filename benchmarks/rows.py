@@ -197,7 +197,71 @@ def _forwarded() -> tuple[Row, ...]:
         "forwarded A→B over a cluster connection, durable, exactly once", Target(against="floor", at_least=0.05)
     )
     workloads = {"ours": attrs.evolve(base, kind="forward"), "floor": base}
-    return (Row(key="P7", lines=lines, workloads=workloads, nominal={"ours": 200_000, "floor": 700_000}),)
+    large = attrs.evolve(base, size=1_024)
+    filtered = attrs.evolve(base, kind="forward", properties=3, filter="property0 = 'value 1' OR property1 LIKE 'v%'")
+    fast = {"ours": 200_000, "floor": 700_000}
+    return (
+        Row(key="P7", lines=lines, workloads=workloads, nominal=fast),
+        Row(
+            key="P7-1KiB",
+            lines=_rate("the same with 1 KiB"),
+            workloads={"ours": attrs.evolve(large, kind="forward"), "floor": large},
+            nominal={"ours": 100_000, "floor": 300_000},
+        ),
+        Row(
+            key="P7-filter",
+            lines=_rate("the same with 3 properties, to a consumer with a filter on two"),
+            workloads={"ours": filtered, "floor": base},
+            nominal={"ours": 60_000, "floor": 700_000},
+        ),
+    )
+
+
+def _clusters() -> tuple[Row, ...]:
+    """What nodes do with each other: no target, nobody else here does it."""
+    million = Workload(kind="redistribute", count=1_000_000)
+    two_gib = Workload(kind="drain", count=32, size=64 * 1024 * 1024)
+    joins = [
+        Row(
+            key=f"P15-join-{nodes}",
+            lines=(
+                Line(metric="join_s", title=f"a node joins, {nodes} of 1,000 queues each: all known", unit="s"),
+                Line(metric="frames", title=f"a node joins, {nodes} in all: frames received by all", unit=""),
+                Line(metric="cpu_s", title=f"a node joins, {nodes} in all: CPU of all", unit="s"),
+            ),
+            workloads={"ours": Workload(kind="join", nodes=nodes, queues=1_000)},
+        )
+        for nodes in (2, 4, 8, 16)
+    ]
+    return (
+        Row(
+            key="P15-redistribution",
+            lines=_rate("a million waiting messages go to a consumer at another node"),
+            workloads={"ours": million},
+        ),
+        Row(
+            key="P15-drain",
+            lines=_rate("a million messages are drained to another node"),
+            workloads={"ours": attrs.evolve(million, kind="drain")},
+        ),
+        Row(
+            key="P15-drain-large",
+            lines=(
+                Line(metric="mib_per_s", title="2 GiB in bodies of 64 MiB are drained", unit="MiB/s"),
+                Line(metric="growth_mib", title="2 GiB in bodies of 64 MiB are drained: more memory", unit="MiB"),
+            ),
+            workloads={"ours": two_gib},
+        ),
+        *joins,
+        Row(
+            key="P15-idle",
+            lines=(
+                Line(metric="cpu_percent", title="idle cluster of 16: CPU of each node", unit="%"),
+                Line(metric="wakeups_per_s", title="idle cluster of 16: wake-ups of each node", unit="/s"),
+            ),
+            workloads={"ours": Workload(kind="idle-cluster", nodes=16, queues=10, seconds=IDLE_SECONDS)},
+        ),
+    )
 
 
 def _features() -> tuple[Row, ...]:
@@ -266,7 +330,15 @@ def _states() -> tuple[Row, ...]:
     )
 
 
-ROWS: tuple[Row, ...] = (*_pipelined(), *_one_by_one(), *_in_process(), *_forwarded(), *_states(), *_features())
+ROWS: tuple[Row, ...] = (
+    *_pipelined(),
+    *_one_by_one(),
+    *_in_process(),
+    *_forwarded(),
+    *_states(),
+    *_features(),
+    *_clusters(),
+)
 
 
 def chosen(names: str | None) -> tuple[Row, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from benchmarks import clusters
 from benchmarks.bystanders import Bystanders
 from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
@@ -227,6 +228,13 @@ def idle(system: str, workload: Workload) -> Figures:
 
 
 KINDS = {"stream": stream, "one": stream, "forward": forward, "inprocess": inside, "backlog": backlog, "idle": idle}
+#: What only meshq does.
+CLUSTER_KINDS = {
+    "redistribute": clusters.redistribute,
+    "drain": clusters.drain,
+    "join": clusters.join,
+    "idle-cluster": clusters.idle,
+}
 
 
 def measure(system: str, workload: Workload) -> Figures:
@@ -235,7 +243,11 @@ def measure(system: str, workload: Workload) -> Figures:
     ``foreign_percent``: what others had of the machine's processors meanwhile.
     """
     with scratch() as directory, Bystanders() as others:
-        figures = KINDS[workload.kind](system, attrs.evolve(workload, directory=str(directory)))
+        workload = attrs.evolve(workload, directory=str(directory))
+        if workload.kind in CLUSTER_KINDS:
+            figures = CLUSTER_KINDS[workload.kind](workload)
+        else:
+            figures = KINDS[workload.kind](system, workload)
     return figures | {"foreign_percent": others.percent}
 
 

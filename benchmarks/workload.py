@@ -20,7 +20,7 @@ class Workload:
     """One stream of messages from one producer process through one broker to one consumer process."""
 
     #: What a role does with it: "stream", "one" (each send awaited), "forward" (through two brokers), "inprocess-…",
-    #: "backlog", "idle".
+    #: "backlog", "idle"; and of a cluster: "redistribute", "drain", "join", "idle-cluster".
     kind: str = "stream"
     count: int = 1
     size: int = 100
@@ -46,6 +46,8 @@ class Workload:
     #: Seconds that an idle broker is watched.
     seconds: float = 0.0
     queues: int = 0
+    #: Of a cluster that a node joins, with it, or that idles.
+    nodes: int = 2
     #: Where to reach the broker; set by the runner once it listens.
     url: str = ""
     #: A directory of this run's own.
