@@ -7,7 +7,6 @@ that are sent in peace, and how many links they cross.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,11 +20,12 @@ from meshq.cluster import ClusterConnection
 from meshq.errors import MeshqError
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
-from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult, simulate
+from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from qa.checkers.delivery import Violation
 from qa.checkers.end import HistoryError
 from qa.checkers.history import History
 from qa.simulation.broker import SEGMENT_BYTES, STOP_S
+from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 from qa.simulation.workload import CLIENT_SETTINGS, SETTINGS
 
@@ -442,17 +442,4 @@ def _check(violations: Sequence[Violation], history: History) -> None:
 
 def run_chain_seed(seed: int) -> SimulationResult:
     """Run one seed; the result has the failure, if any."""
-    log = logging.getLogger("meshq")
-    before = log.level
-    # What goes wrong on purpose is no news.
-    log.setLevel(logging.CRITICAL)
-    try:
-        return simulate(
-            seed,
-            chain_scenario,
-            duration_s=DURATION_S,
-            limit_s=LIMIT_S,
-            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
-        )
-    finally:
-        log.setLevel(before)
+    return run_scenario(seed, chain_scenario, duration_s=DURATION_S, limit_s=LIMIT_S)

@@ -7,7 +7,6 @@ its places, and over what is on its way between them.
 from __future__ import annotations
 
 import functools
-import logging
 import random
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -15,7 +14,7 @@ from typing import Final
 import trio
 
 from meshq.client import Client
-from meshq.testing import MemoryNetwork, SimDisk, Simulation, SimulationResult, simulate
+from meshq.testing import SimDisk, Simulation, SimulationResult
 from qa.checkers.end import check_history
 from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh
@@ -37,6 +36,7 @@ from qa.mesh.topology import TOPOLOGY_SIGHTS, ListedMemberships, TopologyReader,
 from qa.mesh.watch import WATCH_SIGHTS, watch
 from qa.simulation.accounts import Recount, barrier, settle_down
 from qa.simulation.faults import Machine
+from qa.simulation.one_run import run_scenario
 from qa.simulation.recovery import record_recoveries
 from qa.simulation.scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
 from qa.simulation.workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender, topic_filter
@@ -316,17 +316,5 @@ def run_mesh_seed(
     seed: int, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
 ) -> SimulationResult:
     """A seed: the result has the failure, if there was one.  The keywords are those of ``mesh_scenario``."""
-    log = logging.getLogger("meshq")
-    before = log.level
-    # What goes wrong on purpose is no news.
-    log.setLevel(logging.CRITICAL)
-    try:
-        return simulate(
-            seed,
-            functools.partial(mesh_scenario, redistributed=redistributed, discovered=discovered, drained=drained),
-            duration_s=DURATION_S,
-            limit_s=LIMIT_S,
-            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
-        )
-    finally:
-        log.setLevel(before)
+    made = functools.partial(mesh_scenario, redistributed=redistributed, discovered=discovered, drained=drained)
+    return run_scenario(seed, made, duration_s=DURATION_S, limit_s=LIMIT_S)

@@ -7,7 +7,6 @@ that comes to the same state again, nothing left over.
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 from collections.abc import Callable
@@ -19,13 +18,14 @@ import trio
 
 from meshq.client import Client, connect
 from meshq.limits import CONFIRMATION_WINDOW_BYTES
-from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult, simulate
+from meshq.testing import SimDisk, SimNode, Simulation, SimulationResult
 from qa.checkers.end import check_history
 from qa.checkers.history import History, place_of
 from qa.simulation.accounts import Recount, barrier, settle_accounts, settle_down
 from qa.simulation.broker import BrokerNode
 from qa.simulation.calm import Calm
 from qa.simulation.faults import Faults, Machine
+from qa.simulation.one_run import run_scenario
 from qa.simulation.partner import Partner
 from qa.simulation.rare_events import damage_to_indexes, power_after_a_repeat
 from qa.simulation.recovery import record_recoveries
@@ -292,17 +292,5 @@ def run_seed(seed: int, *, turns: bool = False, replicated: bool = False) -> Sim
 
     ``turns``: the broker takes turns as the active one.  ``replicated``: with a partner, besides.
     """
-    log = logging.getLogger("meshq")
-    before = log.level
-    # What goes wrong on purpose is no news.
-    log.setLevel(logging.CRITICAL)
-    try:
-        return simulate(
-            seed,
-            partial(scenario, turns=turns, replicated=replicated),
-            duration_s=DURATION_S,
-            limit_s=LIMIT_S,
-            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
-        )
-    finally:
-        log.setLevel(before)
+    made = partial(scenario, turns=turns, replicated=replicated)
+    return run_scenario(seed, made, duration_s=DURATION_S, limit_s=LIMIT_S)

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from meshq import client as trio_client
-from meshq.abc import BalancerPolicy, Env
+from meshq.abc import Env
 from meshq.aio._client import Client
-from meshq.client import ClientOptions, ClientSettings
+from meshq.client import ClientOptions, ClientSettings, FaceFactory
 from meshq.discovery import DiscoveryGroup
 from meshq.endpoint import Endpoint
-from meshq.errors import SettingsError
 from meshq.settings import takes_settings
 
 
-class ClientFactory:
+class ClientFactory(FaceFactory):
     """A factory of clients of one broker, or of several over which its connections are spread.
 
     ``url``: ``tcp://host:port``, ``tls://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``; or
@@ -32,33 +31,8 @@ class ClientFactory:
         env: Env | None = None,
         **settings: Unpack[ClientOptions],
     ) -> None:
-        self._inner = trio_client.ClientFactory(url, env=env, **settings)
-        self.endpoints: tuple[Endpoint, ...] = self._inner.endpoints
-        for endpoint in self.endpoints:
-            if endpoint.scheme == "inproc":
-                raise SettingsError(
-                    "url", str(endpoint), "tcp:// or tls:// (a meshq.aio.Broker in this process has client() for this)"
-                )
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def settings(self) -> ClientSettings:
-        """The settings of its clients."""
-        return self._inner.settings
-
-    @property
-    def load_balancing(self) -> str | type[BalancerPolicy] | BalancerPolicy | None:
-        """The policy by which connections are spread over nodes; may be set until the first ``connect``.
-
-        Later that is a ``UsageError``, and a ``SettingsError`` with what is no policy.
-        """
-        return self._inner.load_balancing
-
-    @load_balancing.setter
-    def load_balancing(self, policy: str | type[BalancerPolicy] | BalancerPolicy | None) -> None:
-        self._inner.load_balancing = policy
+        inner = trio_client.ClientFactory(url, env=env, **settings)
+        super().__init__(inner, instead="a meshq.aio.Broker in this process has client() for this")
 
     def connect(self) -> Client:
         """Create a client, to be used as ``async with``; the client connects when its block is entered."""

@@ -11,6 +11,7 @@ from meshq.client._bridge_calls import (
     window_at,
 )
 from meshq.client._client import Client
+from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
@@ -66,6 +67,7 @@ __all__ = [
     "Divert",
     "EventSink",
     "EventStream",
+    "FaceFactory",
     "FailedOver",
     "ForwardedRun",
     "HandlerErrors",
