@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from meshq import Broker
-from meshq.abc import BroadcastChannel, BroadcastEndpoint, Env, Service
+from meshq.abc import BroadcastChannel, BroadcastEndpoint, Env, Service, WallClock
 from meshq.discovery import (
     Announcement,
     BroadcastGroup,
@@ -107,6 +107,22 @@ async def test_a_broker_is_announced_at_once_and_then_each_period(
     assert [round(when, 6) for when, _ in found] == times
     assert [announcement.sequence for _, announcement in found] == [1, 2, 3]
     assert await heard(channel, 60.0) == []
+
+
+class Before1970(WallClock):
+    """The clock of a machine that has not been told the time."""
+
+    def now_ms(self) -> int:
+        return -86_400_000
+
+
+async def test_a_broker_is_announced_when_its_clock_is_before_1970() -> None:
+    lan = MemoryBroadcast()
+    channel = await lan.open(real_env())
+    env = attrs.evolve(in_memory(), wall=Before1970())
+    async with node("a", BroadcastGroup("lan", lan, connectors=["me"]), env=env):
+        found = await heard(channel, 0.1)
+    assert [announcement.began_ms for _, announcement in found] == [0]
 
 
 async def test_an_announcement_has_the_id_of_the_node_and_all_its_connectors_without_options() -> None:

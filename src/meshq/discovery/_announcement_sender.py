@@ -35,7 +35,8 @@ class AnnouncementSender:
         Checkpoint: always.
         Cancellation: nothing more is announced; others drop the node when it was silent for too long.
         """
-        began_ms = control.env.wall.now_ms()
+        # A clock without a battery may be before 1970, which the format has no number for.
+        began_ms = max(control.env.wall.now_ms(), 0)
         self.sequence = 0
         next_at = trio.current_time()
         while True:
