@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from meshq.client import ClientFactory as ClientFactory
     from meshq.client import ClientSettings as ClientSettings
     from meshq.client import ClientStatistics as ClientStatistics
+    from meshq.client import ClusteredConsumer as ClusteredConsumer
+    from meshq.client import ClusterQueue as ClusterQueue
     from meshq.client import Connected as Connected
     from meshq.client import ConnectionEvent as ConnectionEvent
     from meshq.client import Consumer as Consumer
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from meshq.client import Divert as Divert
     from meshq.client import EventStream as EventStream
     from meshq.client import FailedOver as FailedOver
+    from meshq.client import InFlightMessages as InFlightMessages
     from meshq.client import MessageLocation as MessageLocation
     from meshq.client import MessageRoute as MessageRoute
     from meshq.client import MessageRouteStep as MessageRouteStep
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from meshq.client import PreparedTransaction as PreparedTransaction
     from meshq.client import Producer as Producer
     from meshq.client import ProducerStatistics as ProducerStatistics
+    from meshq.client import QueueOnNode as QueueOnNode
     from meshq.client import QueueStatistics as QueueStatistics
     from meshq.client import Reattached as Reattached
     from meshq.client import ReceivedMessage as ReceivedMessage
@@ -227,6 +231,8 @@ _HOME: Final = {
     "ClientStatistics": "meshq.client",
     "ClusterConnection": "meshq.cluster",
     "ClusterConnectionInThread": "meshq.node",
+    "ClusterQueue": "meshq.client",
+    "ClusteredConsumer": "meshq.client",
     "Connected": "meshq.client",
     "ConnectionEvent": "meshq.client",
     "ConnectorPair": "meshq.discovery",
@@ -243,6 +249,7 @@ _HOME: Final = {
     "EventStream": "meshq.client",
     "FailedOver": "meshq.client",
     "FirstElement": "meshq.lb",
+    "InFlightMessages": "meshq.client",
     "Journal": "meshq.store",
     "JournalRecord": "meshq.store",
     "JournalSettings": "meshq.settings",
@@ -258,6 +265,7 @@ _HOME: Final = {
     "PeerStatistics": "meshq.cluster",
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",
+    "QueueOnNode": "meshq.client",
     "ScaleDown": "meshq.ha",
     "DrainProgress": "meshq.cluster",
     "PermissionExplanation": "meshq.permissions",

@@ -46,8 +46,13 @@ def said(error: MeshqError | None, kind: type[MeshqError], outcome: str, text: s
     assert text in str(error)
 
 
+#: What calls of several operations ask first.
+FIRST = {"cluster_queue": "cluster_nodes"}
+
+
 def operation(name: str) -> str:
-    return name.partition(".")[2]
+    called = name.partition(".")[2]
+    return FIRST.get(called, called)
 
 
 @every_call

@@ -337,6 +337,12 @@ CALLS: Final = (
         outcomes=(None,),
     ),
     Call(
+        name="Client.cluster_queue",
+        make=lambda ground, _: ground.client.cluster_queue("q"),
+        look=_nothing,
+        outcomes=(None,),
+    ),
+    Call(
         name="Client.trace",
         make=lambda ground, _: ground.client.trace(MessageId(bytes(16), 1)),
         look=_nothing,

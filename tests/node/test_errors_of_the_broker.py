@@ -79,6 +79,8 @@ async def test_a_broker_in_a_thread_knows_its_cluster_connections_by_name() -> N
                 ask()
         with pytest.raises(NotActiveError, match="the broker 'hq' is"):
             await cluster.wait_for()
+        with pytest.raises(NotActiveError, match="the broker 'hq' is"):
+            await cluster.queue("q")
 
     await refused()
     async with hosted:
@@ -87,6 +89,9 @@ async def test_a_broker_in_a_thread_knows_its_cluster_connections_by_name() -> N
         assert [node.name for node in cluster.topology()] == ["hq"]
         with pytest.raises(SettingsError, match="address"):
             cluster.bindings("a.#")
+        with pytest.raises(SettingsError, match="name"):
+            await cluster.queue("")
+        assert [one.node_name for one in (await cluster.queue("q")).nodes] == ["hq"]
         await cluster.wait_for(nodes=1, address="q", queues=0, exactly=True)
         with pytest.raises(CallTimeoutError, match="1 of 2 nodes"):
             await cluster.wait_for(nodes=2, timeout=0)

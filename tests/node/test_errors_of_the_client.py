@@ -76,6 +76,7 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
         (lambda client: client.explain_route("q", priority=10), "priority"),
         (lambda client: client.explain_route("q", user=7), "user"),  # type: ignore[arg-type]
     ],
+    "Client.cluster_queue": [(lambda client: client.cluster_queue(""), "name")],
     "Client.trace": [(lambda client: client.trace("x"), "message_id")],  # type: ignore[arg-type]
     "Client.move_messages": [
         (lambda client: client.move_messages("q", "r", limit=0), "limit"),

@@ -28,6 +28,7 @@ from meshq.abc._links import (
 )
 from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
+from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
 from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
@@ -36,6 +37,7 @@ from meshq.abc._topology import NodeDescription, ToldNode, Topologies, TopologyM
 from meshq.abc._transfer import Transfer, TransferInventory
 
 __all__ = [
+    "QUESTION_HOPS_MAX",
     "Accept",
     "Activation",
     "ActiveTerm",
@@ -47,6 +49,7 @@ __all__ = [
     "BroadcastEndpoint",
     "BroadcastSender",
     "Buffer",
+    "ClusterMember",
     "Controllable",
     "DatagramSocket",
     "Datagrams",
@@ -67,7 +70,9 @@ __all__ = [
     "Network",
     "NodeControl",
     "NodeDescription",
+    "NodeQuestions",
     "NotificationSink",
+    "OwnAnswers",
     "PeerQueues",
     "Redirect",
     "Refuse",

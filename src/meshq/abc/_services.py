@@ -11,6 +11,7 @@ import attrs
 from meshq.abc._env import Env
 from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
+from meshq.abc._questions import OwnAnswers
 from meshq.abc._topology import Topologies
 from meshq.abc._transfer import Transfer
 from meshq.errors import SettingsError
@@ -80,6 +81,7 @@ class LocalBroker:
     transfer: Transfer
     notifications: NotificationSink
     topologies: Topologies
+    answers: OwnAnswers
 
 
 class Controllable(ABC):

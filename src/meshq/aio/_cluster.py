@@ -20,3 +20,4 @@ class ClusterConnection(ClusterFigures):
         self._call = loop.call
 
     wait_for: Final = forwarded(trio_cluster.ClusterConnection.wait_for)
+    queue: Final = forwarded(trio_cluster.ClusterConnection.queue)

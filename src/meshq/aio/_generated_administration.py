@@ -27,6 +27,7 @@ class AdministrationCalls:
     address_settings: Final = forwarded(trio_client.Client.address_settings)
     bridges: Final = forwarded(trio_client.Client.bridges)
     broker: Final = forwarded(trio_client.Client.broker)
+    cluster_queue: Final = forwarded(trio_client.Client.cluster_queue)
     commit: Final = forwarded(trio_client.Client.commit)
     create_address: Final = forwarded(trio_client.Client.create_address)
     create_divert: Final = forwarded(trio_client.Client.create_divert)

@@ -6,6 +6,7 @@ import math
 
 from meshq import cluster as trio_cluster
 from meshq.blocking._loop_thread import ThreadLoop
+from meshq.client import ClusterQueue
 from meshq.node import ClusterFigures
 
 
@@ -51,3 +52,15 @@ class ClusterConnection(ClusterFigures):
             exactly=exactly,
             timeout=timeout,
         )
+
+    def queue(self, name: str) -> ClusterQueue:
+        """Return the queue of a name on all nodes of the broker's clusters; each is asked, for a few seconds at most.
+
+        A node that does not answer is listed, too, with what it has described before and how long ago it was heard.
+
+        Interrupted: nothing has changed.
+        Raises:
+            SettingsError: no queue can have that name.
+            NotActiveError: the broker isn't active.
+        """
+        return self._call(self._inner.queue, name)

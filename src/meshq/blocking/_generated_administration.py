@@ -13,7 +13,7 @@ from meshq.address import Routing
 from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._loop_thread import ThreadCall
 from meshq.blocking._transaction import Transaction
-from meshq.client import Divert, MessageRoute, MessageTrace, PreparedTransaction, QueueStatistics
+from meshq.client import ClusterQueue, Divert, MessageRoute, MessageTrace, PreparedTransaction, QueueStatistics
 from meshq.ids import MessageId, NodeId
 from meshq.message import PropertyValue
 from meshq.settings import AddressSettings
@@ -60,6 +60,18 @@ class AdministrationCalls:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.broker)
+
+    def cluster_queue(self, name: str) -> ClusterQueue:
+        """Return the queue of a name on all nodes of the broker's clusters; each is asked, for a few seconds at most.
+
+        A node that does not answer is listed, too, with what it has described before and how long ago it was heard.
+
+        Interrupted: nothing has changed.
+        Raises:
+            SettingsError: no queue can have that name.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.cluster_queue, name)
 
     def commit(self, xid: bytes) -> None:
         """Commit a prepared transaction; on return it is stored.

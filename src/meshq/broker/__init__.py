@@ -15,7 +15,7 @@ from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._redistribution import filters_here, needed_features
 from meshq.broker.management._id_transfer import hand_over_ids, take_back
 from meshq.broker.management._inventory import inventory
-from meshq.broker.management._management import answer_call
+from meshq.broker.management._management import answer_call, flat
 from meshq.broker.management._redistributing import give_back, redistribute, transfer
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
@@ -25,7 +25,7 @@ from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.records import PREFIX_FORM, record_prefix
 from meshq.broker.session._deliver_frames import dispatched_run
 from meshq.broker.session._session_registry import SessionRegistry
-from meshq.broker.work._long_operations import at_once
+from meshq.broker.work._long_operations import LongOperation, at_once
 
 __all__ = [
     "PREFIX_FORM",
@@ -41,6 +41,7 @@ __all__ = [
     "FormerCount",
     "LinkServer",
     "Listeners",
+    "LongOperation",
     "Queue",
     "QueueConsumer",
     "QueueRun",
@@ -55,6 +56,7 @@ __all__ = [
     "connection_bounds",
     "dispatched_run",
     "filters_here",
+    "flat",
     "give_back",
     "hand_over_ids",
     "inventory",

@@ -13,6 +13,13 @@ from meshq.client._bridge_calls import (
 from meshq.client._client import Client
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
+from meshq.client.admin._cluster_queues import (
+    ClusteredConsumer,
+    ClusterQueue,
+    InFlightMessages,
+    QueueOnNode,
+    cluster_queue,
+)
 from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
@@ -55,6 +62,8 @@ __all__ = [
     "ClientOptions",
     "ClientSettings",
     "ClientStatistics",
+    "ClusterQueue",
+    "ClusteredConsumer",
     "Connected",
     "ConnectionEvent",
     "Consumer",
@@ -71,6 +80,7 @@ __all__ = [
     "FailedOver",
     "ForwardedRun",
     "HandlerErrors",
+    "InFlightMessages",
     "MessageLocation",
     "MessageRoute",
     "MessageRouteStep",
@@ -81,6 +91,7 @@ __all__ = [
     "Producer",
     "ProducerFeed",
     "ProducerStatistics",
+    "QueueOnNode",
     "QueueStatistics",
     "Reattached",
     "ReceivedMessage",
@@ -89,6 +100,7 @@ __all__ = [
     "Transaction",
     "acknowledge",
     "check_serving",
+    "cluster_queue",
     "connect",
     "factory_of",
     "forget_window",

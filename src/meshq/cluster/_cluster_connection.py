@@ -11,20 +11,29 @@ import attrs
 import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
-from meshq.client import ClientFactory, TopologyNode, factory_of, shown_url, topology_of
+from meshq.client import (
+    ClientFactory,
+    ClusterQueue,
+    TopologyNode,
+    cluster_queue,
+    factory_of,
+    shown_url,
+    topology_of,
+)
 from meshq.cluster._departure import Departure
 from meshq.cluster._dial_plan import LOOK_PAUSE_S, AnnouncedNode, DialedConnector, DialRules
 from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
 from meshq.cluster._peer import Peer
 from meshq.cluster._peer_statistics import PeerStatistics
+from meshq.cluster._questions import Questions
 from meshq.cluster._redistributor import Redistributor
 from meshq.cluster._remote_queue import RemoteQueue, nearest
-from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balancing_of
+from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balancing_of, url_of, wrong_connectors
 from meshq.cluster._topology import ClusterTopology
 from meshq.cluster._wait_conditions import FoundInCluster, WaitCondition, check_address, check_wanted
 from meshq.concurrency import ChangeSignal, Wakeup
-from meshq.discovery import DiscoveryGroup, announced_connector
+from meshq.discovery import DiscoveryGroup
 from meshq.endpoint import Endpoint
 from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
 from meshq.logs import Warnings
@@ -97,6 +106,8 @@ class ClusterConnection(Service):
         self._broker: LocalBroker | None = None
         # What this life of the node knows of the others; made before the node listens.
         self._topology: ClusterTopology | None = None
+        # What is asked of them; made with the topology.
+        self._questions: Questions
         # Told when a peer or a queue has changed; and the wakeup of the task that compares peers with announcements.
         self._changed = ChangeSignal()
         self._look = Wakeup()
@@ -159,37 +170,11 @@ class ClusterConnection(Service):
     def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
         """Return the errors of the connectors: unknown names, URLs that can't be dialed, or the default password beyond
         loopback."""
-        known = ", ".join(sorted(connectors)) or "none"
-        found = []
-        own = self.settings.connector
-        if own is not None and own not in connectors:
-            found.append(SettingsError("connector", own, f"one of the broker's connectors: {known}"))
-        elif own is not None and self.settings.discovery is not None:
-            try:
-                announced_connector(connectors[own])
-            except SettingsError as error:
-                found.append(error)
-        for name in self.settings.static_connectors:
-            if "://" not in name and name not in connectors:
-                found.append(SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}"))
-        dialed = [name for name in self.settings.static_connectors if "://" in name or name in connectors]
-        # Announced nodes are dialed as this node is, so its own connector says whether that may be.
-        if own is not None and own in connectors and (self._default or self.settings.discovery is not None):
-            dialed.insert(0, own)
-        far: dict[str, None] = {}
-        for name in dict.fromkeys(dialed):
-            try:
-                # Checked now: a link that can't be dialed must not be found out at the first message.
-                url = _url(connectors, name)
-                setting = "static_connectors" if url == name else f"connectors[{name!r}]"
-                if not all(endpoint.loopback for endpoint in self._factory(url, setting, env).endpoints):
-                    far[url] = None
-            except SettingsError as error:
-                found.append(error)
-        if self._default and far:
-            urls = ", ".join(map(shown_url, far))
-            found.append(SettingsError("password", "***", f"another one than the default, with {urls}"))
-        return found
+
+        def loopback(url: str, setting: str) -> bool:
+            return all(endpoint.loopback for endpoint in self._factory(url, setting, env).endpoints)
+
+        return wrong_connectors(self.settings, connectors, loopback, default=self._default)
 
     def announce(self, control: NodeControl) -> None:
         """Find the connectors that are named.
@@ -202,7 +187,7 @@ class ClusterConnection(Service):
             raise error
         named = self.settings.static_connectors
         own = self.settings.own_url(control)
-        self._urls = [url for url in map(partial(_url, connectors), named) if url != own]
+        self._urls = [url for url in map(partial(url_of, connectors), named) if url != own]
         if self._default:
             text = f"the cluster connection {self.name} uses the default user and password, which everybody knows"
             self._warnings.say("default_cluster_password", f"{text}: change them")
@@ -219,6 +204,7 @@ class ClusterConnection(Service):
             changed=self._look.wake,
             warn=self._warnings.say,
         )
+        self._questions = Questions(lambda: self._peers, self._topology)
         self._keepers = {url: self._keeper(url, broker, static=True) for url in self._urls}
         rules = self._rules(broker.control) if self._finds else None
         for former in broker.peers.former(self.settings.prefix):
@@ -247,9 +233,10 @@ class ClusterConnection(Service):
         """
         check_in_trio("Broker")
         self._broker = broker
-        broker.demand.watch(self._something_changed)
+        broker.demand.watch(self._changed.tell)
         broker.demand.watch_peers(self._met)
         group, topology = self.settings.discovery, self._topology
+        questions = self._questions
         assert topology is not None
         topology.listens(self.settings.own_url(broker.control))
         redistributor = Redistributor(broker.stranded, self.settings.takes, self._warnings.say)
@@ -259,6 +246,8 @@ class ClusterConnection(Service):
                 for keeper in self._keepers.values():
                     nursery.start_soon(keeper.run, broker.control)
                 redistributor.begin(nursery)
+                questions.begin(nursery)
+                broker.answers.add(self.name, questions)
                 nursery.start_soon(topology.run, broker)
                 if group is not None:
                     nursery.start_soon(self._hear, group)
@@ -268,11 +257,13 @@ class ClusterConnection(Service):
                 await trio.sleep_forever()
         finally:
             redistributor.end()
+            questions.end()
+            broker.answers.drop(self.name)
             departure.ended.set()
             self._broker = self.departure = None
             for keeper in self._keepers.values():
                 keeper.peer.end()
-            self._something_changed()
+            self._changed.tell()
 
     @property
     def _finds(self) -> bool:
@@ -296,10 +287,8 @@ class ClusterConnection(Service):
         settings = {**self.settings.client(), **changed}
         return factory_of(url, setting, env=env, user=self._user, password=self._password, tls=tls, **settings)
 
-    def _something_changed(self) -> None:
-        self._changed.tell()
-
     def _peer_changed(self) -> None:
+        self._questions.note()
         self._changed.tell()
         self._look.wake()
 
@@ -442,11 +431,29 @@ class ClusterConnection(Service):
     def _there(self, queue: str | None, address: str | None) -> list[RemoteQueue]:
         return nearest(one for peer in self._peers if peer.connected for one in peer.queues(queue, address))
 
-    def _count(self, queue: str | None, address: str | None) -> tuple[int, int]:
-        """Count the queues of a name, or of an address, or both; and their consumers."""
+    async def queue(self, name: str) -> ClusterQueue:
+        """Return the queue of a name on all nodes of the broker's clusters; each is asked, for a few seconds at most.
+
+        A node that does not answer is listed, too, with what it has described before and how long ago it was heard.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            SettingsError: no queue can have that name.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("ClusterConnection")
+        return await cluster_queue(self._served().answers.ask, name)
+
+    def _served(self) -> LocalBroker:
+        """Return the broker.  Raises: NotActiveError: it isn't active."""
         if self._broker is None:
             raise NotActiveError(f"the cluster connection {self.name!r} is not served")
-        queues, consumers = self._broker.demand.count(queue, address)
+        return self._broker
+
+    def _count(self, queue: str | None, address: str | None) -> tuple[int, int]:
+        """Count the queues of a name, or of an address, or both; and their consumers."""
+        queues, consumers = self._served().demand.count(queue, address)
         there = self._there(queue, address)
         return queues + len(there), consumers + sum(one.consumers for one in there)
 
@@ -488,12 +495,6 @@ class ClusterConnection(Service):
         raise CallTimeoutError(text, outcome="not_done") from TimeoutError(f"waited {timeout:g} s for a change")
 
     def _found(self, wanted: WaitCondition) -> FoundInCluster:
-        if self._broker is None:
-            raise NotActiveError(f"the cluster connection {self.name!r} is not served")
+        self._served()
         counted = self._count(wanted.queue, wanted.address) if wanted.counts_queues else (0, 0)
         return FoundInCluster(self.nodes(), *counted)
-
-
-def _url(connectors: Mapping[str, str], name: str) -> str:
-    """Return the URL for a connector's name, or the URL itself."""
-    return name if "://" in name else connectors[name]

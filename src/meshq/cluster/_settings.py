@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -12,7 +12,8 @@ import attrs
 from meshq.abc import NodeControl
 from meshq.address import check_name
 from meshq.bridge import LinkOptions, LinkSettings
-from meshq.discovery import DiscoveryGroup
+from meshq.client import shown_url
+from meshq.discovery import DiscoveryGroup, announced_connector
 from meshq.errors import SettingsError
 from meshq.settings import in_range, is_bool, one_of, only
 
@@ -143,3 +144,49 @@ class ClusterSettings(LinkSettings):
         items = [item.strip() for item in self.address.split(",") if item.strip()]
         excluded = tuple(item[1:].strip() for item in items if item.startswith("!"))
         return tuple(item for item in items if not item.startswith("!")) or ("",), excluded
+
+
+def url_of(connectors: Mapping[str, str], name: str) -> str:
+    """Return the URL for a connector's name, or the URL itself."""
+    return name if "://" in name else connectors[name]
+
+
+def wrong_connectors(
+    settings: ClusterSettings, connectors: Mapping[str, str], loopback: Callable[[str, str], bool], *, default: bool
+) -> list[SettingsError]:
+    """Return the errors of the connectors: unknown names, URLs that can't be dialed, or the default password beyond
+    loopback.
+
+    ``loopback``: whether a URL, the value of a setting, leads to this machine; raises SettingsError if nobody can dial
+    it.  ``default``: the password is the default.
+    """
+    known = ", ".join(sorted(connectors)) or "none"
+    found = []
+    own = settings.connector
+    if own is not None and own not in connectors:
+        found.append(SettingsError("connector", own, f"one of the broker's connectors: {known}"))
+    elif own is not None and settings.discovery is not None:
+        try:
+            announced_connector(connectors[own])
+        except SettingsError as error:
+            found.append(error)
+    for name in settings.static_connectors:
+        if "://" not in name and name not in connectors:
+            found.append(SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}"))
+    dialed = [name for name in settings.static_connectors if "://" in name or name in connectors]
+    # Announced nodes are dialed as this node is, so its own connector says whether that may be.
+    if own is not None and own in connectors and (default or settings.discovery is not None):
+        dialed.insert(0, own)
+    far: dict[str, None] = {}
+    for name in dict.fromkeys(dialed):
+        try:
+            # Checked now: a link that can't be dialed must not be found out at the first message.
+            url = url_of(connectors, name)
+            if not loopback(url, "static_connectors" if url == name else f"connectors[{name!r}]"):
+                far[url] = None
+        except SettingsError as error:
+            found.append(error)
+    if default and far:
+        urls = ", ".join(map(shown_url, far))
+        found.append(SettingsError("password", "***", f"another one than the default, with {urls}"))
+    return found

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from meshq.loops import check_in_trio
 
 if TYPE_CHECKING:
-    from meshq.client import TopologyNode
+    from meshq.client import ClusterQueue, TopologyNode
     from meshq.cluster import ClusterConnection, PeerStatistics, RemoteQueue
 
 T = TypeVar("T")
@@ -143,3 +143,17 @@ class ClusterConnectionInThread(ClusterFigures):
             timeout=timeout,
         )
         await self._broker.call(wait)
+
+    async def queue(self, name: str) -> ClusterQueue:
+        """Return the queue of a name on all nodes of the broker's clusters; each is asked, for a few seconds at most.
+
+        A node that does not answer is listed, too, with what it has described before and how long ago it was heard.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            SettingsError: no queue can have that name.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("ClusterConnection")
+        return cast("ClusterQueue", await self._broker.call(partial(self._inner.queue, name)))

@@ -8,18 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import trio
+
 from meshq import abc, limits
 from meshq.broker import (
     AnyConsumer,
     Core,
     Dispatch,
     FormerCount,
+    LongOperation,
     Queue,
     QueueConsumer,
     QueueRun,
     RemoteBinding,
     StoredRun,
+    answer_call,
     dispatched_run,
+    flat,
     give_back,
     is_hidden,
     needed_features,
@@ -413,3 +418,53 @@ def _filters(texts: Sequence[str]) -> tuple[Filter, ...]:
     except SettingsError:
         # The other node's language has grown: whatever comes may be wanted there.
         return ()
+
+
+class LocalAnswers(abc.OwnAnswers):
+    """The answers of a node about itself."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Carry out an operation of management."""
+        self._core.closing.check_running()
+        values = answer_call(self._core, operation, arguments)
+        if isinstance(values, dict):
+            await trio.lowlevel.checkpoint()
+            return flat(values)
+        call = _OwnCall()
+        self._core.running_operations.schedule(LongOperation(values, call.done, call.failed))
+        self._core.pending.run()
+        return flat(await call.result())
+
+    def add(self, cluster: str, questions: abc.NodeQuestions) -> None:
+        """Let others ask the nodes of a cluster."""
+        self._core.settings.clusters[cluster] = questions
+
+    def drop(self, cluster: str) -> None:
+        """Ask these nodes nothing more."""
+        self._core.settings.clusters.pop(cluster, None)
+
+
+class _OwnCall:
+    """The wait for one operation."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._error: MeshqError | None = None
+        self._ended = trio.Event()
+
+    def done(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self._ended.set()
+
+    def failed(self, error: MeshqError) -> None:
+        self._error = error
+        self._ended.set()
+
+    async def result(self) -> dict[str, Any]:
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return self._values

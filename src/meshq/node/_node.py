@@ -33,7 +33,7 @@ from meshq.logs import Warnings, logger
 from meshq.node._core_host import CoreHost
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
-from meshq.node._local_broker import LocalDemand, LocalPeerQueues, LocalRemoteBindings
+from meshq.node._local_broker import LocalAnswers, LocalDemand, LocalPeerQueues, LocalRemoteBindings
 from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
@@ -101,7 +101,7 @@ class Node:
                 failpoint=env.failpoint,
                 now_ms=env.wall.now_ms,
                 elapsed_ms=elapsed_ms,
-                wake_alarm=self._wake_alarm,
+                wake_alarm=lambda: self._sooner.set(),
                 event_bus=event_bus,
                 host=self._host,
                 page_requests=self._host.page_requests,
@@ -224,6 +224,7 @@ class Node:
             transfer=LocalTransfer(core, self.sessions, self._connections),
             notifications=core.settings.event_bus,
             topologies=core.settings.topologies,
+            answers=LocalAnswers(core),
         )
         for service in self._settings.services:
             service.take_up(broker)
@@ -333,9 +334,6 @@ class Node:
             requests = self._host.page_requests
             paging = PagingTask(self.core, self._journal, self._env, requests, failed=self._journal_failed)
             await paging.run(task_status=task_status)
-
-    def _wake_alarm(self) -> None:
-        self._sooner.set()
 
     async def _age(self) -> None:
         """Tell the transactions of each second that passes while one of them is open."""

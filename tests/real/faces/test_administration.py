@@ -111,6 +111,8 @@ async def test_a_message_is_found_and_its_way_is_explained(face: Face) -> None:
             (location,) = (await client.trace(delivery.message_id)).locations
             assert (location.queue, location.state) == ("orders", "delivering")
         assert (await client.trace(MessageId(bytes(16), 1))).locations == ()
+        (queue,) = (await client.cluster_queue("orders")).nodes
+        assert (queue.state, queue.known, queue.exists) == ("here", "answered", True)
 
 
 @promise

@@ -12,7 +12,7 @@ from functools import partial
 import attrs
 
 from meshq import limits
-from meshq.abc import Controllable, NodeDescription
+from meshq.abc import Controllable, NodeDescription, NodeQuestions
 from meshq.broker.access._access import Access
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.catalog._definitions import Definitions
@@ -82,6 +82,8 @@ class CoreSettings:
     controlled: dict[str, Controllable] = attrs.field(factory=dict)
     #: Return the statistics of bridges that services have made by themselves.
     links: list[Callable[[], Sequence[BridgeStatistics]]] = attrs.field(factory=list)
+    #: The clusters whose nodes may be asked, by the names of their connections.
+    clusters: dict[str, NodeQuestions] = attrs.field(factory=dict)
     #: For how long an open transaction may be idle.
     transaction_timeout_s: float = limits.TRANSACTION_TIMEOUT_S
 

@@ -11,7 +11,14 @@ from meshq.broker.paging._pager import Pager
 from meshq.broker.settlement._pending_moves import PendingMoves
 from meshq.broker.work._closing import Closing
 from meshq.broker.work._fair_scheduler import FairScheduler
-from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, LongOperation, PendingMovesWait
+from meshq.broker.work._long_operations import (
+    AnswerWait,
+    DiskSpaceWait,
+    FairTurnWait,
+    FaultInWait,
+    LongOperation,
+    PendingMovesWait,
+)
 
 
 class RunningOperations:
@@ -95,5 +102,7 @@ class RunningOperations:
             ended = operation.step(self._closing.stopping)
         if isinstance(ended, FaultInWait):
             self._pager.fault_in(ended.queue, ended.view, partial(self.schedule, operation))
+        elif isinstance(ended, AnswerWait):
+            ended.begin(partial(self._resume, operation))
         elif not ended:
             self._operations.append(operation)

@@ -9,6 +9,7 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.access._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
+from meshq.broker.management import _cluster_operations as cluster_work
 from meshq.broker.management import _divert_operations as divert_work
 from meshq.broker.management import _node_operations as node_work
 from meshq.broker.management import _queue_operations as queue_work
@@ -50,12 +51,16 @@ class Need(NamedTuple):
 
 @attrs.frozen
 class Operation:
-    """A management operation.  ``asks``: the function gets the session that asks."""
+    """A management operation.
+
+    ``asks``: the function gets the session that asks.  ``between_nodes``: another node may ask for it over its link.
+    """
 
     work: Callable[..., Values | Steps]
     parameters: Mapping[str, Parameter]
     needs: tuple[Need, ...]
     asks: bool = attrs.field(default=False, kw_only=True)
+    between_nodes: bool = attrs.field(default=False, kw_only=True)
 
 
 def answer_call(core: Core, operation: str, arguments: Values, asker: Requester | None = None) -> Values | Steps:
@@ -69,6 +74,24 @@ def answer_call(core: Core, operation: str, arguments: Values, asker: Requester 
     known = OPERATIONS.get(operation)
     if known is None:
         raise decline("unknown_operation", f"{operation[:64]!r}; known: {', '.join(OPERATIONS)}")
+    _check_arguments(operation, known, arguments)
+    needs, about = known.needs, arguments
+    if known.work is cluster_work.ask_node:
+        # It takes what the question takes.
+        about = cluster_work.arguments_of(arguments.get("arguments"))
+        needs = _asked_there(arguments["question"], about).needs
+    if asker is not None and asker.owner[0] == "peer" and known.between_nodes:
+        # The other node has checked who asks there, or asks for itself.
+        asker = None
+    if asker is not None and asker.rights is not None:
+        for need in needs:
+            _see_to(core, need, about, asker)
+    if known.asks:
+        return known.work(core, asker, **arguments)
+    return known.work(core, **arguments)
+
+
+def _check_arguments(operation: str, known: Operation, arguments: Values) -> None:
     parameters = known.parameters
     for name in arguments:
         if name not in parameters:
@@ -79,12 +102,16 @@ def answer_call(core: Core, operation: str, arguments: Values, asker: Requester 
                 raise UsageError(f"{operation} lacks its argument {name!r}")
         elif type(arguments[name]) not in types:
             raise UsageError(f"{operation} has a {type(arguments[name]).__name__} as {name!r}")
-    if asker is not None and asker.rights is not None:
-        for need in known.needs:
-            _see_to(core, need, arguments, asker)
-    if known.asks:
-        return known.work(core, asker, **arguments)
-    return known.work(core, **arguments)
+
+
+def _asked_there(operation: str, arguments: Values) -> Operation:
+    """The operation that another node is asked for.  Raises: UsageError: no node answers that, or not so."""
+    inner = OPERATIONS.get(operation)
+    if inner is None or not inner.between_nodes or inner.work is cluster_work.ask_node:
+        allowed = ", ".join(name for name, one in OPERATIONS.items() if one.between_nodes and name != "ask_node")
+        raise UsageError(f"other nodes are not asked for {operation[:64]!r}; known: {allowed}")
+    _check_arguments(operation, inner, arguments)
+    return inner
 
 
 def _see_to(core: Core, need: Need, arguments: Values, asker: Requester) -> None:
@@ -211,6 +238,17 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         },
         (Need("manage", "target", "address"),),
         asks=True,
+    ),
+    "cluster_nodes": Operation(cluster_work.cluster_nodes, {"after": _COUNT}, ()),
+    "node_queue": Operation(
+        cluster_work.node_queue, {"name": _NAME, "after": _COUNT}, (Need("look", "queue"),), between_nodes=True
+    ),
+    "ask_node": Operation(
+        cluster_work.ask_node,
+        {"node_id": _NAME, "question": _NAME, "arguments": _MAP, "hops": _COUNT},
+        (),
+        asks=True,
+        between_nodes=True,
     ),
     "trace": Operation(route_work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
     "prepared": Operation(node_work.prepared, {"after": _COUNT}, _MANAGES_NODE),

@@ -42,10 +42,19 @@ class PendingMovesWait(NamedTuple):
     queue: Queue
 
 
+class AnswerWait(NamedTuple):
+    """The operation waits for the answer of another node, which has a bound of its own.
+
+    ``begin`` is called once, with the function to call when the answer, or why there is none, is there.
+    """
+
+    begin: Callable[[Callable[[], None]], None]
+
+
 #: The values of an answer, by name.
 Values = dict[str, Any]
 #: The reasons for which an operation waits.
-Needs = FaultInWait | DiskSpaceWait | FairTurnWait | PendingMovesWait
+Needs = FaultInWait | DiskSpaceWait | FairTurnWait | PendingMovesWait | AnswerWait
 #: Yields None after each step, the reason to wait, or the result at the end.
 Steps = Iterator[Values | Needs | None]
 

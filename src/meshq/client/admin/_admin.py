@@ -10,6 +10,7 @@ import attrs
 from meshq import limits
 from meshq.address import Routing, check_name, check_place, check_routing, parse_place, parse_target
 from meshq.client.admin import _message_routes as routes
+from meshq.client.admin._cluster_queues import ClusterQueue, cluster_queue
 from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageTrace, query
 from meshq.client.admin._statistics import Divert, QueueStatistics
 from meshq.client.session._client_context import ClientContext
@@ -432,6 +433,18 @@ class Administration:
         values, rows = await self._context.pages("trace", routes.LOCATION_KEYS, message_id=str(message_id))
         found = tuple(map(MessageLocation.of, rows))
         return MessageTrace(message_id=message_id, accepted=bool(values.get("accepted")), locations=found)
+
+    async def cluster_queue(self, name: str) -> ClusterQueue:
+        """Return the queue of a name on all nodes of the broker's clusters; each is asked, for a few seconds at most.
+
+        A node that does not answer is listed, too, with what it has described before and how long ago it was heard.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            SettingsError: no queue can have that name.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return await cluster_queue(self._context.ask, name)
 
     async def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

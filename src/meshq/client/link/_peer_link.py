@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import trio
 
 from meshq.abc import Env
+from meshq.client.calls._calls import Call
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connection import Connection
 from meshq.client.link._connector import ClientTargets
@@ -18,6 +21,8 @@ from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
 from meshq.concurrency import first_error
 from meshq.errors import ClosedError, MeshqError
+from meshq.wire import Call as WireCall
+from meshq.wire import Frame, FrameType
 
 
 class PeerLink:
@@ -82,6 +87,24 @@ class PeerLink:
         self._session.abandon()
         self._channel.forget()
         self._events.parted(how, error)
+
+    @property
+    def heard_at(self) -> float:
+        """When something was heard of the other node last; trio's clock."""
+        return self._session.stream.heard_at
+
+    async def ask(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call an operation of the other node; return the named values of the answer.
+
+        Checkpoint: always.  Cancellation: the call is withdrawn if it was not sent; otherwise its answer is dropped.
+        Raises:
+            MeshqError: the other node has refused, or the session ended before the answer.
+        """
+        flat = tuple(item for pair in arguments.items() for item in pair)
+        header = WireCall(operation=operation, arguments=flat).encode()
+        return await self._session.ask(
+            Call(operation, lambda number: Frame(FrameType.CALL, first=number, header=header))
+        )
 
     def connect_now(self) -> None:
         """Connect now, because the other node is known to be alive."""
