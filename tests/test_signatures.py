@@ -45,6 +45,7 @@ CLUSTER = {
     "producer_window_size": inf,
     "notification_interval": 1.0,
     "notification_attempts": 2,
+    "stuck_timeout": 60.0,
     "connector": None,
     "user": "ACTIVEMQ.CLUSTER.ADMIN.USER",
     "password": "CHANGE ME!!",

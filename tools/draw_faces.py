@@ -240,7 +240,9 @@ def imports(part: Part, methods: Iterable[Method], face: Face, code: str) -> str
         if names and " as " in "".join(names):
             lines += [f"{head} {name}" for name in sorted(names)]
         elif names:
-            lines.append(laid_out(f"{head} (" if _long(head, names) else f"{head} ", sorted(names, key=_order), "", 0))
+            found = sorted(names, key=_order)
+            many = "(\n" + "".join(f"    {name},\n" for name in found) + ")"
+            lines.append(f"{head} {many if _long(head, names) else ', '.join(found)}")
     theirs = sorted((one for one in lines if "meshq" not in one.split()[1]), key=_line_order)
     ours = sorted((one for one in lines if "meshq" in one.split()[1]), key=_line_order)
     return "\n".join(theirs) + "\n\n" + "\n".join(ours)

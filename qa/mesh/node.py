@@ -15,6 +15,7 @@ from meshq.cluster import ClusterConnection, LoadBalancing
 from meshq.endpoint import Endpoint
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
+from meshq.statistics import StuckMessages
 from meshq.testing import SimNode, Swarm
 from qa.checkers.history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
@@ -35,6 +36,8 @@ LINKED_S: Final = 10.0
 #: parts, what has gone is there twice until the rest goes.  What goes whole is there twice within one step only.
 SESSION_BYTES: Final = 128 * 1024
 MOVED_BYTES: Final = BURST * BURST_BYTES
+#: Seconds after which messages that do not move are stuck.
+STUCK_S: Final = 4.0
 #: Settings of clients that a link has otherwise, or not at all.
 NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
 #: The mode of a seed's links is one of these.
@@ -107,6 +110,7 @@ class MeshNode(BrokerNode):
             initial_connect_attempts=self.attempts,
             reconnect_attempts=self.attempts,
             producer_window_size=self.link_window,
+            stuck_timeout=STUCK_S,
             **links,
         )
         self.bridges = self._ways.make(name)
@@ -188,6 +192,15 @@ class MeshNode(BrokerNode):
             if known and name in states and states[name] != "linked":
                 states[name] = peer.state
         return states
+
+    def stuck(self) -> tuple[StuckMessages, ...]:
+        """The messages that the node has found to be stuck; empty while it does not serve."""
+        cluster = self._cluster if self.active else None
+        return cluster.stuck() if cluster is not None and cluster._broker is not None else ()
+
+    def linked_ids(self) -> list[str]:
+        """The ids of the nodes to which its messages go now."""
+        return [peer.node_id for peer in self._cluster.peers() if peer.connected] if self._cluster is not None else []
 
     def topology(self) -> list[abc.ToldNode]:
         """The nodes of the cluster as this node knows them, itself first; empty while it does not serve."""

@@ -32,6 +32,7 @@ from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.roamer import ROAMER_SIGHTS, Roamer
 from qa.mesh.sends import send_where_it_stands, spread
 from qa.mesh.stranded import STRANDED, MeshRedistribution, redistribute_in_order
+from qa.mesh.stuck import STUCK_SIGHTS, judge_stuck
 from qa.mesh.topology import TOPOLOGY_SIGHTS, ListedMemberships, TopologyReader, judge_topology
 from qa.mesh.watch import WATCH_SIGHTS, watch
 from qa.simulation.accounts import Recount, barrier, settle_down
@@ -50,6 +51,7 @@ MESH_SIGHTS: Final = (
     *DELAY_SIGHTS,
     *GONE_SIGHTS,
     *ROAMER_SIGHTS,
+    *STUCK_SIGHTS,
     *TOPOLOGY_SIGHTS,
     *WATCH_SIGHTS,
     "finite_attempts",
@@ -192,7 +194,9 @@ async def mesh_scenario(
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
     finder = _begin_finding(simulation, scene, discovery) if discovery is not None else None
-    simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
+    observer = simulation.node("watch")
+    observer.spawn(watch, simulation.swarm, history, nodes)
+    observer.spawn(judge_stuck, simulation.swarm, nodes)
     reader, roamer = _reader(simulation, nodes), _begin_roaming(simulation, scene, nodes)
     for machine in cast.all_machines:
         machine.start()

@@ -133,6 +133,7 @@ if TYPE_CHECKING:
     from meshq.notifications import MessageDeadLettered as MessageDeadLettered
     from meshq.notifications import MessageExpired as MessageExpired
     from meshq.notifications import MessagesRedistributed as MessagesRedistributed
+    from meshq.notifications import MessagesStuck as MessagesStuck
     from meshq.notifications import NodeJoined as NodeJoined
     from meshq.notifications import NodeLeft as NodeLeft
     from meshq.notifications import Notification as Notification
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
     from meshq.settings import Security as Security
     from meshq.statistics import BrokerStatistics as BrokerStatistics
     from meshq.statistics import JournalStatistics as JournalStatistics
+    from meshq.statistics import StuckMessages as StuckMessages
     from meshq.store import Journal as Journal
     from meshq.store import JournalRecord as JournalRecord
 
@@ -199,6 +201,7 @@ _NOTIFICATIONS: Final = (
     "MessageDeadLettered",
     "MessageExpired",
     "MessagesRedistributed",
+    "MessagesStuck",
     "Notification",
     "QueueCreated",
     "QueueDeleted",
@@ -286,6 +289,7 @@ _HOME: Final = {
     "SharedDirectory": "meshq.discovery",
     "StaticUnicast": "meshq.discovery",
     "StoreDirectories": "meshq.directories",
+    "StuckMessages": "meshq.statistics",
     "TLS": "meshq.settings",
     "TopologyChanged": "meshq.client",
     "TopologyNode": "meshq.client",

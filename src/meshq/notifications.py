@@ -169,6 +169,19 @@ class MessagesRedistributed(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class MessagesStuck(Notification):
+    """Messages of a queue have not moved for the ``stuck_timeout`` of a cluster connection, although a consumer
+    wants them; told again each minute while that lasts.  ``cause``: its name, and ``why`` the same as a sentence."""
+
+    kind = "messages_stuck"
+    address: str
+    queue: str
+    cause: str
+    why: str
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
 class TransactionPrepared(Notification):
     """A transaction was prepared and waits for its decision; ``sent`` and ``acked`` count its messages."""
 

@@ -147,3 +147,37 @@ class BridgeStatistics:
     def of(cls, values: Mapping[str, Any], index: int) -> BridgeStatistics:
         """Build the record from a broker's answer, by its index there."""
         return cls(**{field.name: values[f"{field.name}{index}"] for field in attrs.fields(cls)})
+
+
+@attrs.frozen(kw_only=True)
+class StuckMessages:
+    """Messages of a queue on one node that have not moved for ``seconds``, although a consumer somewhere wants them.
+
+    ``cause``: ``balancing_off``, ``no_redistribution``, ``delay``, ``filter``, ``hop_limit``, ``missing_binding``,
+    ``prepared``, ``flow_control``, ``node_gone`` or ``paused``; ``why``: the same as a sentence.  ``messages``: those
+    that wait in that state.  ``first``: the id of the first of them, where one is first; otherwise empty.
+    ``node_ids``: the other nodes that the cause is about.
+    """
+
+    queue: str
+    address: str
+    cause: str
+    why: str
+    messages: int
+    seconds: float
+    first: str = ""
+    node_ids: tuple[str, ...] = ()
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Return the names of the values in a row of an answer."""
+        return tuple(field.name for field in attrs.fields(cls))
+
+    def row(self) -> dict[str, Any]:
+        """Return the record as a row of an answer."""
+        return {**attrs.asdict(self), "node_ids": " ".join(self.node_ids)}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> StuckMessages:
+        """Build the record from a row of a broker's answer."""
+        return cls(**{**row, "node_ids": tuple(row["node_ids"].split())})

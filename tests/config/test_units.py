@@ -23,6 +23,7 @@ DURATIONS = {
     "refresh_timeout",
     "retry_interval",
     "stop_timeout",
+    "stuck_timeout",
     "transaction_timeout",
 }
 SIZES = {

@@ -342,6 +342,7 @@ CALLS: Final = (
         look=_nothing,
         outcomes=(None,),
     ),
+    Call(name="Client.stuck", make=lambda ground, _: ground.client.stuck(), look=_nothing, outcomes=(None,)),
     Call(
         name="Client.trace",
         make=lambda ground, _: ground.client.trace(MessageId(bytes(16), 1)),

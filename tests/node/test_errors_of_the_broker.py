@@ -74,7 +74,10 @@ async def test_a_broker_in_a_thread_knows_its_cluster_connections_by_name() -> N
     cluster = hosted.cluster("mesh")
 
     async def refused() -> None:
-        for ask in (cluster.peers, cluster.nodes, cluster.bindings, cluster.topology, lambda: cluster.consumers("q")):
+        for ask in (
+            *(cluster.peers, cluster.nodes, cluster.bindings, cluster.topology, cluster.stuck),
+            lambda: cluster.consumers("q"),
+        ):
             with pytest.raises(NotActiveError, match="the broker 'hq' is"):
                 ask()
         with pytest.raises(NotActiveError, match="the broker 'hq' is"):
@@ -85,7 +88,7 @@ async def test_a_broker_in_a_thread_knows_its_cluster_connections_by_name() -> N
     await refused()
     async with hosted:
         assert (cluster.name, cluster.nodes(), cluster.peers(), cluster.consumers("q")) == ("mesh", 1, [], 0)
-        assert cluster.bindings() == ()
+        assert cluster.bindings() == cluster.stuck() == ()
         assert [node.name for node in cluster.topology()] == ["hq"]
         with pytest.raises(SettingsError, match="address"):
             cluster.bindings("a.#")

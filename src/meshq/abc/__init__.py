@@ -16,6 +16,7 @@ from meshq.abc._datagrams import Datagrams, DatagramSocket
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
+from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
     ForwardRun,
     KnownPeer,
@@ -63,6 +64,8 @@ __all__ = [
     "FrameReceiver",
     "HAPolicy",
     "HandshakeFacts",
+    "HeldMessages",
+    "HeldQueues",
     "KnownPeer",
     "Listener",
     "LocalAcceptor",
@@ -77,6 +80,7 @@ __all__ = [
     "Redirect",
     "Refuse",
     "RemoteBindings",
+    "RemoteDemand",
     "RemoteQueue",
     "ReplicatedBatch",
     "ReplicationSink",

@@ -1,4 +1,4 @@
-"""Questions of the nodes of a cluster to each other: what the broker at the other end of a link knows and does."""
+"""Questions of the nodes of a cluster to each other, over the links that they have."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ class NodeQuestions(ABC):
     @abstractmethod
     def members(self) -> Sequence[ClusterMember]:
         """Return the other nodes that are known."""
+
+    @abstractmethod
+    def stuck(self) -> Sequence[Mapping[str, Any]]:
+        """Return the messages that this node has found to be stuck in its queues, as rows of an answer."""
 
     @abstractmethod
     def ask(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import attrs
 
 from meshq.abc._env import Env
+from meshq.abc._held import HeldQueues
 from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
 from meshq.abc._questions import OwnAnswers
@@ -82,6 +83,7 @@ class LocalBroker:
     notifications: NotificationSink
     topologies: Topologies
     answers: OwnAnswers
+    held: HeldQueues
 
 
 class Controllable(ABC):

@@ -52,6 +52,7 @@ class AdministrationCalls:
     resume_queue: Final = forwarded(trio_client.Client.resume_queue)
     rollback: Final = forwarded(trio_client.Client.rollback)
     set_address_settings: Final = forwarded(trio_client.Client.set_address_settings)
+    stuck: Final = forwarded(trio_client.Client.stuck)
     trace: Final = forwarded(trio_client.Client.trace)
 
     def transaction(self, xid: bytes | None = None) -> Transaction:

@@ -17,7 +17,7 @@ from meshq.client import ClusterQueue, Divert, MessageRoute, MessageTrace, Prepa
 from meshq.ids import MessageId, NodeId
 from meshq.message import PropertyValue
 from meshq.settings import AddressSettings
-from meshq.statistics import BridgeStatistics, BrokerStatistics
+from meshq.statistics import BridgeStatistics, BrokerStatistics, StuckMessages
 
 
 class AdministrationCalls:
@@ -416,6 +416,17 @@ class AdministrationCalls:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.set_address_settings, pattern, settings)
+
+    def stuck(self) -> list[StuckMessages]:
+        """Return the messages on this node that do not move although a consumer wants them, with the cause of each.
+
+        The broker's cluster connections look for them; ``stuck_timeout`` there says what counts as not moving.
+
+        Interrupted: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.stuck)
 
     def trace(self, message_id: MessageId) -> MessageTrace:
         """Find a message on this node: its queues, its state there, and its consumers.

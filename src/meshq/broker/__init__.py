@@ -13,6 +13,7 @@ from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._redistribution import filters_here, needed_features
+from meshq.broker.management._held_messages import held_messages, waiting_queues
 from meshq.broker.management._id_transfer import hand_over_ids, take_back
 from meshq.broker.management._inventory import inventory
 from meshq.broker.management._management import answer_call, flat
@@ -59,6 +60,7 @@ __all__ = [
     "flat",
     "give_back",
     "hand_over_ids",
+    "held_messages",
     "inventory",
     "is_hidden",
     "needed_features",
@@ -69,4 +71,5 @@ __all__ = [
     "run_content",
     "take_back",
     "transfer",
+    "waiting_queues",
 ]

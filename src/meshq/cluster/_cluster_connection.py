@@ -11,15 +11,7 @@ import attrs
 import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
-from meshq.client import (
-    ClientFactory,
-    ClusterQueue,
-    TopologyNode,
-    cluster_queue,
-    factory_of,
-    shown_url,
-    topology_of,
-)
+from meshq.client import ClientFactory, ClusterQueue, TopologyNode, factory_of, shown_url, topology_of
 from meshq.cluster._departure import Departure
 from meshq.cluster._dial_plan import LOOK_PAUSE_S, AnnouncedNode, DialedConnector, DialRules
 from meshq.cluster._link_keeper import LinkKeeper
@@ -39,7 +31,7 @@ from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
 from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, takes_settings
-from meshq.statistics import BridgeStatistics
+from meshq.statistics import BridgeStatistics, StuckMessages
 
 DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
 DEFAULT_PASSWORD = "CHANGE ME!!"
@@ -204,7 +196,7 @@ class ClusterConnection(Service):
             changed=self._look.wake,
             warn=self._warnings.say,
         )
-        self._questions = Questions(lambda: self._peers, self._topology)
+        self._questions = Questions(self.settings, lambda: self._peers, self._topology, warn=self._warnings.say)
         self._keepers = {url: self._keeper(url, broker, static=True) for url in self._urls}
         rules = self._rules(broker.control) if self._finds else None
         for former in broker.peers.former(self.settings.prefix):
@@ -246,8 +238,7 @@ class ClusterConnection(Service):
                 for keeper in self._keepers.values():
                     nursery.start_soon(keeper.run, broker.control)
                 redistributor.begin(nursery)
-                questions.begin(nursery)
-                broker.answers.add(self.name, questions)
+                questions.begin(nursery, broker)
                 nursery.start_soon(topology.run, broker)
                 if group is not None:
                     nursery.start_soon(self._hear, group)
@@ -257,8 +248,7 @@ class ClusterConnection(Service):
                 await trio.sleep_forever()
         finally:
             redistributor.end()
-            questions.end()
-            broker.answers.drop(self.name)
+            questions.end(broker)
             departure.ended.set()
             self._broker = self.departure = None
             for keeper in self._keepers.values():
@@ -403,10 +393,7 @@ class ClusterConnection(Service):
 
         Nodes behind others, within ``max_hops``, are known by their queues.
         """
-        found = {peer.node_id.hex() for peer in self._peers if peer.connected}
-        if self.settings.max_hops > 1:
-            found |= {queue.node_id for queue in self._there(None, None)}
-        return len(found) + 1
+        return self._questions.nodes() if self._topology is not None else 1
 
     def consumers(self, queue: str) -> int:
         """The number of consumers of a queue of this name, on this node and on the known nodes that are not left, away
@@ -443,7 +430,16 @@ class ClusterConnection(Service):
             NotActiveError: the broker isn't active.
         """
         check_in_trio("ClusterConnection")
-        return await cluster_queue(self._served().answers.ask, name)
+        return await self._questions.queue(self._served(), name)
+
+    def stuck(self) -> tuple[StuckMessages, ...]:
+        """Return the messages on this node that do not move although a consumer wants them, with the cause of each.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        self._served()
+        return self._questions.found()
 
     def _served(self) -> LocalBroker:
         """Return the broker.  Raises: NotActiveError: it isn't active."""

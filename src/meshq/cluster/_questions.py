@@ -6,12 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
 import trio
 
-from meshq.abc import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions
+from meshq.abc import QUESTION_HOPS_MAX, ClusterMember, LocalBroker, NodeQuestions
+from meshq.client import ClusterQueue, cluster_queue
 from meshq.cluster._peer import Peer
+from meshq.cluster._settings import ClusterSettings
+from meshq.cluster._stuck_watch import StuckWatch
 from meshq.cluster._topology import ClusterTopology
 from meshq.errors import BrokenError, BusyError, CallTimeoutError, MeshqError, NotActiveError, NotFoundError, caused
+from meshq.statistics import StuckMessages
 from meshq.wire import encode_map
 
 #: Seconds after which a node that has not answered is said not to answer.
@@ -23,28 +28,74 @@ QUESTIONS_MAX: Final = 64
 class Questions(NodeQuestions):
     """The nodes of a cluster connection, and the questions to these that are under way."""
 
-    def __init__(self, peers: Callable[[], Sequence[Peer]], topology: ClusterTopology) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        peers: Callable[[], Sequence[Peer]],
+        topology: ClusterTopology,
+        *,
+        warn: Callable[[str, str, str], None],
+    ) -> None:
+        self._settings = settings
         self._peers = peers
         self._topology = topology
+        self._warn = warn
+        #: Looks for stuck messages; None: nothing does.
+        self.watch: StuckWatch | None = None
         # By the id of a node the state in which it was last seen, and since when it is so.
         self._since: dict[bytes, tuple[str, float]] = {}
         self._nursery: trio.Nursery | None = None
         self._open = 0
 
-    def begin(self, nursery: trio.Nursery) -> None:
-        """Ask from now on, in tasks of a nursery."""
+    def begin(self, nursery: trio.Nursery, broker: LocalBroker) -> None:
+        """Ask from now on, and look for stuck messages, in tasks of a nursery."""
         self._nursery = nursery
+        broker.answers.add(self._settings.name, self)
+        if self._settings.stuck_timeout < math.inf:
+            self.watch = watch = StuckWatch(
+                self._settings.stuck_timeout,
+                broker.held,
+                self,
+                takes=self._settings.takes,
+                notifications=broker.notifications,
+                warn=self._warn,
+            )
+            nursery.start_soon(watch.run)
 
-    def end(self) -> None:
+    def end(self, broker: LocalBroker) -> None:
         """Ask nothing more."""
-        self._nursery = None
+        broker.answers.drop(self._settings.name)
+        self._nursery = self.watch = None
+
+    def stuck(self) -> Sequence[Mapping[str, Any]]:
+        return [one.row() for one in self.found()]
+
+    def found(self) -> tuple[StuckMessages, ...]:
+        """Return the messages that were stuck at the last look."""
+        return tuple(self.watch.stuck()) if self.watch is not None else ()
+
+    async def queue(self, broker: LocalBroker, name: str) -> ClusterQueue:
+        """Return the queue of a name on all nodes of the broker's clusters.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            SettingsError: no queue can have that name.
+        """
+        return await cluster_queue(broker.answers.ask, name)
 
     def note(self) -> None:
-        """Compare the states of the nodes with those that were seen last."""
+        """Compare the states of the nodes with the states seen last."""
         now = trio.current_time()
         for peer in self._peers():
             if peer.node_id and peer.state != "spare" and self._since.get(peer.node_id, ("", 0.0))[0] != peer.state:
                 self._since[peer.node_id] = peer.state, now
+
+    def nodes(self) -> int:
+        """The number of nodes that messages may go to, and this node."""
+        found = {peer.node_id for peer in self._peers() if peer.connected}
+        if self._settings.max_hops > 1:
+            found |= self._behind().keys()
+        return len(found) + 1
 
     def members(self) -> Sequence[ClusterMember]:
         self.note()
@@ -58,7 +109,7 @@ class Questions(NodeQuestions):
                 found[node_id] = _behind(node_id, name, distance)
         for told in self._topology.nodes()[1:]:
             about = told.about
-            found.setdefault(about.node_id, _behind(about.node_id, about.name, 0))
+            found.setdefault(about.node_id, self._told(about.node_id, about.name))
         return list(found.values())
 
     def _linked(self, peer: Peer) -> ClusterMember:
@@ -69,6 +120,11 @@ class Questions(NodeQuestions):
         return ClusterMember(
             node_id=peer.node_id, name=peer.name, state=state, distance=distance, age=max(0.0, now - heard)
         )
+
+    def _told(self, node_id: bytes, name: str) -> ClusterMember:
+        """A node of which others tell: it will be dialed, unless the settings forbid that."""
+        state = "behind" if self._settings.allow_direct_connections_only else "connecting"
+        return attrs.evolve(_behind(node_id, name, 0), state=state)
 
     def _behind(self) -> dict[bytes, tuple[str, int]]:
         """The nodes to which messages go through others: the name of each, and the links to there."""

@@ -88,6 +88,7 @@ class ClusterOptions(LinkOptions, total=False):
     producer_window_size: float
     notification_interval: float
     notification_attempts: int
+    stuck_timeout: float
 
 
 @attrs.frozen(kw_only=True)
@@ -111,6 +112,8 @@ class ClusterSettings(LinkSettings):
     producer_window_size: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
     notification_interval: float = attrs.field(default=1.0, validator=only(1.0, "announcements are"))
     notification_attempts: int = attrs.field(default=2, validator=only(2, "announcements are"))
+    #: Messages that do not move for so long, although somebody wants them, are stuck.
+    stuck_timeout: float = attrs.field(default=60.0, validator=in_range(0.1, math.inf))
 
     def __attrs_post_init__(self) -> None:
         if self.allow_direct_connections_only and self.discovery is not None:

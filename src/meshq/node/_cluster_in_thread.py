@@ -12,6 +12,7 @@ from meshq.loops import check_in_trio
 if TYPE_CHECKING:
     from meshq.client import ClusterQueue, TopologyNode
     from meshq.cluster import ClusterConnection, PeerStatistics, RemoteQueue
+    from meshq.statistics import StuckMessages
 
 T = TypeVar("T")
 
@@ -64,6 +65,14 @@ class ClusterFigures:
             NotActiveError: the broker isn't active.
         """
         return self._run_sync(partial(self._inner.consumers, queue))
+
+    def stuck(self) -> tuple[StuckMessages, ...]:
+        """Return the messages on this node that do not move although a consumer wants them, with the cause of each.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return self._run_sync(self._inner.stuck)
 
     def bindings(self, address: str | None = None) -> tuple[RemoteQueue, ...]:
         """Return the queues of the known nodes that are not left, away or down; ``address``: only those of an address.

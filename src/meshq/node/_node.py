@@ -39,7 +39,7 @@ from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
-from meshq.node._stranded_messages import LocalStrandedMessages
+from meshq.node._stranded_messages import LocalHeldQueues, LocalStrandedMessages
 from meshq.node._transfer import LocalTransfer
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
@@ -225,6 +225,7 @@ class Node:
             notifications=core.settings.event_bus,
             topologies=core.settings.topologies,
             answers=LocalAnswers(core),
+            held=LocalHeldQueues(core),
         )
         for service in self._settings.services:
             service.take_up(broker)

@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from meshq import abc
-from meshq.broker import Core, filters_here, redistribute
+from meshq.broker import Core, filters_here, held_messages, redistribute, waiting_queues
 from meshq.errors import MeshqError
 
 
@@ -42,6 +42,21 @@ class LocalStrandedMessages(abc.StrandedMessages):
             await trio.lowlevel.checkpoint()
             return 0
         return await MoveCall().run(partial(redistribute, self._core, found, limit))
+
+
+class LocalHeldQueues(abc.HeldQueues):
+    """The messages at the fronts of the queues of a node."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def names(self) -> list[str]:
+        """The queues in which messages wait."""
+        return waiting_queues(self._core)
+
+    def held(self, queue: str) -> list[abc.HeldMessages]:
+        """The messages at the front of a queue."""
+        return list(held_messages(self._core, queue))
 
 
 class MoveCall:

@@ -113,6 +113,7 @@ async def test_a_message_is_found_and_its_way_is_explained(face: Face) -> None:
         assert (await client.trace(MessageId(bytes(16), 1))).locations == ()
         (queue,) = (await client.cluster_queue("orders")).nodes
         assert (queue.state, queue.known, queue.exists) == ("here", "answered", True)
+        assert await client.stuck() == []
 
 
 @promise

@@ -1,4 +1,4 @@
-"""The management operations that look beyond one node: who is in its clusters, and what these nodes answer."""
+"""The management operations that look beyond one node: the nodes of its clusters, and their answers."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ def cluster_nodes(core: Core, after: int = 0) -> Values:
     return page_of("nodes", rows, after)
 
 
+def stuck(core: Core, after: int = 0) -> Values:
+    """A page of the messages on this node that do not move although a consumer wants them, with the cause of each."""
+    rows = [dict(row) for questions in core.settings.clusters.values() for row in questions.stuck()]
+    return page_of("stuck", rows, after)
+
+
 def _member_row(node_id: bytes, name: str, state: str, distance: int, age: float) -> Values:
     # JSON and the wire have no infinite numbers in common: -1 says that the age is not known.
     shown = round(age, 3) if math.isfinite(age) else -1.0
@@ -62,8 +68,8 @@ def _nearness(member: ClusterMember) -> tuple[bool, float]:
 
 
 def node_queue(core: Core, name: str, after: int = 0) -> Steps:
-    """A page of the parts of a queue on this node: its consumers, what waits here for the queues of its name on other
-    nodes, and what these nodes have said of their queues."""
+    """A page of the parts of a queue on this node: its consumers, the messages for queues of its name on other nodes,
+    and the descriptions of these queues."""
     target = parse_target(name, "name")
     queue = core.router.find_queue(target)
     full = queue.name if queue is not None else name
@@ -130,7 +136,7 @@ def is_for(view: QueueRun, name: str, numbers: set[int]) -> bool:
 
 
 def _in_flight(core: Core, forward: Queue, name: str) -> Iterator[tuple[int, int] | None]:
-    """Count what waits for a queue of another node, and what of that is on its way; None after each step."""
+    """Count the messages that wait for a queue of another node, and those on their way; None after each step."""
     numbers = numbers_there(core, forward, name)
     waiting = sent = asked = 0
     following = forward.lists.main.head
@@ -146,7 +152,7 @@ def _in_flight(core: Core, forward: Queue, name: str) -> Iterator[tuple[int, int
 
 
 def _bindings(core: Core, name: str) -> list[Values]:
-    """What other nodes have said of their queues of a name: a row for each queue, and one for each filter."""
+    """The descriptions of other nodes of their queues of a name: a row for each queue, and one for each filter."""
     rows: list[Values] = []
     for address in core.router.remote_addresses:
         for binding in core.router.bindings(address):
@@ -212,7 +218,7 @@ def _asking(
 
 
 def _seen_by(asker: Requester | None, values: Mapping[str, Any]) -> Values:
-    """An answer without what the asker may not know: rows about addresses at which it may not look on this node."""
+    """An answer in which rows about addresses are empty at which the asker may not look on this node."""
     found = dict(values)
     if asker is None or asker.rights is None or asker.owner[0] == "peer":
         return found

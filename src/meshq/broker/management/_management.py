@@ -250,6 +250,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         asks=True,
         between_nodes=True,
     ),
+    "stuck": Operation(cluster_work.stuck, {"after": _COUNT}, _MANAGES_NODE),
     "trace": Operation(route_work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
     "prepared": Operation(node_work.prepared, {"after": _COUNT}, _MANAGES_NODE),
     "broker": Operation(node_work.broker, {}, _MANAGES_NODE),

@@ -150,6 +150,14 @@ class ConsumerRoster:
         )
         self.only = self.groups[0].consumers[0] if alone else None
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether unacked messages of other consumers keep the exclusive one waiting; changes nothing."""
+        exclusive = self._exclusive
+        if exclusive is None or self._serving.state != HANDING_OVER:
+            return False
+        return self._counts.unacked - self._counts.acked_in_transaction > exclusive.unacked
+
     def waits_for_others(self) -> bool:
         """Whether the exclusive consumer waits for unacked messages of other consumers."""
         if self._serving.state != HANDING_OVER:

@@ -19,7 +19,7 @@ from meshq.ids import IDENTITY_BYTES, MessageId, NodeId
 from meshq.message import PropertyValue
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings, check_address_settings, check_pattern, check_user, kept_address_settings_of
-from meshq.statistics import BridgeStatistics, BrokerStatistics
+from meshq.statistics import BridgeStatistics, BrokerStatistics, StuckMessages
 from meshq.wire import COUNTER_MAX, violation
 
 
@@ -445,6 +445,17 @@ class Administration:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return await cluster_queue(self._context.ask, name)
+
+    async def stuck(self) -> list[StuckMessages]:
+        """Return the messages on this node that do not move although a consumer wants them, with the cause of each.
+
+        The broker's cluster connections look for them; ``stuck_timeout`` there says what counts as not moving.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return [StuckMessages.of(row) for row in (await self._context.pages("stuck", StuckMessages.keys()))[1]]
 
     async def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

@@ -114,7 +114,7 @@ class ClusterQueue:
 
     @property
     def consumers(self) -> int:
-        """The consumers that are known, also those that a node has described that does not answer."""
+        """The known consumers, with the described ones of nodes that do not answer."""
         return sum(node.consumers or 0 for node in self.nodes)
 
 
@@ -234,7 +234,7 @@ _FIGURES: Final = ("address", "paused", "ready", "delivering", "delayed", "sched
 
 
 def _without_answer(node: Values, about: Values, why: str, described: list[Values]) -> QueueOnNode:
-    """A node that did not answer: what it has described of the queue before, and how long ago it was heard."""
+    """Return a node that did not answer, as it has described the queue before, with the time since it was heard."""
     age = node["age"] if node["age"] != _UNKNOWN_AGE else None
     bindings = [row for row in described if row["kind"] == "binding" and row["node_id"] == node["node_id"]]
     if not bindings:

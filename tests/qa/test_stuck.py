@@ -1,0 +1,43 @@
+"""The simulated mesh judges what its nodes say of stuck messages, and finds what is wrong with that."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.abc import HeldMessages
+from meshq.cluster import _stuck_plan
+from meshq.cluster._stuck_plan import Cause, Elsewhere, cause_of
+from qa.seeds import SeedReport, one_seed
+from tests.qa.planted import first_report
+
+SEEDS = (1, 0, 2, 3)
+
+
+@pytest.mark.slow
+def test_a_mesh_finds_nothing_that_is_not_so_and_reaches_causes() -> None:
+    report = one_seed(1, "mesh")
+    assert report.passed, report.line
+    assert sum(number for kind, number in report.counters.items() if kind.startswith("seen.stuck_")) > 0
+
+
+def caught(monkeypatch: pytest.MonkeyPatch, bug: object) -> SeedReport:
+    monkeypatch.setattr(_stuck_plan, "cause_of", bug)
+    return first_report("mesh", SEEDS, lambda report: "Q14" in report.caught_by)
+
+
+@pytest.mark.slow
+def test_a_cause_that_is_not_so_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(held: HeldMessages, demanded_s: float, elsewhere: Elsewhere | None = None) -> Cause | None:
+        found = cause_of(held, demanded_s, elsewhere)
+        return Cause("paused", "it is not") if found is not None else None
+
+    report = caught(monkeypatch, wrong)
+    assert "said to be stuck by paused" in report.line
+
+
+@pytest.mark.slow
+def test_what_nobody_wants_and_is_said_to_be_stuck_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def always(held: HeldMessages, demanded_s: float, elsewhere: Elsewhere | None = None) -> Cause | None:
+        return cause_of(held, demanded_s, elsewhere) or Cause("filter", "a guess")
+
+    caught(monkeypatch, always)
