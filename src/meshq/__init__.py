@@ -50,10 +50,12 @@ if TYPE_CHECKING:
     from meshq.client import EventStream as EventStream
     from meshq.client import FailedOver as FailedOver
     from meshq.client import InFlightMessages as InFlightMessages
+    from meshq.client import MessageHop as MessageHop
     from meshq.client import MessageLocation as MessageLocation
     from meshq.client import MessageRoute as MessageRoute
     from meshq.client import MessageRouteStep as MessageRouteStep
     from meshq.client import MessageTrace as MessageTrace
+    from meshq.client import NodeRoute as NodeRoute
     from meshq.client import PreparedTransaction as PreparedTransaction
     from meshq.client import Producer as Producer
     from meshq.client import ProducerStatistics as ProducerStatistics
@@ -259,12 +261,14 @@ _HOME: Final = {
     "JournalStatistics": "meshq.statistics",
     "Message": "meshq.message",
     "MessageId": "meshq.ids",
+    "MessageHop": "meshq.client",
     "MessageLocation": "meshq.client",
     "MessageOrigin": "meshq.message",
     "MessageRoute": "meshq.client",
     "MessageRouteStep": "meshq.client",
     "MessageTrace": "meshq.client",
     "NodeId": "meshq.ids",
+    "NodeRoute": "meshq.client",
     "PeerStatistics": "meshq.cluster",
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",

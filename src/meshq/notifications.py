@@ -278,6 +278,7 @@ KINDS: tuple[type[Notification], ...] = (
     MessageDeadLettered,
     MessageExpired,
     MessagesRedistributed,
+    MessagesStuck,
     TransactionPrepared,
     TransactionDecided,
     AddressFull,

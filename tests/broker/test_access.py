@@ -135,6 +135,15 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "delete_divert": ({"name": "there"}, set()),
     "explain_route": ({"address": "q"}, set()),
     "trace": ({"message_id": "00" * 16 + "-1"}, set()),
+    "trace_hops": ({"message_id": "00" * 16 + "-1"}, set()),
+    "explain_arrival": ({"address": "q", "name": "q"}, set()),
+    "stuck": ({}, set()),
+    "cluster_nodes": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "node_queue": ({"name": "q"}, {"reader", "looker"}),
+    "ask_node": (
+        {"node_id": "00" * 16, "question": "node_queue", "arguments": encode_map({"name": "q"})},
+        {"reader", "looker"},
+    ),
     "prepared": ({}, set()),
     "broker": ({}, set()),
     "bridges": ({}, set()),
@@ -176,6 +185,14 @@ def test_lists_show_what_one_may_know_of() -> None:
     assert client_of(house, "writer").call("queues") == {"more": False}
     assert (client_of(house, "looker").call("diverts") or {}).get("name0") == "d"
     assert house.client().call("queues") == {"queue0": "other.q", "queue1": "q", "more": False}
+
+
+@pytest.mark.parametrize("operation", ["node_queue", "ask_node", "stuck", "purge_queue", "explain_route"])
+def test_another_node_may_ask_for_what_nodes_tell_each_other_and_for_nothing_else(operation: str) -> None:
+    house = house_with("q")
+    peer = client_of(house, "mesh", role="peer")
+    peer.call(operation, **MANAGEMENT[operation][0])
+    assert (not outcome(peer)) is (operation in ("node_queue", "ask_node")) is OPERATIONS[operation].between_nodes
 
 
 def test_where_no_pattern_fits_nothing_is_permitted() -> None:

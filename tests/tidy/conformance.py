@@ -23,7 +23,7 @@ REQUIRED = {
     "I": (1, 16),
     "J": (1, 51),
     "K": (1, 76),
-    "X": (101, 104),
+    "X": (101, 105),
 }
 #: State → what a row in it must say besides its id, its rule and the state; and nothing else.
 SAYS = {

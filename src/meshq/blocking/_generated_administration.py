@@ -204,8 +204,11 @@ class AdministrationCalls:
         group: str | None = None,
         content_type: str | None = None,
         user: str | None = None,
+        everywhere: bool = False,
     ) -> MessageRoute:
         """Explain where a message to ``address`` would go on this node, and why; nothing is sent.
+
+        ``everywhere``: ask the other nodes of the cluster, too, what they would do with it.
 
         Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
         not accept it.  ``user``: who would send it; None: this client.
@@ -225,6 +228,7 @@ class AdministrationCalls:
             group=group,
             content_type=content_type,
             user=user,
+            everywhere=everywhere,
         )
 
     def give_back(self, node_id: str | NodeId, force: bool = False) -> int:
@@ -428,8 +432,11 @@ class AdministrationCalls:
         """
         return self._call(self._inner.stuck)
 
-    def trace(self, message_id: MessageId) -> MessageTrace:
+    def trace(self, message_id: MessageId, *, everywhere: bool = False) -> MessageTrace:
         """Find a message on this node: its queues, its state there, and its consumers.
+
+        ``everywhere``: ask the other nodes of the cluster, too, and say from which node to which the message went.  A
+        node remembers its last 4,096 runs that went to another node or came from there, until it is started again.
 
         Every run that the node holds is asked, in steps between which others have their turn.
 
@@ -438,7 +445,7 @@ class AdministrationCalls:
             SettingsError: it is no message id.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        return self._call(self._inner.trace, message_id)
+        return self._call(self._inner.trace, message_id, everywhere=everywhere)
 
     def transaction(self, xid: bytes | None = None) -> Transaction:
         """Create a transaction, to be used as ``with``: sends and acknowledgements are applied together or not at

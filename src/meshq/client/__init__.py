@@ -20,7 +20,14 @@ from meshq.client.admin._cluster_queues import (
     QueueOnNode,
     cluster_queue,
 )
-from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
+from meshq.client.admin._message_routes import (
+    MessageHop,
+    MessageLocation,
+    MessageRoute,
+    MessageRouteStep,
+    MessageTrace,
+    NodeRoute,
+)
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
 from meshq.client.incoming._spans import DeliverySpan
@@ -81,10 +88,12 @@ __all__ = [
     "ForwardedRun",
     "HandlerErrors",
     "InFlightMessages",
+    "MessageHop",
     "MessageLocation",
     "MessageRoute",
     "MessageRouteStep",
     "MessageTrace",
+    "NodeRoute",
     "PeerEvents",
     "PeerLink",
     "PreparedTransaction",

@@ -8,23 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import trio
-
 from meshq import abc, limits
 from meshq.broker import (
     AnyConsumer,
     Core,
     Dispatch,
     FormerCount,
-    LongOperation,
+    Hop,
     Queue,
     QueueConsumer,
     QueueRun,
     RemoteBinding,
     StoredRun,
-    answer_call,
     dispatched_run,
-    flat,
     give_back,
     is_hidden,
     needed_features,
@@ -70,6 +66,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._take: Callable[[abc.ForwardRun], None]
         # Dispatches that wait for their large body, or for the large body of a dispatch before them.
         self._line: deque[_Waiting] = deque()
+        # What was given and is not known to be stored there, by rising tag.
+        self._given: deque[tuple[int, Hop]] = deque()
 
     @property
     def waiting(self) -> int:
@@ -140,6 +138,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
     def _give(self, dispatch: Dispatch, content: RunBytes) -> None:
         view = dispatch.view
         run = view.run
+        self._given.append((dispatch.tag, self._hop(dispatch)))
         self._take(
             abc.ForwardRun(
                 tag=dispatch.tag,
@@ -160,6 +159,21 @@ class ForwardQueue(abc.StoreAndForwardQueue):
                 waited=partial(self._waited, run),
                 **self._said_before(dispatch),
             )
+        )
+
+    def _hop(self, dispatch: Dispatch) -> Hop:
+        view, run = dispatch.view, dispatch.view.run
+        there = run.options.there if run.options is not None else None
+        return Hop(
+            producer=run.producer,
+            first=run.number + dispatch.start * run.number_step,
+            step=dispatch.step * run.number_step,
+            rows=dispatch.rows,
+            to=True,
+            node_id=self.queue.name.rpartition(".")[2],
+            forward=self.queue.number,
+            numbers=view.remote,
+            name=there.name if there is not None else "",
         )
 
     def _said_before(self, dispatch: Dispatch) -> dict[str, Any]:
@@ -192,6 +206,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             except (ClosedError, JournalBrokenError):
                 # The node ends and says why, but not to the other one; the link's numbers tell the next life.
                 return
+            while self._given and self._given[0][0] <= last_tag:
+                self._core.router.demand.hops.add(self._given.popleft()[1])
             self._core.mover.redistribution.freed(self.queue)
             self._core.pending.schedule_dispatch(self.queue)
             self._core.pending.run()
@@ -199,6 +215,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
     def detach(self) -> None:
         """Detach the lost link."""
         self._line.clear()
+        self._given.clear()
         self.queue.answered = None
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
@@ -418,53 +435,3 @@ def _filters(texts: Sequence[str]) -> tuple[Filter, ...]:
     except SettingsError:
         # The other node's language has grown: whatever comes may be wanted there.
         return ()
-
-
-class LocalAnswers(abc.OwnAnswers):
-    """The answers of a node about itself."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    async def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Carry out an operation of management."""
-        self._core.closing.check_running()
-        values = answer_call(self._core, operation, arguments)
-        if isinstance(values, dict):
-            await trio.lowlevel.checkpoint()
-            return flat(values)
-        call = _OwnCall()
-        self._core.running_operations.schedule(LongOperation(values, call.done, call.failed))
-        self._core.pending.run()
-        return flat(await call.result())
-
-    def add(self, cluster: str, questions: abc.NodeQuestions) -> None:
-        """Let others ask the nodes of a cluster."""
-        self._core.settings.clusters[cluster] = questions
-
-    def drop(self, cluster: str) -> None:
-        """Ask these nodes nothing more."""
-        self._core.settings.clusters.pop(cluster, None)
-
-
-class _OwnCall:
-    """The wait for one operation."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._error: MeshqError | None = None
-        self._ended = trio.Event()
-
-    def done(self, values: dict[str, Any]) -> None:
-        self._values = values
-        self._ended.set()
-
-    def failed(self, error: MeshqError) -> None:
-        self._error = error
-        self._ended.set()
-
-    async def result(self) -> dict[str, Any]:
-        await self._ended.wait()
-        if self._error is not None:
-            raise self._error
-        return self._values

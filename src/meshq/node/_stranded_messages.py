@@ -1,14 +1,24 @@
-"""The messages of a node that no consumer there can get, as a redistributor sees them."""
+"""The view of a node that its services have: stranded messages, the fronts of its queues, and answers about itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import trio
 
 from meshq import abc
-from meshq.broker import Core, filters_here, held_messages, redistribute, waiting_queues
+from meshq.broker import (
+    Core,
+    LongOperation,
+    answer_call,
+    filters_here,
+    flat,
+    held_messages,
+    redistribute,
+    waiting_queues,
+)
 from meshq.errors import MeshqError
 
 
@@ -59,6 +69,33 @@ class LocalHeldQueues(abc.HeldQueues):
         return list(held_messages(self._core, queue))
 
 
+class LocalAnswers(abc.OwnAnswers):
+    """The answers of a node about itself."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Carry out an operation of management."""
+        self._core.closing.check_running()
+        values = answer_call(self._core, operation, arguments)
+        if isinstance(values, dict):
+            await trio.lowlevel.checkpoint()
+            return flat(values)
+        call = _OwnCall()
+        self._core.running_operations.schedule(LongOperation(values, call.done, call.failed))
+        self._core.pending.run()
+        return flat(await call.result())
+
+    def add(self, cluster: str, questions: abc.NodeQuestions) -> None:
+        """Let others ask the nodes of a cluster."""
+        self._core.settings.clusters[cluster] = questions
+
+    def drop(self, cluster: str) -> None:
+        """Ask these nodes nothing more."""
+        self._core.settings.clusters.pop(cluster, None)
+
+
 class MoveCall:
     """The wait for one move; a cancelled wait ends the move."""
 
@@ -93,3 +130,26 @@ class MoveCall:
         """Note that the move has ended early."""
         self._error = error
         self._ended.set()
+
+
+class _OwnCall:
+    """The wait for one operation."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._error: MeshqError | None = None
+        self._ended = trio.Event()
+
+    def done(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self._ended.set()
+
+    def failed(self, error: MeshqError) -> None:
+        self._error = error
+        self._ended.set()
+
+    async def result(self) -> dict[str, Any]:
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return self._values

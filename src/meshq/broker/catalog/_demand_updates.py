@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from meshq import limits
 from meshq.address import NOTIFICATIONS
 from meshq.broker.catalog._distribution_plan import filters_of
+from meshq.broker.log._hop_log import HopLog
 from meshq.broker.queue._queue_machine import Queue
 
 #: Bytes that a description of a queue takes beside its names and filters.
@@ -49,11 +50,13 @@ def filters_told(queue: Queue) -> tuple[str, ...] | None:
 class DemandUpdates:
     """Tells links of peers which queues have changed."""
 
-    __slots__ = ("_links", "mobility_watchers", "on_peer", "watchers")
+    __slots__ = ("_links", "hops", "mobility_watchers", "on_peer", "watchers")
 
     def __init__(self) -> None:
         # Whose they are: the id of the node, its life, and its place.
         self._links: dict[DemandLink, tuple[bytes, bytes, str]] = {}
+        #: The last runs that went from node to node.
+        self.hops: HopLog = HopLog()
         #: Called whenever a queue or its consumers have changed.
         self.watchers: list[Callable[[], None]] = []
         #: Called with the name of a queue whenever its messages may be free to go to another node, or no longer.
@@ -69,6 +72,10 @@ class DemandUpdates:
         """Tell the watchers that another node has opened a link."""
         for watcher in self.on_peer:
             watcher(node_id, connector)
+
+    def node_of(self, link: DemandLink) -> str:
+        """Return the id of the node that has opened a link; empty: the link is not open."""
+        return self._links[link][0].hex() if link in self._links else ""
 
     def drop(self, link: DemandLink) -> None:
         """Tell a link nothing more."""

@@ -162,12 +162,21 @@ class Explainer:
 
     def _member(self, member: Member, gets: Known, why: str) -> None:
         if isinstance(member, RemoteBinding):
-            self._row("remote", member.name, member.address, member.filter, gets, why, via=member.forward.name)
+            far = f"; it is {member.distance} links away" if member.distance > 1 else ""
+            self._row("remote", member.name, member.address, member.filter, gets, why + far, via=member)
         else:
             self._row("queue", member.name, member.address, member.spec.filter, gets, why)
 
     def _row(
-        self, kind: str, name: str, address: str, filter: Filter | None, gets: Known, why: str, *, via: str = ""
+        self,
+        kind: str,
+        name: str,
+        address: str,
+        filter: Filter | None,
+        gets: Known,
+        why: str,
+        *,
+        via: RemoteBinding | None = None,
     ) -> None:
         accepted = self._accepts(filter)
         if accepted is False:
@@ -179,12 +188,18 @@ class Explainer:
                 "kind": kind,
                 "name": name,
                 "address": address,
-                "via": via,
+                "via": via.forward.name if via is not None else "",
                 "filter": filter.text if filter is not None else "",
                 "gets": _SAID[gets],
                 "why": why,
+                "node_id": _node_id(via) if via is not None else "",
+                "node_name": via.node_name if via is not None else "",
             }
         )
+
+
+def _node_id(binding: RemoteBinding) -> str:
+    return binding.path[0] if binding.path else binding.forward.name.rpartition(".")[2]
 
 
 def _notes(member: Member) -> str:

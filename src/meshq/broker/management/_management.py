@@ -251,7 +251,24 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         between_nodes=True,
     ),
     "stuck": Operation(cluster_work.stuck, {"after": _COUNT}, _MANAGES_NODE),
-    "trace": Operation(route_work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
+    "trace": Operation(route_work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE, between_nodes=True),
+    "trace_hops": Operation(
+        route_work.trace_hops, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE, between_nodes=True
+    ),
+    "explain_arrival": Operation(
+        route_work.explain_arrival,
+        {
+            "address": _NAME,
+            "name": _NAME,
+            "properties": _MAP,
+            "headers": _MAP,
+            "durable": _FLAG,
+            "priority": _COUNT,
+            "after": _COUNT,
+        },
+        (Need("manage", "target", "address"),),
+        between_nodes=True,
+    ),
     "prepared": Operation(node_work.prepared, {"after": _COUNT}, _MANAGES_NODE),
     "broker": Operation(node_work.broker, {}, _MANAGES_NODE),
     "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import Target, parse_place
 from meshq.broker.access._access import may_look
+from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.ingress._explainer import Explainer
 from meshq.broker.ingress._filters_at import costly, filters_explained
 from meshq.broker.ingress._sample_run import imagined
+from meshq.broker.log._hop_log import Hop
 from meshq.broker.management._pages import page_of
 from meshq.broker.settlement._tracing import trace as tracing
 from meshq.broker.work._fair_scheduler import NODE, CostlyScan
@@ -129,6 +131,7 @@ class _KnownRows:
             elif address in self._named and address not in self.rows:
                 why = "it comes there, and what becomes of it the user may not know"
                 about = {"name": "", "via": "", "filter": "", "gets": "maybe", "why": why}
+                about |= {"node_id": "", "node_name": ""}
                 self.rows[address] = {"kind": "queue", "address": address, **about}
         rows.clear()
 
@@ -142,16 +145,72 @@ def _why_senders_wait(core: Core, address: str) -> str:
     return "the broker's memory is full" if core.memory.used_bytes >= core.memory.limit_bytes else ""
 
 
+def explain_arrival(
+    core: Core,
+    address: str,
+    name: str,
+    properties: bytes | dict[str, Any] | None = None,
+    headers: bytes | dict[str, Any] | None = None,
+    durable: bool = True,
+    priority: int = limits.PRIORITY_DEFAULT,
+    after: int = 0,
+) -> Values:
+    """Explain the way of a message on this node that another node has dealt to a queue here."""
+    message = imagined(parse_place(address).address, properties, headers, durable=durable, priority=priority)
+    queue = core.router.queues.get(name)
+    if queue is None:
+        why = "no queue of that name is here: the message is routed anew by its address, or else dead-lettered"
+        return {"exists": False, "why": why}
+    if queue.paused:
+        return {"exists": True, "why": "it waits here: the queue is paused"}
+    consumers = queue.roster.consumers
+    if not consumers:
+        return {"exists": True, "why": "it waits here: nobody consumes from the queue"}
+    if message is None:
+        return {"exists": True, "why": f"one of {len(consumers)} consumers gets it, if its filter accepts the message"}
+    wants = wants_of(message)
+    taking = sum(one.filter is None or wants((one.filter,), 0) for one in consumers)
+    if not taking:
+        why = f"it waits here: no filter of its {len(consumers)} consumers accepts the message"
+        return {"exists": True, "why": why}
+    return {"exists": True, "why": f"{taking} of {len(consumers)} consumers take it, in turn"}
+
+
+def trace_hops(core: Core, message_id: str, after: int = 0) -> Values:
+    """A page of the nodes to which this node has given a message lately, or from which it has taken it."""
+    rows: list[Values] = []
+    for hop in core.router.demand.hops.find(_parsed(message_id)):
+        names = dict.fromkeys([hop.name] if hop.name else _names_of(core, hop))
+        rows.append({"way": "to" if hop.to else "from", "node_id": hop.node_id, "queues": "\n".join(names)})
+    return {"forgotten": core.router.demand.hops.forgotten, **page_of("hops", rows, after)}
+
+
+def _names_of(core: Core, hop: Hop) -> list[str]:
+    """The queues that messages went to, or came to, as far as they are still known."""
+    router = core.router
+    if not hop.to:
+        return [router.by_number[number].name for number in hop.numbers if number in router.by_number]
+    known = core.definitions.peers.peers.get(hop.forward)
+    names = {number: one.kept["name"] for number, one in known.queues.items()} if known is not None else {}
+    names |= {one.number: one.name for one in router.remote(hop.forward.to_bytes(8, "big"))}
+    return [names[number] for number in hop.numbers if number in names]
+
+
 def trace(core: Core, message_id: str, after: int = 0) -> Steps:
     """Say in which queues a message is, in which state, and who holds it."""
-    try:
-        wanted = MessageId.parse(message_id)
-    except ValueError as error:
-        allowed = "the number of a message behind its producer's 32 hexadecimal digits and '-'"
-        raise SettingsError("message_id", message_id[:64], allowed) from error
+    wanted = _parsed(message_id)
     for rows in tracing(core.release_queue, core.router, wanted):
         if rows is None:
             yield None
         else:
             accepted = core.ingress.producers.highest(wanted.producer) >= wanted.number > 0
             yield {"accepted": accepted, **page_of("sightings", rows, after)}
+
+
+def _parsed(message_id: str) -> MessageId:
+    """The id of a message.  Raises: SettingsError: it is none."""
+    try:
+        return MessageId.parse(message_id)
+    except ValueError as error:
+        allowed = "the number of a message behind its producer's 32 hexadecimal digits and '-'"
+        raise SettingsError("message_id", message_id[:64], allowed) from error

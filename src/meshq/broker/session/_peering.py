@@ -18,6 +18,7 @@ from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.log._hop_log import Hop
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._disk_space import DiskSpace
@@ -227,6 +228,12 @@ class Peering:
             run, queues, (link, last), rows, confirm, asked, topic=header.topic, there=about.there
         )
         run.verdicts = ()
+        name = about.there.name if about.there is not None else ""
+        demand, about_run = self._definitions.router.demand, (run.producer, run.number, run.number_step)
+        came = Hop(
+            *about_run, content.rows, to=False, node_id=demand.node_of(self), forward=0, numbers=queues, name=name
+        )
+        demand.hops.add(came)
 
     def _run(self, frame: Frame, header: Forward, content: RunBytes) -> StoredRun:
         return StoredRun(

@@ -11,6 +11,7 @@ from meshq import limits
 from meshq.address import Routing, check_name, check_place, check_routing, parse_place, parse_target
 from meshq.client.admin import _message_routes as routes
 from meshq.client.admin._cluster_queues import ClusterQueue, cluster_queue
+from meshq.client.admin._message_hops import check_everywhere, message_hops, node_routes
 from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageTrace, query
 from meshq.client.admin._statistics import Divert, QueueStatistics
 from meshq.client.session._client_context import ClientContext
@@ -399,8 +400,11 @@ class Administration:
         group: str | None = None,
         content_type: str | None = None,
         user: str | None = None,
+        everywhere: bool = False,
     ) -> MessageRoute:
         """Explain where a message to ``address`` would go on this node, and why; nothing is sent.
+
+        ``everywhere``: ask the other nodes of the cluster, too, what they would do with it.
 
         Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
         not accept it.  ``user``: who would send it; None: this client.
@@ -416,10 +420,17 @@ class Administration:
         texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}
         about = {"address": address, "user": user, **query(properties, texts, durable=durable, priority=priority)}
         values, steps = await self._context.pages("explain_route", routes.STEP_KEYS, **about)
-        return MessageRoute.of(values, steps)
+        route = MessageRoute.of(values, steps)
+        if check_everywhere(everywhere):
+            message = {name: value for name, value in about.items() if name not in ("address", "user")}
+            route = attrs.evolve(route, nodes=await node_routes(self._context.ask, route.steps, message))
+        return route
 
-    async def trace(self, message_id: MessageId) -> MessageTrace:
+    async def trace(self, message_id: MessageId, *, everywhere: bool = False) -> MessageTrace:
         """Find a message on this node: its queues, its state there, and its consumers.
+
+        ``everywhere``: ask the other nodes of the cluster, too, and say from which node to which the message went.  A
+        node remembers its last 4,096 runs that went to another node or came from there, until it is started again.
 
         Every run that the node holds is asked, in steps between which others have their turn.
 
@@ -432,7 +443,8 @@ class Administration:
             raise SettingsError("message_id", message_id, "a MessageId, such as delivery.message_id")
         values, rows = await self._context.pages("trace", routes.LOCATION_KEYS, message_id=str(message_id))
         found = tuple(map(MessageLocation.of, rows))
-        return MessageTrace(message_id=message_id, accepted=bool(values.get("accepted")), locations=found)
+        hops = await message_hops(self._context.ask, message_id) if check_everywhere(everywhere) else ()
+        return MessageTrace(message_id=message_id, accepted=bool(values.get("accepted")), locations=found, hops=hops)
 
     async def cluster_queue(self, name: str) -> ClusterQueue:
         """Return the queue of a name on all nodes of the broker's clusters; each is asked, for a few seconds at most.

@@ -66,6 +66,26 @@ class MessageRouteStep:
     filter: str | None
     gets: str
     why: str
+    #: Of a queue of another node: that node, as the asked broker knows it.
+    node_id: str = ""
+    node_name: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class NodeRoute:
+    """A node of a cluster in the route of a message: whether the message goes to a queue there, and why.
+
+    ``gets``: ``yes``, ``no`` or ``maybe``.  ``there``: the node's own answer to what it would do with the message;
+    empty: it was not asked.  ``answered``: whether it has answered.
+    """
+
+    node_id: str
+    node_name: str
+    queue: str
+    gets: str
+    why: str
+    there: str = ""
+    answered: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -84,6 +104,8 @@ class MessageRoute:
     permitted: bool
     waits: str
     steps: tuple[MessageRouteStep, ...]
+    #: With ``everywhere``: the other nodes of the cluster.
+    nodes: tuple[NodeRoute, ...] = ()
 
     @property
     def nowhere(self) -> bool:
@@ -128,15 +150,37 @@ class MessageLocation:
 
 
 @attrs.frozen(kw_only=True)
+class MessageHop:
+    """A node that a message has come by.
+
+    ``accepted``: the node remembers that the producer has sent the message there.  ``queues``: those that it was for on
+    this node, and those in which it is.  ``locations``: where it is there now.  ``came_from``, ``went_to``: the ids of
+    the nodes before and behind.  ``answered``: whether the node has answered, and ``why`` it has not.
+    """
+
+    node_id: str
+    node_name: str
+    answered: bool
+    why: str
+    accepted: bool
+    queues: tuple[str, ...]
+    locations: tuple[MessageLocation, ...]
+    came_from: tuple[str, ...]
+    went_to: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
 class MessageTrace:
     """The locations of a message on one node.
 
-    ``accepted``: the node remembers that its producer has sent it this message, whatever became of it.
+    ``accepted``: the node remembers that its producer has sent it this message, whatever became of it.  ``hops``: with
+    ``everywhere``, the nodes of the cluster that the message has come by, in its order.
     """
 
     message_id: MessageId
     accepted: bool
     locations: tuple[MessageLocation, ...]
+    hops: tuple[MessageHop, ...] = ()
 
 
 #: The values in each row of a broker's answer.

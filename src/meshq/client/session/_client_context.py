@@ -99,6 +99,6 @@ class ClientContext:
             before = len(rows)
             while f"{names[0]}{len(rows) - before}" in values:
                 index = len(rows) - before
-                rows.append({name: values[f"{name}{index}"] for name in names})
+                rows.append({name: values[f"{name}{index}"] for name in names if f"{name}{index}" in values})
             if not values.get("more") or len(rows) == before:
                 return values, rows
