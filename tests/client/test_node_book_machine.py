@@ -115,6 +115,40 @@ def test_a_node_is_dialed_where_it_answered_last_and_its_other_places_are_spares
     assert made.known([outside], outside).nodes == (outside, B)
 
 
+def test_a_node_that_has_come_back_elsewhere_is_dialed_there_once_an_attempt_at_its_former_place_has_failed() -> None:
+    made, moved = book(), Endpoint("tcp", "b", 5001)
+    made.attached(B, identity("b"))
+    made.told(told("a", "b"))
+    made.told(told("a"))
+    made.told([one("a", 0), one("b", 1, "tcp://b:5001")])
+    assert made.known([A], None) == KnownTargets((A, B), (moved,))
+    made.failed(B)
+    assert made.known([A], None) == KnownTargets((A, moved), (B,))
+    # Only there a client that was there can go on.
+    assert made.known([A], B) == KnownTargets((A, B), (moved,))
+    made.attached(B, identity("b"))
+    assert made.known([A], None) == KnownTargets((A, B), (moved,))
+    # A failure says nothing about a place at which nobody has answered yet.
+    made.failed(A)
+    made.attached(A, identity("a"))
+    assert made.known([A], None) == KnownTargets((A, B), (moved,))
+
+
+def test_a_round_over_very_many_nodes_compares_no_two_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, many = book(), 1_000
+    made.told([one(f"n{number}", min(number, 1)) for number in range(many)])
+    compared, equal = [0], Endpoint.__eq__
+
+    def counted(self: Endpoint, other: object) -> bool:
+        compared[0] += 1
+        return equal(self, other)
+
+    monkeypatch.setattr(Endpoint, "__eq__", counted)
+    assert len(made.known([A], None).nodes) == many
+    # Equal hashes are compared.
+    assert compared[0] < 10 * many
+
+
 def test_another_node_at_the_place_of_one_is_that_node() -> None:
     made = book()
     made.attached(A, identity("a"))

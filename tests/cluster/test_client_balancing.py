@@ -48,6 +48,26 @@ async def test_without_topology_nobody_is_dialed_who_is_not_listed_also_when_a_l
             await begun(two, 1)
 
 
+async def test_a_node_that_comes_back_at_another_port_gets_its_connections_again() -> None:
+    async with hosts("abc", cluster=LINKS) as nodes:
+        await nodes.joined()
+        factory = factory_of(nodes)
+        assert Counter(await begun(factory, 6)) == dict.fromkeys("abc", 2)
+        async with factory.connect() as client:
+            if node_of(client) == "c":
+                await client.close()
+            await nodes.crash("c")
+            nodes.urls["c"] = "tcp://c:5001?insecure=true"
+            nodes.others["c"] = ["a"]
+            await nodes.start("c")
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(factory_of(nodes).connect())]
+            await until(lambda: told(clients[0]) == "abc")
+            # One of them has found that nobody answers at the former port.
+            await begun(factory, 3)
+            assert Counter(await begun(factory, 6)) == dict.fromkeys("abc", 2)
+
+
 async def test_a_node_that_joins_later_is_among_those_for_new_connections() -> None:
     async with hosts("ab", cluster=LINKS) as nodes:
         await nodes.joined()

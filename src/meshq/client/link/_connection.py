@@ -179,9 +179,11 @@ class Connection:
                 self.begun()
                 self._machine.lost(trio.current_time(), leave=ended.leave)
                 self._lost(error, final=final)
-            elif fatal and self.counts.connected:
-                # Of the loss before it was said only that the client tries.
-                self._lost(error, final=True)
+            else:
+                self._targets.failed(dial.target)
+                if fatal and self.counts.connected:
+                    # Of the loss before it was said only that the client tries.
+                    self._lost(error, final=True)
             parted = ended.parted or ("" if attached else "away")
             if parted:
                 self._watcher.parted(parted, error)

@@ -68,6 +68,11 @@ class ClientTargets:
         if self.book is not None:
             self.book.attached(target, node_id)
 
+    def failed(self, target: Endpoint | None) -> None:
+        """Note that an attempt at a target has failed; None: there was none."""
+        if self.book is not None and target is not None:
+            self.book.failed(target)
+
     def refused(self, target: Endpoint | None, error: MeshqError) -> bool:
         """Note that a node can't be used at all; return whether that concerns only this node, of which others told.
 

@@ -90,13 +90,17 @@ class NodeBook:
     Threads may share it: whatever changes is replaced as a whole.
     """
 
-    __slots__ = ("_answered", "_rules", "_view")
+    __slots__ = ("_answered", "_failed", "_rules", "_told_at", "_view")
 
     def __init__(self, rules: ToldPlaceRules) -> None:
         self._rules = rules
         self._view = _View()
         # Place -> the node that answered there last; the newest answer last.
         self._answered: dict[Endpoint, bytes] = {}
+        # Those of these places at which an attempt has failed since.
+        self._failed: frozenset[Endpoint] = frozenset()
+        # Where a node says that it is, without options -> the node.
+        self._told_at: dict[str, bytes] = {}
 
     @property
     def informed(self) -> bool:
@@ -106,6 +110,7 @@ class NodeBook:
     def told(self, nodes: Sequence[ToldNode]) -> list[str]:
         """Note all that a node tells; return, as text, which nodes are not dialed and why."""
         self._view = self._view.told(nodes)
+        self._told_at = {one.about.primary: one.about.node_id for one in self._view.nodes}
         refused = []
         for one in self._view.nodes:
             try:
@@ -121,11 +126,17 @@ class NodeBook:
         if len(answered) > ANSWERED_MAX:
             del answered[next(iter(answered))]
         self._answered = answered
+        if self._failed:
+            self._failed = self._failed.intersection(answered) - {place}
+
+    def failed(self, place: Endpoint) -> None:
+        """Note that an attempt at a place has failed: its node may be elsewhere by now, as it says itself."""
+        if place in self._answered:
+            self._failed |= {place}
 
     def node_at(self, place: Endpoint) -> bytes:
         """Return the id of the node at a place; empty: it is not known."""
-        told = {one.about.primary: one.about.node_id for one in self._view.nodes}
-        return self._answered.get(place) or told.get(str(_bare(place)), b"")
+        return self._answered.get(place) or self._told_at.get(str(_bare(place)), b"")
 
     def known(self, listed: Sequence[Endpoint], last: Endpoint | None) -> KnownTargets:
         """Return the places of the next round.
@@ -142,17 +153,16 @@ class NodeBook:
             nodes = [*others, *nodes]
         spares = [*listed, *(place for places in there.values() for place in places)]
         left = [place for places in gone.values() for place in places]
-        return KnownTargets(
-            nodes=tuple(dict.fromkeys(nodes)),
-            spares=tuple(place for place in dict.fromkeys(spares) if place not in nodes),
-            gone=tuple(place for place in dict.fromkeys(left) if place not in nodes and place not in spares),
-        )
+        chosen = dict.fromkeys(nodes)
+        second = dict.fromkeys(place for place in spares if place not in chosen)
+        third = dict.fromkeys(place for place in left if place not in chosen and place not in second)
+        return KnownTargets(nodes=tuple(chosen), spares=tuple(second), gone=tuple(third))
 
     def _places(
         self, nodes: Sequence[ToldNode], listed: Sequence[Endpoint], last: Endpoint | None
     ) -> dict[bytes, list[Endpoint]]:
         """Return the places of nodes: where this client was last, then where a node has answered, the newest answer
-        first, then where the node says that it is.
+        first, then where the node says that it is, and then where an attempt has failed since the answer.
         """
         found: dict[bytes, list[Endpoint]] = {one.about.node_id: [] for one in nodes}
         for place, node_id in reversed(self._answered.items()):
@@ -166,7 +176,7 @@ class NodeBook:
                 if told is not None:
                     found[one.about.node_id].append(own.get(_bare(told), told))
         for places in found.values():
-            places.sort(key=lambda place: place != last)
+            places.sort(key=lambda place: (place != last, place in self._failed))
         return found
 
     def _told_place(self, one: ToldNode) -> Endpoint | None:
