@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
 import trio
 
 from meshq import AddressSettings, ClusterConnection, Delivery
+from meshq.abc import Service
 from tests.cluster.kit import Mesh, bodies, mesh, until
 from tests.cluster.nodes import Nodes, connection, nodes
 
@@ -211,6 +212,42 @@ async def test_queues_of_one_cluster_are_not_told_in_another_one() -> None:
         await made.known("a", "one").wait_for(queue="shared.q", queues=1, timeout=5)
         await trio.sleep(1)
         assert [one.queue for one in made.known("a", "one").bindings()] == ["shared.q"]
+
+
+async def test_a_cluster_whose_name_goes_on_behind_that_of_another_one_is_another_one() -> None:
+    direct = {"max_hops": 2, "allow_direct_connections_only": True}
+    cluster = {
+        "a": [connection("a", ["b"], "mesh", **direct)],
+        "b": [
+            connection("b", [], "mesh", address="shared", **direct),
+            connection("b", ["c"], "mesh.more", address="other", **direct),
+        ],
+        "c": [connection("c", [], "mesh.more")],
+    }
+    async with nodes(cluster, c={"queues": ["other.q"]}) as made:
+        await made.known("b", "mesh.more").wait_for(queue="other.q", queues=1, timeout=5)
+        await trio.sleep(1)
+        assert made.known("a").bindings() == ()
+
+
+async def test_a_node_in_two_clusters_of_such_names_starts_again_and_keeps_them_apart() -> None:
+    names = cycle("bc")
+
+    def more() -> list[Service]:
+        return [connection(next(names), ["c"], "mesh.more", address="other", allow_direct_connections_only=True)]
+
+    kept = {"address_settings": {"#": AddressSettings(auto_create_queues=False)}}
+    async with mesh("bc", root="simulated", cluster={"address": "shared"}, services=more, broker=kept) as made:
+        known = made.brokers["b"].cluster("mesh.more")
+        async with made.client("c") as client:
+            await client.create_queue("other.q")
+        await known.wait_for(queue="other.q", queues=1, timeout=5)
+        await made.kill("c")
+        await made.send("b", numbered(10), "other.q")
+        await made.kill("b")
+        await made.start("b", "c")
+        assert bodies(await made.drain("c", "other.q")) == numbered(10)
+        await made.joined()
 
 
 # -- when nodes go and come

@@ -245,7 +245,8 @@ class LocalPeerQueues(abc.PeerQueues):
         return [
             abc.KnownPeer(name=name, connector=peer.connector, left=peer.left)
             for name, peer in known
-            if name.startswith(prefix)
+            # Another cluster's name may begin with this one's and a dot; ids of nodes have none.
+            if name.startswith(prefix) and "." not in name.removeprefix(prefix)
         ]
 
     def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:

@@ -258,8 +258,9 @@ class Router:
 
     def relayed(self, address: str, cluster: str) -> list[RemoteBinding]:
         """The queues of other nodes that the nodes of a cluster may send messages to, through this node."""
-        prefix = f"{INTERNAL}cluster.{cluster}."
-        return [binding for binding in self._sharing(address) if binding.forward.name.startswith(prefix)]
+        # Names of clusters may have dots, ids of nodes have none.
+        of_cluster = f"{INTERNAL}cluster.{cluster}"
+        return [one for one in self._sharing(address) if one.forward.name.rpartition(".")[0] == of_cluster]
 
     @property
     def remote_addresses(self) -> list[str]:
