@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -133,6 +134,22 @@ async def test_each_factory_has_a_copy_of_its_policy(nodes: list[FakeNode]) -> N
     one, other = (ClientFactory(FOUR, env=env, load_balancing=policy) for _ in range(2))
     assert (await begun(one, 3), await begun(other, 2), await begun(one, 2)) == ("abc", "ab", "da")
     assert policy.asked == 0
+
+
+async def test_a_policy_that_can_not_be_copied_is_named_with_what_it_takes(nodes: list[FakeNode]) -> None:
+    env, _ = fake_env(*nodes)
+
+    class Locked(LastElement):
+        def __init__(self) -> None:
+            self.lock = Lock()
+
+    class Beginning(Locked):
+        def begin(self, chance: int) -> BalancerPolicy:
+            return Beginning()
+
+    with pytest.raises(SettingsError, match=r"load_balancing='Locked' .* a policy that can be copied, or has a begin"):
+        await begun(ClientFactory(FOUR, env=env, load_balancing=Locked), 1)
+    assert await begun(ClientFactory(FOUR, env=env, load_balancing=Beginning), 2) == "dd"
 
 
 async def test_the_policy_is_told_where_nodes_are_and_whose_client_asks(nodes: list[FakeNode]) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import attrs
 
+from meshq.errors import SettingsError
+
 
 @attrs.frozen(kw_only=True)
 class BalancerTarget:
@@ -43,5 +45,12 @@ class BalancerPolicy(ABC):
         """Return a copy with a state of its own, for one factory or balancer.
 
         ``chance``: 64 bits by chance, for policies that choose by chance; the same bits lead to the same choices.
+
+        Raises:
+            SettingsError: it holds what can't be copied, a lock for instance, and has no ``begin`` of its own.
         """
-        return copy.deepcopy(self)
+        try:
+            return copy.deepcopy(self)
+        except (TypeError, copy.Error) as error:
+            allowed = f"a policy that can be copied, or has a begin() that returns a new one ({error})"
+            raise SettingsError("load_balancing", type(self).__name__, allowed) from error
