@@ -13,6 +13,8 @@ import trio
 
 from meshq import AddressSettings, ClusterConnection, Delivery
 from meshq.abc import Service
+from meshq.broker.catalog._distribution_plan import RemoteBinding
+from meshq.broker.session import _further_queues
 from tests.cluster.kit import Mesh, bodies, mesh, until
 from tests.cluster.nodes import Nodes, connection, nodes
 
@@ -248,6 +250,26 @@ async def test_a_node_in_two_clusters_of_such_names_starts_again_and_keeps_them_
         await made.start("b", "c")
         assert bodies(await made.drain("c", "other.q")) == numbered(10)
         await made.joined()
+
+
+async def test_a_queue_more_on_an_address_has_no_other_one_described_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = Counter[str]()
+    plain = _further_queues._described
+
+    def counted(number: int, binding: RemoteBinding) -> bytes | None:
+        described[binding.name] += 1
+        return plain(number, binding)
+
+    monkeypatch.setattr(_further_queues, "_described", counted)
+    async with nodes(connections(CHAIN, max_hops=2)) as made, made.brokers["c"].client() as client:
+        await client.create_address("news", routing="multicast")
+        for number in range(20):
+            await client.create_queue(f"s{number}", address="news", routing="multicast")
+            await made.known("a").wait_for(address="news", queues=number + 1, exactly=True, timeout=5)
+        assert described == {f"s{number}": 1 for number in range(20)}
+        async with client.consumer("s3"):
+            await made.known("a").wait_for(queue="s3", consumers=1, timeout=5)
+        assert described["s3"] > 1 and described["s4"] == 1
 
 
 # -- when nodes go and come

@@ -22,12 +22,16 @@ HOPS_MAX: Final = 16
 _BYTES_MAX: Final = 128
 
 
+#: What was described, and how, by number.
+_Described = dict[int, tuple[RemoteBinding, bytes]]
+
+
 class _Asking(NamedTuple):
     """The cluster and the distance that a link has asked for, and the descriptions that were sent, by address."""
 
     cluster: str
     hops: int
-    told: dict[str, dict[int, bytes]]
+    told: dict[str, _Described]
 
 
 class FurtherQueues:
@@ -65,12 +69,12 @@ class FurtherQueues:
         changed, self._changed = self._changed, {}
         for address in changed:
             for channel, asking in self._asking.items():
-                found = self._of(address, asking, unsure)
                 told = asking.told.pop(address, {})
+                found = self._of(address, asking, told, unsure)
                 for number in told.keys() - found.keys():
                     self._say(channel, Binding(queue=number, gone=True).encode())
-                for number, header in found.items():
-                    if told.get(number) != header:
+                for number, (_, header) in found.items():
+                    if number not in told or told[number][1] != header:
                         self._say(channel, header)
                 if found:
                     asking.told[address] = found
@@ -83,11 +87,16 @@ class FurtherQueues:
     def _say(self, channel: int, header: bytes) -> None:
         self._put(Frame(FrameType.BINDING, channel=channel, header=header))
 
-    def _of(self, address: str, asking: _Asking, unsure: dict[int, None]) -> dict[int, bytes]:
-        """Describe the queues of an address by their numbers here."""
-        found: dict[int, bytes] = {}
+    def _of(self, address: str, asking: _Asking, told: _Described, unsure: dict[int, None]) -> _Described:
+        """Describe the queues of an address by their numbers here; those that are as they were told only once."""
+        found: _Described = {}
+        relays = self._definitions.router.relays
         for binding in self._definitions.router.relayed(address, asking.cluster):
             if not binding.path or binding.distance >= asking.hops:
+                continue
+            number = relays.number_of(binding.forward.number, binding.number)
+            if number in told and told[number][0] is binding:
+                found[number] = told[number]
                 continue
             try:
                 number = self._definitions.relay(binding)
@@ -99,7 +108,7 @@ class FurtherQueues:
                 continue
             header = _described(number, binding)
             if header is not None:
-                found[number] = header
+                found[number] = binding, header
         return found
 
 
