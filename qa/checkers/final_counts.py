@@ -30,8 +30,9 @@ class FinalCounts:
     recoveries: list[Recovery] = attrs.field(factory=list)
 
     def counted(self, place: str, statistics: Mapping[str, int]) -> None:
-        """The counters of a place."""
-        self.statistics[place] = dict(statistics)
+        """The counters of a place, or of one more queue of the place."""
+        known = self.statistics.get(place, {})
+        self.statistics[place] = {name: number + known.get(name, 0) for name, number in statistics.items()}
 
     def recounted(self, place: str, live: Sequence[tuple[int, int]]) -> None:
         """The (uid, sequence) of every message that the journal holds for a place."""

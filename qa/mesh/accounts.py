@@ -72,7 +72,8 @@ def standing(states: dict[str, Any], identities: dict[str, str]) -> dict[str, li
     found: dict[str, list[tuple[int, int]]] = {}
     for name, state in states.items():
         for queue, (live, _) in state["queues"].items():
-            found[MeshNode.place_of(queue, name)] = live
+            # The queue of a bridge that was handed over may stand beside another one of the same bridge.
+            found.setdefault(MeshNode.place_of(queue, name), []).extend(live)
         for queue, (number, rows) in state["forwarding"].items():
             peer = identities.get(queue.rpartition(".")[2])
             if peer is None:

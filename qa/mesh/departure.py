@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import attrs
 import trio
 
 from meshq.abc import TransferInventory
-from meshq.errors import BusyError, MeshqError
+from meshq.errors import MeshqError
 from meshq.message import Message, MessageOrigin
 from meshq.testing import MemoryNetwork, Simulation
 from qa.checkers.history import body_of, queue_of
@@ -17,9 +18,11 @@ from qa.mesh.accounts import standing
 from qa.mesh.membership import NODES, URLS
 from qa.mesh.node import MeshNode
 from qa.mesh.stranded import received
+from qa.mesh.undecided import HELD, SENT, UndecidedTransactions, is_foreign
 from qa.simulation.accounts import Recount
 from qa.simulation.recovery import record_recoveries
 from qa.simulation.workload import CONSUMED, Scene
+from qa.simulation.workload_two_phase import VerdictLog
 
 #: Queues of every node that have no consumer before the end: small messages, more than two runs; large ones; and
 #: messages with properties and a time to live; messages that were moved there from a queue of their own; some that came
@@ -33,7 +36,7 @@ RETURNED: Final = "drained.returned"
 LATER: Final = "drained.later"
 COPIES: Final = "drained.copies"
 DRAINED: Final = {SMALL: 600, LARGE: 12, OTHERS: 60, MOVED: 60, RETURNED: 60, LATER: 60, COPIES: 60}
-FURNISHED: Final = (*(queue for queue in DRAINED if queue != COPIES), SOURCE)
+FURNISHED: Final = (*(queue for queue in DRAINED if queue != COPIES), SOURCE, HELD, SENT)
 #: How many of them came back, and after how many seconds the others are due.
 BACK: Final = 20
 DELAY_S: Final = 15.0
@@ -59,6 +62,8 @@ DRAIN_SIGHTS: Final = (
     "drain_cut",
     "drain_under_way",
     "drained_ids",
+    "drained_transactions",
+    "drained_transactions_of_receivers",
 )
 
 
@@ -94,7 +99,8 @@ class MeshDeparture:
         self._leaving: MeshNode | None = None
         self._target: MeshNode | None = None
         self._identities: dict[str, str] = {}
-        for queue in CONSUMED:
+        self._undecided: UndecidedTransactions
+        for queue in (*CONSUMED, HELD):
             self._history.expected.redistributes(queue)
         for sight in DRAIN_SIGHTS:
             self.count(sight, 0)
@@ -102,6 +108,14 @@ class MeshDeparture:
     def count(self, sight: str, number: int = 1) -> None:
         """Count something that the seeds have to have met."""
         self._simulation.swarm.count(f"seen.{sight}", number)
+
+    def undertake(self, verdict_logs: dict[str, VerdictLog]) -> None:
+        """Take the transactions of receivers along; ``verdict_logs``: these, by node."""
+        rng = self._simulation.swarm.rng("mesh/undecided")
+        self._undecided = UndecidedTransactions(self._scene, rng, verdict_logs, self.count)
+        for name, log in verdict_logs.items():
+            others = [other for place, other in verdict_logs.items() if place != name]
+            log.foreign = functools.partial(is_foreign, others)
 
     async def _drain(self, node: MeshNode, target: MeshNode) -> None:
         """Drain each life of the node, until cancelled."""
@@ -131,11 +145,6 @@ class MeshDeparture:
                 assert departure is not None and life is not None
                 life.left = departure.broker.transfer.inventory()
                 life.ended = True
-            except BusyError:
-                self.count("drain_found_prepared")
-                if life is not None:
-                    # It was prepared while the node closed, and is decided in the next life.
-                    node.node.kill()
             except MeshqError as error:
                 self._history.note(f"the drain of {node.place} has ended: {error}")
             await trio.sleep(AGAIN_S)
@@ -166,6 +175,7 @@ class MeshDeparture:
         node.left("drains without an end", int(not (self.lives and self.lives[-1].ended)))
         await self._recount()
         self._remembered()
+        await self._undecided.decide(node, target)
         with trio.move_on_after(SEEN_S):
             # They hear how far their messages are stored before the node goes: none is in doubt then.
             while _not_linked(node, others):  # noqa: ASYNC110 - nobody tells
@@ -192,6 +202,7 @@ class MeshDeparture:
                     pass
                 await consumer.nack(*batch)
                 self._returned = len(batch)
+            await self._undecided.prepare(node, client)
 
     async def _fail(self) -> None:
         """Kill one of the two nodes at some call of its disk, or cut the link between the two nodes."""
@@ -226,10 +237,11 @@ class MeshDeparture:
         states = await self._states(when, leaving, target)
         found: Counter[int] = Counter()
         for place, live in standing(states, self._identities).items():
-            if queue_of(place) in DRAINED:
+            if queue_of(place) in (*DRAINED, HELD):
                 found.update(uid for uid, _ in live)
                 self.count("drain_under_way", int(">" in place))
-        sent = {uid for uids in self._sent.values() for uid in uids}
+        sent = {uid for uids in (*self._sent.values(), self._undecided.sent) for uid in uids}
+        leaving.left(f"transactions decidable twice at {when}", self._undecided.twice(leaving, target))
         leaving.left(f"messages lost at {when}", len(sent - found.keys()))
         leaving.left(f"messages doubled at {when}", sum(number > 1 for number in found.values()))
 
@@ -260,7 +272,7 @@ class MeshDeparture:
             leaving.left(
                 f"messages of {queue} that are in no inventory", max(0, len(live) - left.messages.get(queue, 0))
             )
-            if queue in DRAINED:
+            if queue in (*DRAINED, HELD):
                 leaving.left(f"messages of {queue} after its drain", len(live))
         leaving.left(
             "messages for other nodes after its drain", sum(len(rows) for _, rows in state["forwarding"].values())
@@ -301,6 +313,7 @@ class MeshDeparture:
             leaving.left(f"messages of {queue} with a wrong origin", sum(one.origin != origin for one in deliveries))
             leaving.left(f"messages of {queue} lost, doubled or out of order", sum(map(bytes.__ne__, sent, got)))
             leaving.left(f"messages of {queue} too few or too many", abs(len(sent) - len(got)))
+        await self._undecided.judge(target)
         starts = self._history.starts.get(leaving.place, [])
         late = 0
         for life in self.lives:

@@ -75,6 +75,8 @@ class MeshCast:
         rng = simulation.swarm.rng
         self.receivers: list[Actor] = []
         self.machines: dict[str, list[Machine]] = {}
+        #: The transactions of receivers that prepare, by node.
+        self.verdict_logs: dict[str, VerdictLog] = {}
         order = [node.place for node in nodes]
         rng("cast/senders").shuffle(order)
         inside = order[1] if rng("cast/hosted").random() < 0.5 else ""
@@ -111,7 +113,7 @@ class MeshCast:
         managers: list[Actor] = []
         way = rng(f"cast/transacting-{name}").random()
         if way < PREPARING_SHARE:
-            verdict_log = VerdictLog(scene.history)
+            verdict_log = self.verdict_logs[name] = VerdictLog(scene.history)
             managers.append(Manager(scene, f"manager-{name}", rng(f"actor/manager-{name}"), dial, verdict_log))
             settling = Preparing(scene, receiving, transacting, verdict_log)
         elif way < TRANSACTING_SHARE:
@@ -189,6 +191,8 @@ async def mesh_scenario(
     for node in nodes:
         await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
     cast = MeshCast(simulation, scene, nodes, bridges, delays)
+    if departure is not None:
+        departure.undertake(cast.verdict_logs)
     for node in nodes:
         node.start()
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)

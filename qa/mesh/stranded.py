@@ -170,7 +170,17 @@ async def _taken(history: History, node: MeshNode, queue: str, consumer: Consume
             if not batch:
                 break
             numbers = [
-                history.delivered(name, name, queue, one.body, sequence=one.sequence, node=node.place) for one in batch
+                history.delivered(
+                    name,
+                    name,
+                    queue,
+                    one.body,
+                    sequence=one.sequence,
+                    node=node.place,
+                    redelivered=one.redelivered,
+                    delivery_count=one.delivery_count,
+                )
+                for one in batch
             ]
             op = history.settling(numbers)
             await consumer.ack(*batch, confirm=True)

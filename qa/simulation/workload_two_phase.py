@@ -7,6 +7,7 @@ what was given up before there was one is rolled back, whenever it turns up.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -46,6 +47,8 @@ class VerdictLog:
     entries: dict[bytes, Entry] = attrs.field(factory=dict)
     #: When the broker confirmed the verdict about those that are no longer here.
     done: dict[bytes, float] = attrs.field(factory=dict)
+    #: Whether a transaction is of another log: it has come from another node.
+    foreign: Callable[[bytes], bool] = attrs.field(default=lambda xid: False)
 
     def decided(self, xid: bytes) -> None:
         """The broker has confirmed the verdict."""
@@ -183,7 +186,7 @@ class Manager(Actor):
     async def _look(self, client: Client) -> None:
         entries = self._verdict_log.entries
         asked_s = trio.current_time()
-        found = await client.recover()
+        found = [xid for xid in await client.recover() if not self._verdict_log.foreign(xid)]
         self._clean = not found
         for xid in found:
             entry = entries.get(xid)

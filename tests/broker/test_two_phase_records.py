@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from meshq.broker.records import (
+    ArrivingRecord,
     DecidedRecord,
+    ElsewhereRecord,
+    HandedRecord,
     PreparedRecord,
     SettledRow,
     WaitingRecord,
+    decode_arrived,
+    decode_arriving,
     decode_decided,
+    decode_elsewhere,
+    decode_handed,
     decode_prepared,
     decode_waiting,
+    encode_arrived,
+    encode_arriving,
     encode_decided,
+    encode_elsewhere,
+    encode_handed,
     encode_prepared,
     encode_waiting_head,
 )
@@ -29,6 +41,8 @@ XID, USER = b"order-7", "app"
 PREPARED = PreparedRecord(XID, USER, 1_700_000_000_000, (SettledRow(5, 12, 1, 4, 2),), 1)
 WAITING = WaitingRecord(20, b"producer-16bytes", 3, 1_700_000_000_000, "out", None, encode_run([b"hi"]))
 DECIDED = DecidedRecord(XID, USER, True)
+
+ELSEWHERE = ElsewhereRecord(XID, USER, "tcp://b:1")
 
 NUMBERS = st.integers(1, 2**63 - 1)
 NAMES = st.text(max_size=20)
@@ -106,3 +120,32 @@ def test_a_record_that_is_cut_or_longer_can_not_be_read(decode: object, payload:
             decode(payload[:end])  # type: ignore[operator]
     with pytest.raises(DamagedError, match="a readable"):
         decode(payload + b"x")  # type: ignore[operator]
+
+
+@given(
+    st.builds(PreparedRecord, XIDS, NAMES, NUMBERS, st.lists(ROWS, max_size=5).map(tuple), st.just(0)),
+    st.binary(min_size=16, max_size=16),
+    st.integers(1, 2**32 - 1),
+)
+def test_a_transaction_between_nodes_is_read_as_it_was_written(record: PreparedRecord, link: bytes, queue: int) -> None:
+    assert decode_arriving(encode_arriving(ArrivingRecord(link, record))) == ArrivingRecord(link, record)
+    assert decode_handed(encode_handed(HandedRecord(queue, record))) == HandedRecord(queue, record)
+
+
+@given(st.builds(ElsewhereRecord, XIDS, NAMES, NAMES), NUMBERS)
+def test_what_is_decided_elsewhere_and_what_has_come_is_read_as_it_was_written(
+    record: ElsewhereRecord, position: int
+) -> None:
+    assert decode_elsewhere(encode_elsewhere(record)) == record
+    assert decode_arrived(encode_arrived(position)) == position
+
+
+def test_the_example_of_a_transaction_that_is_elsewhere_is_what_is_written() -> None:
+    assert documented(21) == encode_elsewhere(ELSEWHERE)
+
+
+@pytest.mark.parametrize("decode", [decode_arriving, decode_arrived, decode_handed, decode_elsewhere])
+@pytest.mark.parametrize("size", [0, 1, 3, 7, 9, 20])
+def test_records_of_a_transaction_between_nodes_that_can_not_be_read_are_named(decode: Any, size: int) -> None:
+    with pytest.raises(DamagedError, match="record"):
+        decode(b"\xff" * size)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import BusyError, EventStream, MeshqError, Message, NotActiveError, NotFoundError, RefusedError
+from meshq import EventStream, MeshqError, Message, NotActiveError, NotFoundError, RefusedError
 from meshq.notifications import NodeLeft, Notification
 from tests.cluster.kit import Mesh, bodies, until
 from tests.cluster.test_transfer import (
@@ -122,16 +122,16 @@ async def test_a_target_is_named_by_its_name_its_connector_its_url_or_its_id(nam
         assert bodies(await taken(nodes, "c")) == numbered(3)
 
 
-async def test_prepared_transactions_are_named_and_nothing_is_closed() -> None:
+async def test_a_prepared_transaction_goes_along_and_is_decided_at_the_other_node() -> None:
     async with nodes_with_queues() as nodes:
         async with nodes.client("a") as client, client.transaction(xid=b"x") as transaction:
             await transaction.send("q", b"prepared")
             await transaction.prepare()
-        with pytest.raises(BusyError, match="decide these first: 78"):
-            await drained(nodes)
-        async with nodes.client("a") as client:
-            await client.commit(b"x")
         assert (await drained(nodes)).state == "transferred"
+        assert bodies(await taken(nodes, "b")) == []
+        async with nodes.client("b") as client:
+            assert await client.recover() == [b"x"]
+            await client.commit(b"x")
         assert bodies(await taken(nodes, "b")) == [b"prepared"]
 
 

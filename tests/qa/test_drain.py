@@ -12,6 +12,8 @@ from meshq.abc import TransferInventory
 from meshq.broker import Core, inventory
 from meshq.broker.ingress._transfer_places import TransferPlaces
 from meshq.broker.session._session_calls import SessionCalls
+from meshq.broker.transactions import ServerPreparedTransaction
+from meshq.broker.transactions._two_phase import TwoPhaseCommit
 from meshq.broker.work._closing import Closing
 from meshq.wire import encode_id_list
 from qa.mesh.departure import DRAINED
@@ -104,3 +106,23 @@ def test_an_id_that_is_left_behind_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     report = run()
     assert "Q14" in report.caught_by
     assert "that were left behind" in report.failure
+
+
+@pytest.mark.slow
+def test_what_a_transaction_holds_and_other_consumers_get_at_the_target_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Its messages are ready as soon as they come.
+    monkeypatch.setattr("meshq.broker.ingress._ingress.mark_unacked", list)
+    report = run()
+    assert "messages of drained.held lost, doubled or out of order" in report.failure
+
+
+@pytest.mark.slow
+def test_a_transaction_that_can_be_decided_at_both_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The node that leaves lists it still.
+    def leave(self: TwoPhaseCommit, prepared: ServerPreparedTransaction, forward: int) -> None:
+        prepared.forward = 0
+
+    monkeypatch.setattr(TwoPhaseCommit, "leave", leave)
+    assert not run().passed

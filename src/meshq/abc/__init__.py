@@ -18,6 +18,7 @@ from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
+    ForwardEntry,
     ForwardRun,
     KnownPeer,
     PeerQueues,
@@ -59,6 +60,7 @@ __all__ = [
     "Entropy",
     "Env",
     "File",
+    "ForwardEntry",
     "ForwardRun",
     "FrameLink",
     "FrameReceiver",

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import attrs
 
 from meshq.abc._buffer import Buffer
 from meshq.errors import MeshqError
+
+
+class ForwardEntry(NamedTuple):
+    """The kind of something that waits for another node and is no message, and a prepared transaction.
+
+    ``kind``: empty for messages.  ``held``: the transaction that has acknowledged the messages, or of which the entry
+    is a part; empty: none.  ``target``: the queue that such a part sends to; empty: a whole address.
+    """
+
+    kind: str = ""
+    held: bytes = b""
+    target: str = ""
+
+
+_MESSAGES: Final = ForwardEntry()
 
 
 @attrs.frozen(kw_only=True)
@@ -24,7 +40,7 @@ class ForwardRun:
     row how often a message was delivered before, how often it came back for sure, and for how many ms it still waits.
     ``queue``: the queue that the messages are for, if it is known by no number: name, routing
     type, filter, kind of subscription, and what holds of "durable" and "on_use"; empty: ``queues`` are these.
-    ``entry``: what it is, if it is no message; empty: messages.
+    ``entry``: what it is, if it is no message, and its transaction.
     """
 
     tag: int
@@ -46,7 +62,7 @@ class ForwardRun:
     origin: tuple[str, ...] = ()
     former: Callable[[], Mapping[int, tuple[int, int, int]]]
     queue: tuple[str, ...] = ()
-    entry: str = ""
+    entry: ForwardEntry = _MESSAGES
 
 
 @attrs.frozen(kw_only=True)

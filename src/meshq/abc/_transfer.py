@@ -15,7 +15,8 @@ class TransferInventory:
     """The contents of a broker that another node does not have yet.  Names without contents are left out.
 
     ``messages``: by queue, due or not, unacked ones included.  ``forwarded``: messages that wait for other nodes, by
-    store-and-forward queue.  ``ids``: remembered duplicate ids that were not handed over in this life, by address.
+    store-and-forward queue, parts of prepared transactions included.
+    ``ids``: remembered duplicate ids that were not handed over in this life, by address.
     ``prepared``: transactions that are prepared and not decided.  Messages that are not durable count, too.
     """
 
@@ -49,7 +50,30 @@ class Transfer(ABC):
 
     @abstractmethod
     def prepared(self) -> Sequence[bytes]:
-        """Return the xids of the transactions that are prepared and not decided."""
+        """Return the xids of the transactions that are prepared and not decided, those included of which a part is
+        here."""
+
+    @abstractmethod
+    def takes_prepared(self, target: StoreAndForwardQueue) -> bool:
+        """Return whether the other node is linked, and understands prepared transactions."""
+
+    @abstractmethod
+    async def hand_over(self, xid: bytes, target: StoreAndForwardQueue) -> int:
+        """Take the next step of a prepared transaction's way to another node; return the number of steps, 0 or 1, when
+        that is durable.
+
+        The first step has the transaction begun there, before the messages that it holds, and sends all that it sends:
+        from then on it can't be decided here.  The messages that it holds are moved by ``move``, in their places.  The
+        last step, when all of these are on their way, ends the transaction here: from then on it is decided there.
+        0: it is unknown, or waits for ``move``, or it is on its way to another node, or the node is not linked or does
+        not understand it, or can't take a message that it holds.
+
+        Checkpoint: always.
+        Cancellation: the step was taken or not.
+        Raises:
+            AddressFullError: the disk is full; nothing changed.
+            NotActiveError: the node stops; outcome unknown.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from meshq.broker.management._held_messages import held_messages, waiting_queues
 from meshq.broker.management._id_transfer import hand_over_ids, take_back
 from meshq.broker.management._inventory import inventory
 from meshq.broker.management._management import answer_call, flat
+from meshq.broker.management._prepared_transfer import hand_over_prepared, prepared_xids, takes_prepared
 from meshq.broker.management._redistributing import give_back, redistribute, transfer
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
@@ -63,15 +64,18 @@ __all__ = [
     "give_back",
     "hand_over_ids",
     "held_messages",
+    "hand_over_prepared",
     "inventory",
     "is_hidden",
     "needed_features",
     "picked",
+    "prepared_xids",
     "read_whole",
     "record_prefix",
     "redistribute",
     "run_content",
     "take_back",
+    "takes_prepared",
     "transfer",
     "waiting_queues",
 ]

@@ -33,7 +33,8 @@ class DrainProgress:
     ``state``: ``moving``, ``transferred``, ``looked`` (a dry run), ``cut`` or ``failed``.  ``target``: the id of the
     node that takes over.  ``moved``: messages that have left their queues so far, and ``bytes`` those of them as they
     are stored.  ``left``: messages that the other node does not have for sure yet, on their way or not; ``queues`` how
-    many are in which queue; ``ids``: duplicate ids that it does not have.
+    many are in which queue; ``ids``: duplicate ids that it does not have; ``prepared``: prepared transactions of which
+    a part has not left.
     """
 
     state: str
@@ -43,6 +44,7 @@ class DrainProgress:
     queues: Mapping[str, int]
     bytes: int
     ids: int
+    prepared: int
 
 
 @attrs.frozen(kw_only=True)
@@ -129,6 +131,7 @@ class Drain:
             queues=dict(self.queues),
             bytes=self.bytes,
             ids=sum(self._left.ids.values()) if self._left is not None else 0,
+            prepared=self._left.prepared if self._left is not None else 0,
         )
 
     def __aiter__(self) -> Self:
@@ -193,8 +196,8 @@ class Drain:
         await self._choose()
         departure = self._departure
         transfer = departure.broker.transfer
-        if xids := transfer.prepared():
-            raise prepared_left(xids)
+        if (xids := transfer.prepared()) and not transfer.takes_prepared(self._target.link):
+            raise prepared_left(self._target.label, xids)
         self._changed_at = trio.current_time()
         self._left = transfer.inventory()
         if self._order.dry_run:
@@ -279,6 +282,7 @@ class Drain:
         facts = DrainFacts(
             left=self._left,
             xids=transfer.prepared(),
+            taken=transfer.takes_prepared(self._target.link),
             label=self._target.label,
             target=self._target.state,
             leaving=self._target.leaving,
@@ -306,6 +310,9 @@ class Drain:
     async def _round(self) -> int:
         transfer, link, moved = self._departure.broker.transfer, self._target.link, 0
         before = self._bytes - transfer.moved_bytes
+        # A message that a transaction holds goes only behind the transaction's beginning.
+        for xid in transfer.prepared():
+            moved += await transfer.hand_over(xid, link)
         for queue in transfer.inventory().messages:
             now = await transfer.move(queue, link, STEP)
             self._moved += now

@@ -34,7 +34,8 @@ Step = Literal["go_on", "wait", "choose", "end"]
 class DrainFacts:
     """The state of a drain after a round.
 
-    ``xids``: prepared transactions.  ``target``: the state of the target, ``label``; ``leaving``: it takes nothing in.
+    ``xids``: prepared transactions, and ``taken``: whether the target understands these.  ``target``: the state of the
+    target, ``label``; ``leaving``: it takes nothing in.
     ``ahead``: messages that wait for it.  ``moved``: what went in the round; ``idle_s``: seconds without a change,
     of which ``patience_s`` are allowed.
     ``unheard``: other nodes that do not know how far their messages are stored.
@@ -42,6 +43,7 @@ class DrainFacts:
 
     left: TransferInventory
     xids: Sequence[bytes]
+    taken: bool
     label: str
     target: str
     leaving: bool
@@ -56,46 +58,53 @@ def next_step(facts: DrainFacts) -> Step:
     """Return the next step: another round at once, a wait, another target, or the end.
 
     Raises:
-        BusyError: prepared transactions are left, which do not move.
+        BusyError: prepared transactions are left that an older target does not understand.
         RefusedError: something is left that does not move.
     """
     left = facts.left
     if facts.moved:
         return "go_on"
-    if left.prepared:
-        raise prepared_left(facts.xids)
+    if left.prepared and facts.target == "linked" and not facts.taken:
+        raise prepared_left(facts.label, facts.xids)
     if left.empty:
         return "wait" if facts.unheard and facts.idle_s < PATIENCE_S else "end"
     if facts.target in ("left", "down"):
         return "choose"
     if facts.leaving:
         return _waited(facts, f"{facts.label} leaves, too, and takes nothing in")
-    if facts.target == "linked" and not facts.ahead and (left.messages or left.ids):
+    if facts.target == "linked" and not facts.ahead and (left.messages or left.ids or left.prepared):
         if facts.idle_s < STUCK_S:
             return "wait"
-        raise RefusedError(f"{_shown(left)}: {facts.label} can't take this; what has moved has moved")
-    if not (left.messages or left.ids or facts.ahead):
+        raise RefusedError(f"{_shown(facts)}: {facts.label} can't take this; what has moved has moved")
+    if not (left.messages or left.ids or left.prepared or facts.ahead):
         return _waited(facts, "nodes for which it waits do not answer")
     if facts.idle_s >= facts.patience_s:
-        raise RefusedError(f"{_shown(left)}: {facts.label} does not answer; what has moved has moved")
+        raise RefusedError(f"{_shown(facts)}: {facts.label} does not answer; what has moved has moved")
     return "wait"
 
 
-def prepared_left(xids: Sequence[bytes]) -> MeshqError:
+def prepared_left(label: str, xids: Sequence[bytes]) -> MeshqError:
     """Return the error that names transactions which have to be decided first."""
+    return BusyError(f"{label} is older, and takes no prepared transactions, decide these first: {_named(xids)}")
+
+
+def _named(xids: Sequence[bytes]) -> str:
     names = ", ".join(xid.hex() for xid in xids[:10])
-    more = f" and {len(xids) - 10} more" if len(xids) > 10 else ""
-    return BusyError(f"prepared transactions do not move, decide these first: {names}{more}")
+    return f"{names} and {len(xids) - 10} more" if len(xids) > 10 else names
 
 
 def _waited(facts: DrainFacts, why: str) -> Step:
     if facts.idle_s < PATIENCE_S:
         return "wait"
-    raise RefusedError(f"{_shown(facts.left)}: {why}; what has moved has moved")
+    raise RefusedError(f"{_shown(facts)}: {why}; what has moved has moved")
 
 
-def _shown(left: TransferInventory) -> str:
+def _shown(facts: DrainFacts) -> str:
+    left = facts.left
     parts = [f"{count} of {queue!r}" for queue, count in [*left.messages.items(), *left.forwarded.items()]]
     parts += [f"{count} duplicate ids of {address!r}" for address, count in left.ids.items()]
     more = f" and {len(parts) - 10} more" if len(parts) > 10 else ""
-    return f"left are {', '.join(parts[:10])}{more}"
+    shown = f"{', '.join(parts[:10])}{more}" if parts else ""
+    if left.prepared:
+        shown = f"{shown}{', and ' if shown else ''}the prepared transactions {_named(facts.xids)}"
+    return f"left are {shown}"

@@ -436,7 +436,9 @@ class Peer:
             origin=self._origin_for(held),
             former=held.former,
             queue=held.queue,
-            entry=held.entry,
+            entry=held.entry.kind,
+            held=held.entry.held,
+            target=held.entry.target,
         )
         self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
         link.send(run)

@@ -326,7 +326,7 @@ class Broker:
 
         The block raises:
             NotFoundError: no such node is linked; nothing changed.
-            BusyError: transactions are prepared, and named; nothing changed.
+            BusyError: transactions are prepared for which that node is too old, and named; nothing changed.
             RefusedError: something is left that the other node can't take; what has moved has moved.
             NotActiveError: the node is not active, or has ended meanwhile.
         """

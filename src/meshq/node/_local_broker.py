@@ -183,7 +183,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             return {"former": partial(self._former, {})}
         former = picked(options.former, range(dispatch.start, dispatch.stop, dispatch.step)) or {}
         origin, there = (tuple(one) if one is not None else () for one in (options.origin, options.there))
-        return {"origin": origin, "former": partial(self._former, former), "queue": there, "entry": options.entry}
+        entry = abc.ForwardEntry(options.entry, options.held, options.target)
+        return {"origin": origin, "former": partial(self._former, former), "queue": there, "entry": entry}
 
     def _former(self, former: Mapping[int, FormerCount]) -> dict[int, tuple[int, int, int]]:
         """By row the deliveries, the returns, and the ms for which a message still waits."""

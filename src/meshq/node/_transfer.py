@@ -8,7 +8,19 @@ from functools import partial
 import trio
 
 from meshq import abc
-from meshq.broker import Core, Queue, ServerConnection, SessionRegistry, hand_over_ids, inventory, take_back, transfer
+from meshq.broker import (
+    Core,
+    Queue,
+    ServerConnection,
+    SessionRegistry,
+    hand_over_ids,
+    hand_over_prepared,
+    inventory,
+    prepared_xids,
+    take_back,
+    takes_prepared,
+    transfer,
+)
 from meshq.errors import NotActiveError
 from meshq.node._stranded_messages import MoveCall
 
@@ -36,7 +48,20 @@ class LocalTransfer(abc.Transfer):
 
     def prepared(self) -> list[bytes]:
         """List the xids that wait for a decision."""
-        return [one.xid for one in self._core.transactions.two_phase]
+        return prepared_xids(self._core)
+
+    def takes_prepared(self, target: abc.StoreAndForwardQueue) -> bool:
+        """Whether the target's node takes prepared transactions now."""
+        forward = self._core.router.by_number.get(target.number)
+        return forward is not None and takes_prepared(self._core, forward)
+
+    async def hand_over(self, xid: bytes, target: abc.StoreAndForwardQueue) -> int:
+        """Take the next step of a prepared transaction's way to the target's node; return the number of steps."""
+        forward = self._core.router.by_number.get(target.number)
+        if forward is None:
+            await trio.lowlevel.checkpoint()
+            return 0
+        return await MoveCall().run(partial(hand_over_prepared, self._core, xid, forward))
 
     async def close(self) -> None:
         """Take nothing in any more, and end the sessions of clients once all their messages are confirmed."""

@@ -80,6 +80,7 @@ from meshq.wire._negotiation import (
     agree,
 )
 from meshq.wire._numbering import IncomingStream, OutgoingStream
+from meshq.wire._prepared_head import PREPARED_PARTS, PreparedHead, decode_prepared_head, encode_prepared_head
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._receive_buffer import ReceiveBuffer
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
@@ -137,6 +138,7 @@ __all__ = [
     "NONCE_BYTES",
     "NUMBERED",
     "PLAIN",
+    "PREPARED_PARTS",
     "PRIORITY_SHIFT",
     "PROOF_BYTES",
     "PROTOCOL_VERSION",
@@ -178,6 +180,7 @@ __all__ = [
     "LinkOpening",
     "NodeNews",
     "OutgoingStream",
+    "PreparedHead",
     "Produce",
     "Proof",
     "Read",
@@ -201,6 +204,7 @@ __all__ = [
     "decode_former",
     "decode_id_list",
     "decode_map",
+    "decode_prepared_head",
     "decode_ranges",
     "decode_waits",
     "deliver_header",
@@ -210,6 +214,7 @@ __all__ = [
     "encode_id_list",
     "encode_map",
     "encode_one",
+    "encode_prepared_head",
     "encode_ranges",
     "encode_run",
     "encode_waits",

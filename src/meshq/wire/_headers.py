@@ -391,6 +391,12 @@ class Forward(Header):
     the address, and there are no ``queues``, without which an older node refuses the frame.  ``ids``: duplicate ids of
     the address.  The body has, little endian, 4 bytes of how many newer ids the peer has, 2 of how many these are, a
     byte of length for each, and the ids, oldest first.
+
+    ``held``: the id of a prepared transaction of a node that leaves (feature ``prepared``); without ``entry`` it has
+    acknowledged the rows, and with ``entry`` the frame, which has no ``queue`` then, is a part of the transaction:
+    ``prepared`` begins it, ``prepared_sends`` are messages that it sends to ``address``, or to the queue ``target`` of
+    the address, and ``prepared_end`` ends it.  The one row of the first and the last has as its body 8 bytes of when it
+    was prepared, ms, little endian, and the name of its user.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -409,6 +415,8 @@ class Forward(Header):
     due: bytes = scalar((bytes,), default=b"", size_max=_FORMER_BYTES_MAX, key="~due")
     queue: tuple[str, ...] = list_of(str, key="~queue")
     entry: str = scalar((str,), default="", size_max=16, key="~entry")
+    held: bytes = scalar((bytes,), default=b"", size_max=limits.XID_BYTES_MAX, key="~held")
+    target: str = scalar((str,), default="", size_max=TARGET_CHARACTERS_MAX, key="~target")
 
 
 @attrs.frozen(kw_only=True)

@@ -37,6 +37,7 @@ from meshq.broker.log._release_queue import Log, ReleaseQueue, Views
 from meshq.broker.paging._pager import Pager, PageRequests
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import UNACKED
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.settlement._acknowledger import Acknowledger
@@ -192,6 +193,8 @@ class Core:
             event_bus=settings.event_bus,
             schedule_dispatch=self.pending.schedule_dispatch,
             timeout_s=settings.transaction_timeout_s,
+            held_rows=self.mover.transfer_places.held,
+            warn=host.warn,
         )
         #: Long operations that are under way.
         self.running_operations: RunningOperations = RunningOperations(
@@ -243,6 +246,7 @@ class Core:
             redelivery=self.redelivery,
             times=self.times,
             transactions=self.transactions,
+            held_rows=self.mover.transfer_places.held,
             read=read,
         )
 
@@ -280,7 +284,10 @@ class Core:
         for queue, view in views:
             if queue.number in self.router.by_number:
                 if view.first:
-                    queue.append(view)
+                    if UNACKED in view.states:
+                        queue.append_with_unacked(view)
+                    else:
+                        queue.append(view)
                     if view.run.options is not None:
                         self.redelivery.take_up(queue, view)
                         self.times.watch(queue, view)

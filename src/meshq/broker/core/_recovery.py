@@ -12,6 +12,7 @@ from meshq.broker import records
 from meshq.broker.bodies._body import Body
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.core._recovered_content import ReadPayloads, RecoveredContent, RecoveredRun
+from meshq.broker.ingress._held_rows import HeldRows
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.log._duplicates import IdChunk
@@ -59,6 +60,7 @@ class Recovery:
         redelivery: Redelivery,
         times: MessageTimes,
         transactions: TransactionManager,
+        held_rows: HeldRows,
         read: ReadPayloads | None,
     ) -> None:
         self._definitions = definitions
@@ -84,7 +86,7 @@ class Recovery:
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
         # What is prepared.
-        self._two_phase = TransactionRecovery(transactions.two_phase, release_queue, definitions.router)
+        self._two_phase = TransactionRecovery(transactions.two_phase, release_queue, definitions.router, held_rows)
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
         #: Messages that were taken up.
@@ -111,6 +113,10 @@ class Recovery:
             records.PREPARED: self._two_phase.prepared,
             records.WAITING: self._two_phase.waiting,
             records.DECIDED: self._two_phase.decided,
+            records.ELSEWHERE: self._two_phase.elsewhere,
+            records.ARRIVING: self._two_phase.arriving,
+            records.ARRIVED: self._two_phase.arrived,
+            records.HANDED: self._two_phase.handed,
             records.USER_PRODUCERS: self._user_producers,
             records.HANDED_IDS: self._handed_ids,
         }
@@ -135,6 +141,8 @@ class Recovery:
             self._note_routed(records.decode_routed(record.payload, record.missing), record.position)
         elif record.kind == records.PLACED:
             self._note_placed(records.decode_placed(record.payload, record.missing), record.position)
+        elif record.kind == records.LINKS:
+            self._links(record.payload, record.position)
         elif record.kind == records.USER_PRODUCERS:
             said = records.decode_user_producers(record.payload)
             if not said.whole:
@@ -216,6 +224,8 @@ class Recovery:
     def _placed(self, payload: bytes, position: int) -> None:
         record = records.decode_placed(payload)
         self._note_placed(record, position)
+        if record.holder:
+            self._two_phase.holds(record.holder, position, [target.queue for target in record.routed.targets])
         sent = record.routed.run
         run = self._stored(record.routed, position)
         origin = MessageOrigin(*record.origin) if record.origin is not None else None
@@ -444,7 +454,8 @@ def _said_before(record: PlacedRecord) -> dict[str, Any]:
         for row, deliveries, returns, due in record.counts
     }
     there = QueueThere(*record.queue) if record.queue else None
-    return {"former": former or None, "there": there, "entry": record.entry}
+    hold = {"held": record.held, "target": record.target, "holder": record.holder}
+    return {"former": former or None, "there": there, "entry": record.entry, **hold}
 
 
 def _with_skipped(record: RoutedRecord) -> RunRecord:

@@ -21,6 +21,8 @@ class ForwardedAbout(NamedTuple):
     ``arrival``: when the first node took it, by its clock, ms; ``waited``: how long that is ago, ms.  ``counts``: by
     row the deliveries and the certain returns; ``waits``: by row for how many ms a message still waits.  ``there``: the
     queue here that it is for, if the node knows it by its name.  ``entry``: what it is if it is no message.
+    ``held``: the prepared transaction that has acknowledged the messages, or of which the entry is a part; ``target``:
+    the queue that such a part sends to.
     """
 
     arrival: int
@@ -30,6 +32,8 @@ class ForwardedAbout(NamedTuple):
     waits: Mapping[int, int] = _NOTHING
     there: QueueThere | None = None
     entry: str = ""
+    held: bytes = b""
+    target: str = ""
 
 
 def asked_of_forwarded(
@@ -40,13 +44,13 @@ def asked_of_forwarded(
     Raises:
         RemoteProtocolError: its headers can't be read.
     """
-    origin, moved = about.origin, about.origin is not None or about.counts or about.waits
+    origin, moved = about.origin, about.origin is not None or about.counts or about.waits or about.held
     if not kinds & SPECIAL and run.body is None and not moved:
         return None
     asked = (read_options if origin is None else asked_of_moved)(run.content, about.arrival)
     # What is due already keeps its place among the others.
     now = about.arrival + about.waited
-    asked = [one._replace(due=0) if 0 < one.due <= now else one for one in asked]
+    asked = [one._replace(due=0) if 0 < one.due <= now or about.held else one for one in asked]
     if run.options is None:
         # Otherwise it has waited here, for filters or for disk space, since it came.
         begun = max(1, timers.now_ms - about.waited) if any(one.due for one in asked) else 0

@@ -27,6 +27,7 @@ from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._forwarded_places import ForwardedPlaces
 from meshq.broker.ingress._forwarded_run import ForwardedAbout, asked_of_forwarded
 from meshq.broker.ingress._handed_ids import HandedIds
+from meshq.broker.ingress._held_rows import held_from_now
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
@@ -337,9 +338,12 @@ class Ingress:
         *,
         topic: bool = False,
         there: QueueThere | None = None,
+        hold: Callable[[Views], None] | None = None,
     ) -> None:
         """Place messages that another node has sent to queues here, of a ``topic``; ``link``: whose number, the last
         one; ``there``: the one queue that these are for, whatever its filter, made if need be.
+
+        ``hold``: a transaction has acknowledged all of them, and takes them when they become visible.
 
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
@@ -359,6 +363,8 @@ class Ingress:
                 last = link if index == len(parts) else (b"", 0)
                 position, views = self._entering.enter_shares(one, places, last, wishes)
                 self.charge(one, views)
+                if hold is not None:
+                    then = held_from_now(hold, views, then)
                 self._release_queue.release_after(position, views, then if index == len(parts) else _nothing)
         taken = [row for _, places, _ in parts for row in placed(places)]
         self.unrouted += len(rows) - len(taken)

@@ -178,7 +178,18 @@ class RecordWriter:
         )
         there = tuple(options.there or ())
         placed = PlacedRecord(
-            options.arrival, options.origin, gone, record, body, options.begun, counts, there, options.entry
+            options.arrival,
+            options.origin,
+            gone,
+            record,
+            body,
+            options.begun,
+            counts,
+            there,
+            options.entry,
+            options.held,
+            options.target,
+            options.holder,
         )
         refs = list(dict.fromkeys(row.position for row in gone))
         return self._release_queue.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)

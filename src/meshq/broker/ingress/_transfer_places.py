@@ -9,6 +9,7 @@ from meshq.address import INTERNAL, Target
 from meshq.broker.catalog._distribution_plan import RemoteBinding, Share, takes
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import wants_of
+from meshq.broker.ingress._held_rows import HeldRows
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._redistribution import carried_whole, has_room
 from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere, options_of_moved
@@ -32,6 +33,8 @@ class TransferPlaces:
     def __init__(self, ingress: Ingress, router: Router) -> None:
         self._ingress = ingress
         self._router = router
+        #: The rows of prepared transactions that go, too.
+        self.held: HeldRows = HeldRows()
         #: Bytes of the messages that were placed for other nodes so far.
         self.moved_bytes: int = 0
 
@@ -47,13 +50,25 @@ class TransferPlaces:
         self, queue: Queue, forward: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]
     ) -> Sequence[int] | None:
         """Return those rows of a run that may move now; None: the queue keeps all its messages for now."""
+        return self.carried(queue, forward, view, run, rows) if has_room(forward) else None
+
+    def carried(
+        self, queue: Queue, forward: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]
+    ) -> Sequence[int] | None:
+        """As ``movable``, however many messages wait for the node already; of a paged run whose messages have to be put
+        to another filter there: none."""
         way = self._way(queue, forward)
-        if way is None or not has_room(forward):
+        if way is None:
             return None
         there = way.binding
         if there is not None and run.durable and queue.durable and not there.durable:
             return []
         wants, filter = wants_of(run), there.filter if there is not None else None
+        if filter is not None and queue.spec.filter is not None and filter.text == queue.spec.filter.text:
+            # All that is in the queue has passed it.
+            filter = None
+        if filter is not None and run.paged:
+            return []
         return [row for row in carried_whole(view, rows, way.features) if takes(filter, row, wants)]
 
     def place(self, run: StoredRun, queue: Queue, target: Target, gone: tuple[SettledRow, ...]) -> bool:

@@ -6,12 +6,13 @@ ends, even if the target address leads back to the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
+from meshq.broker.ingress._held_rows import divided
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import ENQUEUED, QueueRun, StoredRun
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Returns those of the rows of a run, whose verdicts are known, that may be moved; None: the bulk move ends here.
 Movable = Callable[[QueueRun, StoredRun, list[int]], Sequence[int] | None]
+#: Returns those unacked rows of a run that go with the others, with the transactions that hold them.
+Held = Callable[[QueueRun], Mapping[int, bytes]]
 #: Where the messages of a run go; None: they stay.
 Aim = Callable[[QueueRun], Target | None]
 
@@ -43,8 +46,11 @@ def bulk_move(
     *,
     movable: Movable | None = None,
     asker: Requester | None = None,
+    held: Held = lambda view: {},
 ) -> Steps:
     """Move the messages of a queue that ``filter`` accepts, in steps; the last step has the number of messages.
+
+    ``held`` says which unacked messages go, too.
 
     Raises:
         AddressFullError: one could not be moved; if others were, the outcome is unknown.
@@ -68,7 +74,8 @@ def bulk_move(
             while row < len(view.states) and view.live and moved < limit:
                 need = yield from _made_ready(core, queue, view, need)
                 began = row
-                rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
+                holders = held(view)
+                rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks, holders)
                 looks -= work
                 target = staying.aimed(aim, view, rows)
                 stay: list[int] = []
@@ -85,7 +92,7 @@ def bulk_move(
                 if some is None:
                     yield {"moved": moved}
                     return
-                spans = pieces(some[: limit - moved]) if target is not None else []
+                spans = divided(some[: limit - moved], holders) if target is not None else []
                 left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason, known=known)
                 gone = sum(map(len, spans)) - sum(span.rows for span in left)
                 moved += gone
@@ -265,6 +272,9 @@ def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
     """Route messages for a node as if the node did not exist, unless it is linked meanwhile."""
 
     def movable(view: QueueRun, run: StoredRun, rows: list[int]) -> list[int] | None:
+        if view.run.options is not None and view.run.options.held:
+            # A transaction belongs to the node that has its beginning.
+            return []
         return None if queue.roster.consumers else core.ingress.anew.movable(queue, run, view.remote, rows)
 
     return (lambda view: Target(view.run.address, None)), movable
@@ -279,10 +289,13 @@ def _way_back(core: Core, origin: MessageOrigin) -> Target | None:
     return Target(origin.address, origin.queue if there else None)
 
 
-def _wanted(view: QueueRun, filter: Filter | None, rows: range, looks: int) -> tuple[list[int], int, int]:
-    """Scan rows for accepted ones that are not unacked: the found rows, the row where the scan ended, the work."""
+def _wanted(
+    view: QueueRun, filter: Filter | None, rows: range, looks: int, held: Mapping[int, bytes]
+) -> tuple[list[int], int, int]:
+    """Scan rows for accepted ones that are not unacked, but for ``held`` ones: the found rows, the row where the scan
+    ended, the work."""
     states, end = view.states, min(rows.stop, len(view.states))
-    there = [row for row in range(rows.start, end) if states[row] in ENQUEUED]
+    there = [row for row in range(rows.start, end) if states[row] in ENQUEUED or row in held]
     if filter is None or not there:
         return there, len(states), max(1, end - rows.start)
     found, seen, work = accepted(view.run, filter, there, looks)

@@ -63,7 +63,7 @@ def hand_over_ids(core: Core, name: str, forward: Queue, watch: MoveWatch) -> No
 
 def drop_entries(core: Core, forward: Queue) -> None:
     """Drop the entries for a lost node: the node still has all that the entries hand over."""
-    found = [view for view in forward.runs() if view.run.options is not None and view.run.options.entry]
+    found = [view for view in forward.runs() if view.run.options is not None and view.run.options.entry == IDS]
     for view in found:
         core.acknowledger.remove(forward, RowSpan(view, 0, len(view.states), 1), "moved")
     if found:

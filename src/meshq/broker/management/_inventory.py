@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshq.abc import TransferInventory
+from meshq.broker.management._prepared_transfer import prepared_xids
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
@@ -24,4 +25,4 @@ def inventory(core: Core) -> TransferInventory:
         if held:
             (forwarded if queue.forwards else messages)[queue.name] = held
     ids = {name: left for name, address in core.router.addresses.items() if (left := address.duplicates.left)}
-    return TransferInventory(messages=messages, forwarded=forwarded, ids=ids, prepared=len(core.transactions.two_phase))
+    return TransferInventory(messages=messages, forwarded=forwarded, ids=ids, prepared=len(prepared_xids(core)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,7 +44,7 @@ def transfer(core: Core, queue: Queue, forward: Queue, limit: int, watch: MoveWa
         watch.done(0)
         return
     movable = partial(places.movable, queue, forward)
-    _move(core, queue, target, "transferred", limit, movable, watch, scheduled=True)
+    _move(core, queue, target, "transferred", limit, movable, watch, aimed=forward)
 
 
 def give_back(core: Core, forward: Queue, done: Callable[[int], None], failed: Callable[[MeshqError], None]) -> None:
@@ -66,8 +66,13 @@ def _move(
     decide: Callable[[QueueRun, StoredRun, Sequence[int]], Sequence[int] | None],
     watch: MoveWatch,
     *,
-    scheduled: bool = False,
+    aimed: Queue | None = None,
 ) -> None:
+    places = core.mover.transfer_places
+
+    def held(view: QueueRun) -> Mapping[int, bytes]:
+        return places.held.of(view, aimed) if aimed is not None else {}
+
     def movable(view: QueueRun, run: StoredRun, rows: Sequence[int]) -> Sequence[int] | None:
         if not watch.wanted or queue in core.mover.pending_moves.suspended:
             return None
@@ -78,12 +83,12 @@ def _move(
 
     def steps() -> Steps:
         moved = 0
-        for step in bulk_move(core, queue, None, limit, lambda view: target, reason, movable=movable):
+        for step in bulk_move(core, queue, None, limit, lambda view: target, reason, movable=movable, held=held):
             if isinstance(step, dict):
                 moved = step["moved"]
             else:
                 yield step
-        if scheduled and moved < limit:
+        if aimed is not None and moved < limit:
             for step in move_scheduled(core, queue, limit - moved, target, reason, movable):
                 if isinstance(step, dict):
                     moved += step["moved"]

@@ -65,6 +65,13 @@ class DeliveryOptions(NamedTuple):
     there: QueueThere | None = None
     #: What waits for another node, if it is no message: the name of the feature that its node needs.
     entry: str = ""
+    #: Of messages that wait for another node: the id of the prepared transaction that has acknowledged these, or of
+    #: which the entry is a part; and the queue to which such a part sends, empty: the whole address.
+    held: bytes = b""
+    target: str = ""
+    #: Where the record of the prepared transaction stands that has acknowledged the messages on their way here; 0:
+    #: none has.
+    holder: int = 0
 
     def features(self, rows: Sequence[int]) -> set[str]:
         """The features without which another node can't be sent some of the messages as these are here."""
@@ -73,7 +80,8 @@ class DeliveryOptions(NamedTuple):
             "counts": any(one.deliveries for one in former),
             "due": any(one.due is not None for one in former),
             "queue": self.there is not None,
-            self.entry: bool(self.entry),
+            "ids": self.entry == "ids",
+            "prepared": bool(self.held),
         }
         return {feature for feature, is_needed in needed.items() if is_needed}
 
@@ -115,7 +123,10 @@ def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOption
     expires = tuple(asked[row].expires for row in rows)
     if whole.former is not None:
         whole = whole._replace(former=picked(whole.former, rows))
-    elif not any(expires):
+    if whole.held:
+        # What a transaction has acknowledged, or sends, does not expire before the decision.
+        return whole
+    if whole.former is None and not any(expires):
         return whole if whole.origin is not None or whole.there is not None else None
     return whole._replace(expires=expires) if any(expires) else whole
 

@@ -23,6 +23,10 @@ WAITING: Final = 14
 DECIDED: Final = 15
 USER_PRODUCERS: Final = 16
 HANDED_IDS: Final = 17
+ARRIVING: Final = 18
+ARRIVED: Final = 19
+HANDED: Final = 20
+ELSEWHERE: Final = 21
 
 
 def unreadable(what: str) -> DamagedError:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from meshq import limits
 from meshq.broker.records._kinds import unreadable
 from meshq.broker.records._rows import SettledRow, decode_settled, encode_settled
+from meshq.ids import IDENTITY_BYTES
 from meshq.wire import RUN_ROW_BYTES, RunBytes
 
 # when it was prepared (ms), bytes of the xid, bytes of the user, runs that wait
@@ -16,6 +17,12 @@ _PREPARED_HEAD: Final = struct.Struct("<QHHI")
 _WAITING_HEAD: Final = struct.Struct("<Q16sQQHHH")
 # whether it was committed, bytes of the xid, bytes of the user
 _DECIDED_HEAD: Final = struct.Struct("<?HH")
+# position of the record that begins it
+_ARRIVED: Final = struct.Struct("<Q")
+# number of the store-and-forward queue
+_HANDED: Final = struct.Struct("<I")
+# bytes of the xid, bytes of the user
+_ELSEWHERE_HEAD: Final = struct.Struct("<HH")
 
 
 class PreparedRecord(NamedTuple):
@@ -98,6 +105,95 @@ def decode_waiting(payload: bytes) -> WaitingRecord:
     ):
         raise unreadable("waiting run")
     return WaitingRecord(prepared, producer, number, stamp, address, queue or None, content)
+
+
+class ArrivingRecord(NamedTuple):
+    """A transaction that another node hands over, of which not all has come yet.
+
+    ``link``: the link over which it comes.  The messages that it has acknowledged name the position of this record.
+    """
+
+    link: bytes
+    prepared: PreparedRecord
+
+
+def encode_arriving(record: ArrivingRecord) -> bytes:
+    """The record of a transaction that another node hands over."""
+    return record.link + encode_prepared(record.prepared)
+
+
+def decode_arriving(payload: bytes) -> ArrivingRecord:
+    """Read the record of a transaction that another node hands over."""
+    return ArrivingRecord(payload[:IDENTITY_BYTES], decode_prepared(payload[IDENTITY_BYTES:]))
+
+
+def encode_arrived(position: int) -> bytes:
+    """The record of a transaction of which all has come.  ``position``: that of its first record."""
+    return _ARRIVED.pack(position)
+
+
+def decode_arrived(payload: bytes) -> int:
+    """Read the record of a transaction of which all has come; return the position of its first record."""
+    try:
+        (position,) = _ARRIVED.unpack(payload)
+    except struct.error as error:
+        raise unreadable("transaction that has come") from error
+    return int(position)
+
+
+class HandedRecord(NamedTuple):
+    """A transaction that is being handed over to another node.
+
+    ``queue``: the number of the store-and-forward queue for the node, in which are all messages that it sends.
+    ``prepared.acked``: the rows that were not on their way there when this was written.
+    """
+
+    queue: int
+    prepared: PreparedRecord
+
+
+def encode_handed(record: HandedRecord) -> bytes:
+    """The record of a transaction that is being handed over."""
+    return _HANDED.pack(record.queue) + encode_prepared(record.prepared)
+
+
+def decode_handed(payload: bytes) -> HandedRecord:
+    """Read the record of a transaction that is being handed over."""
+    try:
+        (queue,) = _HANDED.unpack_from(payload)
+    except struct.error as error:
+        raise unreadable("handed transaction") from error
+    return HandedRecord(queue, decode_prepared(payload[_HANDED.size :]))
+
+
+class ElsewhereRecord(NamedTuple):
+    """A transaction that is decided at another node.  ``where``: the URL of that node."""
+
+    xid: bytes
+    user: str
+    where: str
+
+
+def encode_elsewhere(record: ElsewhereRecord) -> bytes:
+    """The record of a transaction that is decided at another node."""
+    user = record.user.encode()
+    head = _ELSEWHERE_HEAD.pack(len(record.xid), len(user))
+    return b"".join((head, record.xid, user, record.where.encode()))
+
+
+def decode_elsewhere(payload: bytes) -> ElsewhereRecord:
+    """Read the record of a transaction that is decided at another node."""
+    try:
+        xid_size, user_size = _ELSEWHERE_HEAD.unpack_from(payload)
+        user_at = _ELSEWHERE_HEAD.size + xid_size
+        where_at = user_at + user_size
+        xid, user = payload[_ELSEWHERE_HEAD.size : user_at], payload[user_at:where_at].decode()
+        where = payload[where_at:].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise unreadable("transaction elsewhere") from error
+    if not 0 < len(xid) == xid_size <= limits.XID_BYTES_MAX or len(payload) < where_at:
+        raise unreadable("transaction elsewhere")
+    return ElsewhereRecord(xid, user, where)
 
 
 class DecidedRecord(NamedTuple):

@@ -35,6 +35,8 @@ _PLACED_HEAD: Final = struct.Struct("<HH")
 _ORIGIN: Final = ("address", "queue", "reason")
 #: Where the body of the one message lies, and how large it is.
 _BODY: Final = ("body", "size")
+#: What a prepared transaction has to do with the messages, and what holds if it is not said.
+_HOLD: Final[dict[str, Any]] = {"held": b"", "sends_to": "", "holder": 0}
 #: Texts that say which queue of another node the messages are for: name, routing type, filter, subscription, features.
 _QUEUE_TEXTS: Final = 5
 #: Parts of one run in queues.
@@ -186,7 +188,10 @@ class PlacedRecord(NamedTuple):
     its one message, if that lies in a file of its own.  ``begun``: the time of ``arrival`` by this node's clock, ms, if
     another node was the first and that matters; 0: as ``arrival``.  ``counts``: what was counted of messages before
     they came here.  ``queue``: what describes the queue of another node that messages wait for, if that may have to be
-    made.  ``entry``: what it is if it is no message, but something else that waits for another node.
+    made.  ``entry``: what it is if it is no message, but something else that waits for another node.  ``held``: the id
+    of the prepared transaction that has acknowledged the messages, or of which the entry is a part, on their way;
+    ``target``: the queue to which such a part sends.  ``holder``: the position of the record of the transaction that
+    has acknowledged the messages, as long as that record lives; 0: none has.
     """
 
     arrival: int
@@ -198,6 +203,9 @@ class PlacedRecord(NamedTuple):
     counts: tuple[CountedRow, ...] = ()
     queue: tuple[str, ...] = ()
     entry: str = ""
+    held: bytes = b""
+    target: str = ""
+    holder: int = 0
 
     @property
     def moved(self) -> bool:
@@ -223,6 +231,9 @@ def encode_placed_head(record: PlacedRecord) -> bytes:
         notes["target"] = list(record.queue)
     if record.entry:
         notes["entry"] = record.entry
+    for name, value in _hold_of(record).items():
+        if value:
+            notes[name] = value
     said = encode_map(notes)
     return b"".join(
         (
@@ -252,9 +263,11 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
     if not large and (body_id, body_size) != (None, None):
         raise unreadable("placed run")
     counts, target, entry = notes.pop("counts", b""), notes.pop("target", []), notes.pop("entry", "")
+    hold = {name: notes.pop(name, default) for name, default in _HOLD.items()}
     if (
         notes
         or type(entry) is not str
+        or any(type(hold[name]) is not type(default) for name, default in _HOLD.items())
         or type(arrival) is not int
         or type(begun) is not int
         or not (moved or set(origin) == {None})
@@ -276,7 +289,14 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         counted,
         tuple(target),
         entry,
+        bytes(hold["held"]),
+        str(hold["sends_to"]),
+        int(hold["holder"]),
     )
+
+
+def _hold_of(record: PlacedRecord) -> dict[str, Any]:
+    return {"held": record.held, "sends_to": record.target, "holder": record.holder}
 
 
 def _counted(data: Any, rows: int) -> tuple[CountedRow, ...]:

@@ -11,10 +11,12 @@ from meshq.broker.queue._queue_spec import SUBSCRIPTIONS
 from meshq.errors import FilterError
 from meshq.message import MessageOrigin
 from meshq.selector import parse_filter
-from meshq.wire import Forward, decode_former, decode_waits, violation
+from meshq.wire import PREPARED_PARTS, Forward, decode_former, decode_waits, violation
 
 #: What a run may be if it is no run of messages.
-ENTRIES: Final = ("ids",)
+ENTRIES: Final = ("ids", *PREPARED_PARTS)
+#: The part of a prepared transaction that has many rows.
+SENDS: Final = PREPARED_PARTS[1]
 #: The reason of a move is one short word; later versions may have other words.
 _REASON_CHARACTERS_MAX: Final = 32
 
@@ -33,12 +35,22 @@ def history_of(header: Forward, rows: int) -> ForwardedAbout:
         decode_waits(header.due, rows),
         _queue(header),
         _entry(header, rows),
+        header.held,
+        header.target,
     )
 
 
 def _entry(header: Forward, rows: int) -> str:
-    if header.entry and (header.entry not in ENTRIES or rows != 1 or not header.queue):
+    part = header.entry in PREPARED_PARTS
+    several = part and header.entry == SENDS
+    if header.entry and (header.entry not in ENTRIES or (rows != 1 and not several) or bool(header.queue) is part):
         raise violation("bad_header", f"an entry {header.entry!r} of {rows} rows; known: {', '.join(ENTRIES)}")
+    if (part and not header.held) or (header.held and not part and not header.queue):
+        raise violation(
+            "bad_header", "a part of a transaction without an id, or messages that it holds without a queue"
+        )
+    if header.target and (header.entry != SENDS or not is_name(header.target)):
+        raise violation("bad_header", f"a target {header.target!r} of what sends to none")
     return header.entry
 
 

@@ -21,7 +21,6 @@ from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._hop_log import Hop
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._disk_space import DiskSpace
 from meshq.broker.session._forward_history import history_of
 from meshq.broker.session._principal import Principal
 from meshq.broker.session._queue_descriptions import QueueDescriptions
@@ -30,6 +29,7 @@ from meshq.broker.session._session_channels import SessionChannels
 from meshq.broker.session._session_credit import SessionCredit
 from meshq.broker.session._session_producers import SessionProducers
 from meshq.broker.session._session_stream import SessionStream
+from meshq.broker.transactions import ForwardedRuns
 from meshq.broker.work._closing import Closing
 from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler
 from meshq.errors import MeshqError
@@ -37,15 +37,14 @@ from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
+    PREPARED_PARTS,
     Forward,
     Frame,
     FrameType,
     LinkOpening,
     RunBytes,
-    RunView,
     check_run,
     decline,
-    decode_id_list,
     header_of,
     violation,
 )
@@ -55,7 +54,7 @@ _STEP_MAX: Final = 2**16 - 1
 
 
 #: The parts of runs that this node understands besides those that every node does, separated by spaces.
-LINK_FEATURES: Final = "origin counts due queue ids hops"
+LINK_FEATURES: Final = "origin counts due queue ids hops prepared"
 
 
 class Peering:
@@ -71,10 +70,10 @@ class Peering:
         ingress: Ingress,
         definitions: Definitions,
         release_queue: ReleaseQueue,
-        disk_space: DiskSpace,
         memory: MemoryBound,
         fair_scheduler: FairScheduler,
         closing: Closing,
+        incoming: ForwardedRuns,
         calls: SessionCalls,
         channels: SessionChannels,
         credit: SessionCredit,
@@ -85,10 +84,10 @@ class Peering:
         self._ingress = ingress
         self._definitions = definitions
         self._release_queue = release_queue
-        self._disk_space = disk_space
         self._memory = memory
         self._fair_scheduler = fair_scheduler
         self._closing = closing
+        self._incoming = incoming
         self._principal = principal
         self._stream = stream
         self._calls = calls
@@ -194,7 +193,7 @@ class Peering:
         kinds = check_run(content)
         step, stride = header.step, header.step * header.stride
         last = frame.first + (content.rows - 1) * step
-        aimed = bool(header.queues) != bool(header.queue)
+        aimed = bool(header.queues) != bool(header.queue) or header.entry in PREPARED_PARTS
         if not frame.first or not 0 < step <= stride <= _STEP_MAX or last > COUNTER_MAX or not aimed:
             raise violation("bad_header", f"numbers from {frame.first} in steps of {step} and {stride}, or no queue")
         if header.number + (content.rows - 1) * stride > COUNTER_MAX:
@@ -217,17 +216,11 @@ class Peering:
         run = judged[1] if judged is not None and judged[0] is frame else self._run(frame, header, content)
         rows = range(stored, content.rows)
         about = history_of(header, content.rows)
-        if about.entry and about.there is not None:
-            found = decode_id_list(RunView(content).body(0))
-            self._ingress.handed_ids.take(header.address, about.there, found, (link, last), confirm)
-            return
-        asked = self._ingress.asked_of_forwarded(run, kinds, about)
-        if frame.size_bytes > self._disk_space.large_bytes:
-            self._disk_space.check(frame)
-        self._ingress.place_forwarded(
-            run, queues, (link, last), rows, confirm, asked, topic=header.topic, there=about.there
+        self._incoming.store(
+            run, frame, header, about, queues=queues, kinds=kinds, link=(link, last), rows=rows, then=confirm
         )
-        run.verdicts = ()
+        if about.entry:
+            return
         name = about.there.name if about.there is not None else ""
         demand, about_run = self._definitions.router.demand, (run.producer, run.number, run.number_step)
         came = Hop(
@@ -256,7 +249,14 @@ class Peering:
         if not link or self._closing.why is not None or self._credit.used_up:
             return None
         header = header_of(frame, Forward)
-        if header.more or header.queue or not frame.first or not header.step or not is_name(header.address):
+        if (
+            header.more
+            or header.queue
+            or header.entry
+            or not frame.first
+            or not header.step
+            or not is_name(header.address)
+        ):
             # What is for one queue by its name goes there, whatever its filter.
             return None
         stored = max(0, (self._ingress.links.get(link, 0) - frame.first) // header.step + 1)

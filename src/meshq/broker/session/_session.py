@@ -29,6 +29,7 @@ from meshq.broker.session._session_producers import SessionProducers
 from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.session._session_transactions import SessionTransactions
 from meshq.broker.session._topology_feed import TopologyFeed
+from meshq.broker.transactions import ForwardedRuns
 from meshq.lifecycle import LifeCycle
 from meshq.wire import Call, Frame, FrameType, Leave, Link, LinkOpening, header_of, violation
 
@@ -151,7 +152,7 @@ class ServerSession:
                 ingress=core.ingress,
                 definitions=core.definitions,
                 release_queue=core.release_queue,
-                disk_space=self._disk_space,
+                incoming=ForwardedRuns(core.ingress, core.release_queue, self._disk_space, core.transactions.transfer),
                 memory=core.memory,
                 fair_scheduler=core.pending.fair_scheduler,
                 closing=core.closing,

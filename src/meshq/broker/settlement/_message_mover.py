@@ -128,6 +128,8 @@ class MessageMover:
                 if reason not in OWN and isinstance(error, AddressFullError):
                     left += waiting
                 continue
+            if reason == "transferred":
+                self.transfer_places.held.moved(queue, span)
             for part in _still_there(queue, span):
                 self._acknowledger.remove(queue, part, FATES[reason], logged=logged)
             moved += span.rows
@@ -373,7 +375,8 @@ class MessageMover:
         known = self._ask(queue, span, target, reason, still, known)
         moved = self._moved(queue, run, target, reason, rows)
         if reason in _ON and moved.options is not None:
-            moved.options = moved.options._replace(former=former_counts(queue, span))
+            held = self.transfer_places.held.xid_of(span) if reason == "transferred" else b""
+            moved.options = moved.options._replace(former=former_counts(queue, span), held=held)
         if known is not None:
             moved.verdicts = tuple(verdicts.picked(rows) for verdicts in known.verdicts)
         if run.durable:

@@ -11,11 +11,13 @@ from meshq import limits
 
 
 class Decision(NamedTuple):
-    """The decision about a transaction.  ``position``: the position of its record."""
+    """The decision about a transaction.  ``position``: the position of its record.  ``where``: the URL of the node that
+    has taken it over, where it is decided; empty: it was decided here."""
 
     user: str
     committed: bool
     position: int
+    where: str = ""
 
 
 class Decisions:

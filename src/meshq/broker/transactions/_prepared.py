@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class ServerPreparedTransaction:
     """A prepared transaction at the broker."""
 
-    __slots__ = ("positions", "prepared_ms", "transaction", "user", "xid")
+    __slots__ = ("forward", "positions", "prepared_ms", "transaction", "user", "xid")
 
     def __init__(self, xid: bytes, user: str, prepared_ms: int, transaction: ServerTransaction) -> None:
         self.xid: bytes = xid
@@ -19,5 +19,17 @@ class ServerPreparedTransaction:
         self.user: str = user
         self.prepared_ms: int = prepared_ms
         self.transaction: ServerTransaction = transaction
+        #: The number of the store-and-forward queue for the node that takes it over; 0: it stays here.
+        self.forward: int = 0
         #: Positions of its own record and of those of its runs; the decision deletes these records.
         self.positions: list[int] = []
+
+    def join(self, other: ServerPreparedTransaction) -> None:
+        """Add the sends and acknowledgements of another transaction, to be decided together."""
+        mine, theirs = self.transaction, other.transaction
+        for work in theirs.work:
+            mine.add_run(work)
+        for queue, spans in theirs.acked_in_transaction.items():
+            mine.acked_in_transaction.setdefault(queue, []).extend(spans)
+        mine.acked += theirs.acked
+        self.positions += other.positions

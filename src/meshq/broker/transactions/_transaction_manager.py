@@ -11,6 +11,7 @@ from meshq.broker.catalog._address_quota import is_refused
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._filters_at import filters_at
+from meshq.broker.ingress._held_rows import HeldRows
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._release_queue import ReleaseQueue
@@ -21,6 +22,7 @@ from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._redelivery import Redelivery
 from meshq.broker.transactions._transaction import ServerTransaction, Work
+from meshq.broker.transactions._transaction_transfer import TransactionTransfer
 from meshq.broker.transactions._two_phase import TwoPhaseCommit
 from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler, Owner
 from meshq.errors import AddressFullError, MeshqError, invariant
@@ -48,6 +50,8 @@ class TransactionManager:
         event_bus: EventBus,
         schedule_dispatch: Callable[[Queue], None],
         timeout_s: float,
+        held_rows: HeldRows,
+        warn: Callable[[str, str], None],
     ) -> None:
         self._ingress = ingress
         self._definitions = definitions
@@ -78,6 +82,16 @@ class TransactionManager:
             timers=timers,
             event_bus=event_bus,
             schedule_dispatch=schedule_dispatch,
+        )
+        #: Hands prepared transactions over to other nodes, and takes theirs.
+        self.transfer: TransactionTransfer = TransactionTransfer(
+            self.two_phase,
+            ingress,
+            release_queue,
+            definitions.peers,
+            held=held_rows,
+            charge=self.charge,
+            warn=warn,
         )
 
     def __len__(self) -> int:
@@ -128,8 +142,15 @@ class TransactionManager:
 
     def take_up(self, transaction: ServerTransaction) -> None:
         """Restore a transaction that was prepared in an earlier life."""
-        self.size_bytes += transaction.size_bytes
-        self._memory.use(transaction.size_bytes)
+        self.charge(transaction.size_bytes)
+
+    def charge(self, size_bytes: int) -> None:
+        """Count bytes of runs that wait, or with a negative number fewer of these."""
+        self.size_bytes += size_bytes
+        if size_bytes > 0:
+            self._memory.use(size_bytes)
+        else:
+            self._memory.released(-size_bytes)
 
     def _end(self, transaction: ServerTransaction) -> None:
         """End a transaction, and free its memory."""

@@ -105,6 +105,8 @@ class TwoPhaseCommit:
         self._by_xid: dict[bytes, ServerPreparedTransaction] = {}
         # Those that are rolled back as soon as that is durable; an ordered set.
         self._leaving: dict[ServerPreparedTransaction, None] = {}
+        #: By link and xid: transactions that other nodes hand over, of which not all has come yet.
+        self.arriving: dict[tuple[bytes, bytes], ServerPreparedTransaction] = {}
         self._sends = PreparedSends(definitions.router.diverts)
         self.decisions: Decisions = Decisions()
 
@@ -117,13 +119,16 @@ class TwoPhaseCommit:
     def prepared_by(self, xid: bytes, user: str) -> ServerTransaction | None:
         """Return a user's prepared transaction of this id; an in-process client, without a name, may see any."""
         found = self._by_xid.get(xid)
-        return found.transaction if found is not None and user in ("", found.user) else None
+        if found is None or found.forward:
+            return None
+        return found.transaction if user in ("", found.user) else None
 
     def holder(self, queue: Queue) -> ServerPreparedTransaction | None:
         """Return a prepared transaction that has unacked messages of a queue, or None."""
         if not queue.counts.acked_in_transaction:
             return None
-        return next((one for one in (*self, *self._leaving) if queue in one.transaction.acked_in_transaction), None)
+        known = (*self, *self._leaving, *self.arriving.values())
+        return next((one for one in known if queue in one.transaction.acked_in_transaction), None)
 
     def check_free(self, queue: Queue) -> None:
         """See that nothing in a queue waits for a decision, and nothing that is to come there.
@@ -152,7 +157,7 @@ class TwoPhaseCommit:
 
     def xids(self, user: str, after: bytes) -> tuple[list[bytes], bool]:
         """Some of the xids that wait for this user, in order, behind ``after``; and whether there are more."""
-        known = sorted(one.xid for one in self if one.xid > after and user in ("", one.user))
+        known = sorted(one.xid for one in self if one.xid > after and user in ("", one.user) and not one.forward)
         found: list[bytes] = []
         size = 0
         for xid in known:
@@ -191,6 +196,8 @@ class TwoPhaseCommit:
 
     def _check_unused(self, xid: bytes, user: str) -> None:
         known = self._find(xid, user)
+        if any(one == xid for _, one in self.arriving):
+            raise UsageError(f"a node that leaves hands over a transaction {xid!r}: take another xid")
         if isinstance(known, ServerPreparedTransaction):
             raise UsageError(f"a transaction is prepared as {xid!r}: decide it first, or take another xid")
         if len(self) >= limits.PREPARED_MAX:
@@ -237,6 +244,7 @@ class TwoPhaseCommit:
             JournalBrokenError: the disk has failed.
         """
         found = self._find(xid, asker.owner[1])
+        self._check_here(xid, found)
         if isinstance(found, Decision) and not found.committed:
             raise decline("rolled_back", f"somebody has decided so of {xid!r}")
         if not isinstance(found, ServerPreparedTransaction):
@@ -268,14 +276,20 @@ class TwoPhaseCommit:
 
         Raises:
             UsageError: it was committed.
+            RetryTransactionError: it is at another node, or on its way there or here.
             SecurityError: it is another user's.
             AddressFullError: it is unknown, and the disk has no space to remember the decision.
             JournalBrokenError: the disk has failed.
         """
         found = self._find(xid, asker.owner[1])
-        while isinstance(found, ServerPreparedTransaction) and (absent := found.transaction.absent()) is not None:
+        while (
+            isinstance(found, ServerPreparedTransaction)
+            and not found.forward
+            and (absent := found.transaction.absent()) is not None
+        ):
             yield FaultInWait(*absent)
             found = self._find(xid, asker.owner[1])
+        self._check_here(xid, found)
         if isinstance(found, Decision) and found.committed:
             raise UsageError(f"the transaction {xid!r} was committed")
         if isinstance(found, ServerPreparedTransaction):
@@ -308,6 +322,19 @@ class TwoPhaseCommit:
         if found is not None and user and found.user != user:
             raise decline("forbidden", f"the transaction {xid!r} is another user's")
         return found
+
+    def _check_here(self, xid: bytes, found: ServerPreparedTransaction | Decision | None) -> None:
+        """See that a transaction can be decided here.
+
+        Raises:
+            RetryTransactionError: it is at another node, or on its way there or here.
+        """
+        if isinstance(found, Decision) and found.where:
+            raise decline("retry_transaction", f"it was handed over, and is decided at the node {found.where}")
+        if isinstance(found, ServerPreparedTransaction) and found.forward:
+            raise decline("retry_transaction", "this node leaves: it is on its way to another one")
+        if any(known == xid for _, known in self.arriving):
+            raise decline("retry_transaction", "a node that leaves hands it over: not all of it is here yet")
 
     def _decide(self, prepared: ServerPreparedTransaction, targets: list[Target], *, committed: bool) -> None:
         self._remember(prepared.xid, prepared.user, committed=committed, deletes=prepared.positions, vital=True)
@@ -354,13 +381,61 @@ class TwoPhaseCommit:
         position = self._release_queue.write(DECIDED, [record], deletes=deletes, vital=vital)
         self._release_queue.doom(self.decisions.add(xid, Decision(user, committed, position)))
 
+    # -- between nodes
+
+    def known(self, xid: bytes) -> ServerPreparedTransaction | None:
+        """Return the transaction that is prepared here under an xid, or None."""
+        return self._by_xid.get(xid)
+
+    def leave(self, prepared: ServerPreparedTransaction, forward: int) -> None:
+        """Note that a transaction goes to the node of a store-and-forward queue: it is not decided here any more."""
+        self._sends.remove(prepared, [target for _, target, _ in prepared.transaction.work])
+        prepared.forward = forward
+
+    def gone(self, prepared: ServerPreparedTransaction, decision: Decision) -> None:
+        """Note that all of a transaction is on its way, and who decides it."""
+        del self._by_xid[prepared.xid]
+        self._release_queue.doom(self.decisions.add(prepared.xid, decision))
+
+    def sends(self, prepared: ServerPreparedTransaction) -> None:
+        """Note the targets of a transaction that is still arriving: their queues stay."""
+        self._sends.add(prepared)
+
+    def arrived(self, prepared: ServerPreparedTransaction) -> None:
+        """Have a transaction decided here of which all has come.
+
+        If one of the same user is prepared here under its xid, both are decided as one.
+        """
+        for key in [key for key, one in self.arriving.items() if one is prepared]:
+            del self.arriving[key]
+        self._release_queue.doom(self.decisions.forget(prepared.xid))
+        known = self._by_xid.get(prepared.xid)
+        if known is None:
+            self._by_xid[prepared.xid] = prepared
+            return
+        targets = [target for _, target, _ in prepared.transaction.work]
+        self._sends.remove(prepared, targets)
+        known.join(prepared)
+        self._sends.add(known)
+
+    def decided_without(self, xid: bytes, user: str) -> None:
+        """Remember the rollback of a transaction that was lost on its way with an older store of this node."""
+        if self._by_xid.get(xid) is None:
+            self._remember(xid, user, committed=False, vital=True)
+
     # -- over a restart
 
     def take_up(self, prepared: ServerPreparedTransaction) -> None:
         """Restore a transaction that was prepared in an earlier life."""
-        self._by_xid[prepared.xid] = prepared
-        self._sends.add(prepared)
         self._transactions.take_up(prepared.transaction)
+        self._sends.add(prepared)
+        self.arrived(prepared)
+
+    def take_up_arriving(self, prepared: ServerPreparedTransaction, link: bytes) -> None:
+        """Restore a transaction of another node of which not all has come."""
+        self._transactions.take_up(prepared.transaction)
+        self._sends.add(prepared)
+        self.arriving[link, prepared.xid] = prepared
 
     def statistics(self) -> list[dict[str, Any]]:
         """A row for each that is prepared, the oldest first."""

@@ -98,6 +98,10 @@ class ForwardedRun(NamedTuple):
     queue: tuple[str, ...] = ()
     #: What it is if it is no message.
     entry: str = ""
+    #: The prepared transaction that has acknowledged the messages, or of which this is a part; and the queue that such
+    #: a part sends to.
+    held: bytes = b""
+    target: str = ""
 
     @property
     def last(self) -> int:
@@ -123,6 +127,8 @@ class ForwardedRun(NamedTuple):
             due=encode_waits({row: one[2] for row, one in former.items() if one[2]}),
             queue=self.queue,
             entry=self.entry,
+            held=self.held,
+            target=self.target,
         )
         return Frame(
             FrameType.FORWARD,
