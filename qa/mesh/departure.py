@@ -35,6 +35,8 @@ SOURCE: Final = "drained.source"
 RETURNED: Final = "drained.returned"
 LATER: Final = "drained.later"
 COPIES: Final = "drained.copies"
+#: A durable queue of the node that has no messages, and no other node.
+QUIET: Final = "drained.quiet"
 DRAINED: Final = {SMALL: 600, LARGE: 12, OTHERS: 60, MOVED: 60, RETURNED: 60, LATER: 60, COPIES: 60}
 FURNISHED: Final = (*(queue for queue in DRAINED if queue != COPIES), SOURCE, HELD, SENT)
 #: How many of them came back, and after how many seconds the others are due.
@@ -62,6 +64,7 @@ DRAIN_SIGHTS: Final = (
     "drain_cut",
     "drain_under_way",
     "drained_ids",
+    "drained_queues",
     "drained_transactions",
     "drained_transactions_of_receivers",
 )
@@ -186,6 +189,7 @@ class MeshDeparture:
         """Send messages to the queues without a consumer."""
         async with node.client() as client:
             await client.create_queue(COPIES, address=COPIES, routing="multicast")
+            await client.create_queue(QUIET, address=QUIET, routing="multicast", filter="kind = 1")
             for queue, messages in DRAINED.items():
                 uids = self._sent[queue] = [self._scene.uid() for _ in range(messages)]
                 ops = [self._history.sent(f"filler@{node.place}", queue, uid, node=node.place) for uid in uids]
@@ -314,6 +318,10 @@ class MeshDeparture:
             leaving.left(f"messages of {queue} lost, doubled or out of order", sum(map(bytes.__ne__, sent, got)))
             leaving.left(f"messages of {queue} too few or too many", abs(len(sent) - len(got)))
         await self._undecided.judge(target)
+        made = target.serving_core.router.queues.get(QUIET)
+        as_it_was = made is not None and made.durable and made.spec.filter_text == "kind = 1"
+        self.count("drained_queues", int(as_it_was))
+        leaving.left("queues without messages that are not at the target", int(not as_it_was))
         starts = self._history.starts.get(leaving.place, [])
         late = 0
         for life in self.lives:

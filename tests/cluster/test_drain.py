@@ -231,3 +231,64 @@ async def test_a_target_that_leaves_in_the_middle_is_replaced_unless_it_was_name
         there = bodies(await taken(nodes, "c"))
         await nodes.start("b")
         assert sorted(map(int, there + bodies(await taken(nodes, "b")))) == list(range(1_000))
+
+
+async def test_queues_without_messages_are_made_at_the_other_node_and_subscribers_miss_nothing() -> None:
+    both: Any = {"own": {"a": {"data_dir": "/data/a"}, "b": {"data_dir": "/data/b"}}}
+    async with nodes_with_queues(**both) as nodes:
+        async with nodes.client("a") as client:
+            await client.create_queue("quiet", filter="colour = 'red'")
+            async with client.subscribe("news", name="mine", durable=True, filter="kind = 'good'"):
+                pass
+            assert (await client.queue("news::mine")).ready == 0
+        await drained(nodes)
+        await nodes.stop("a")
+        await nodes.kill("b")
+        await nodes.start("b")
+        async with nodes.client("b") as client:
+            assert {"quiet", "news::mine"} <= {*await client.queues()}
+            for kind in ("good", "bad"):
+                await client.send("news", Message(kind.encode(), properties={"kind": kind}))
+                await client.send("quiet", Message(b"red", properties={"colour": "red"}))
+            async with client.subscribe("news", name="mine", durable=True, filter="kind = 'good'") as consumer:
+                assert bodies(await consumer.receive_many(9, timeout=1.0)) == [b"good"]
+        assert bodies(await taken(nodes, "b", "quiet")) == [b"red", b"red"]
+
+
+async def test_what_is_published_while_the_node_leaves_is_there_for_its_subscriber_at_the_other_node() -> None:
+    async with nodes_with_queues() as nodes:
+        async with nodes.client("a") as client, client.subscribe("news", name="mine", durable=True):
+            pass
+        await until(lambda: "news::mine" in [one.queue for one in nodes.known("b").bindings("news")])
+        await inside(nodes).transfer.close()
+        async with nodes.client("b") as client:
+            await client.send("news", b"meanwhile")
+            await drained(nodes)
+            await client.send("news", b"after")
+            await nodes.stop("a")
+            await until(lambda: not any(peer.waiting for peer in nodes.known("b").peers()))
+            await client.send("news", b"later")
+        assert sorted(bodies(await taken(nodes, "b", "news::mine"))) == [b"after", b"later", b"meanwhile"]
+
+
+async def test_a_queue_that_is_something_else_at_the_other_node_is_named() -> None:
+    async with nodes_with_queues() as nodes:
+        async with nodes.client("a") as here, nodes.client("b") as there:
+            await here.create_queue("one", address="here")
+            await there.create_queue("one", address="there")
+            await until(lambda: known(nodes, "one"))
+        with pytest.raises(RefusedError, match="left are the queue 'one': node b"):
+            await drained(nodes)
+
+
+async def test_an_older_node_that_makes_no_queues_is_told_apart_before_anything_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshq.broker.session._peering.LINK_FEATURES", "origin counts due queue ids hops prepared")
+    async with nodes_with_queues() as nodes:
+        async with nodes.client("a") as client:
+            await client.create_queue("quiet")
+        await nodes.send("a", numbered(3))
+        with pytest.raises(RefusedError, match=r"node b .* is older, and makes no queues: .* 'quiet'"):
+            await drained(nodes)
+        assert bodies(await taken(nodes, "a")) == numbered(3)

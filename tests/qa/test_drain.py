@@ -119,6 +119,13 @@ def test_what_a_transaction_holds_and_other_consumers_get_at_the_target_is_caugh
 
 
 @pytest.mark.slow
+def test_queues_without_messages_that_are_left_behind_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshq.node._transfer.lacking_queues", lambda core, forward: [])
+    monkeypatch.setattr("meshq.broker.management._queue_transfer.lacking_queues", lambda core, forward: [])
+    assert "queues without messages that are not at the target" in run().failure
+
+
+@pytest.mark.slow
 def test_a_transaction_that_can_be_decided_at_both_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # The node that leaves lists it still.
     def leave(self: TwoPhaseCommit, prepared: ServerPreparedTransaction, forward: int) -> None:

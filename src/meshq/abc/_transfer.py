@@ -76,6 +76,30 @@ class Transfer(ABC):
         """
 
     @abstractmethod
+    def lacking(self, target: StoreAndForwardQueue) -> Sequence[str]:
+        """Return the names of the durable queues, with or without messages, that the other node does not have, as far
+        as it has described its queues, and of which it was not told in this life."""
+
+    @abstractmethod
+    def makes_queues(self, target: StoreAndForwardQueue) -> bool:
+        """Return whether the other node is linked, and makes queues that it is told of."""
+
+    @abstractmethod
+    async def make_queues(self, target: StoreAndForwardQueue) -> int:
+        """Tell another node of the next queues that it lacks, which it makes as they are here: with address, routing
+        type, filter and kind of subscription; return of how many it is told, when that is durable.
+
+        0: it lacks none, or has something else under their names, or is not linked or does not understand this, or so
+        much waits for it that nothing else goes ahead.
+
+        Checkpoint: always.
+        Cancellation: the node is told or not.
+        Raises:
+            AddressFullError: the disk is full; of some it may be told.
+            NotActiveError: the node stops; outcome unknown.
+        """
+
+    @abstractmethod
     async def close(self) -> None:
         """Take in no message, duplicate id or transaction any more, until the broker is started again.
 

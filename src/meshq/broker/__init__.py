@@ -19,6 +19,7 @@ from meshq.broker.management._id_transfer import hand_over_ids, take_back
 from meshq.broker.management._inventory import inventory
 from meshq.broker.management._management import answer_call, flat
 from meshq.broker.management._prepared_transfer import hand_over_prepared, prepared_xids, takes_prepared
+from meshq.broker.management._queue_transfer import lacking_queues, make_queues, makes_queues
 from meshq.broker.management._redistributing import give_back, redistribute, transfer
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
@@ -67,6 +68,9 @@ __all__ = [
     "hand_over_prepared",
     "inventory",
     "is_hidden",
+    "lacking_queues",
+    "make_queues",
+    "makes_queues",
     "needed_features",
     "picked",
     "prepared_xids",

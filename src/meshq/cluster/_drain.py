@@ -12,7 +12,7 @@ import trio
 
 from meshq.abc import TransferInventory
 from meshq.cluster._departure import Departure, Successor
-from meshq.cluster._drain_plan import DRAIN_TRANSITIONS, DrainFacts, next_step, prepared_left
+from meshq.cluster._drain_plan import DRAIN_TRANSITIONS, DrainFacts, next_step, prepared_left, queues_lacking
 from meshq.concurrency import BackgroundBlock
 from meshq.errors import AddressFullError, NotActiveError, NotFoundError, UsageError
 from meshq.lifecycle import LifeCycle
@@ -198,6 +198,8 @@ class Drain:
         transfer = departure.broker.transfer
         if (xids := transfer.prepared()) and not transfer.takes_prepared(self._target.link):
             raise prepared_left(self._target.label, xids)
+        if (names := transfer.lacking(self._target.link)) and not transfer.makes_queues(self._target.link):
+            raise queues_lacking(self._target.label, names)
         self._changed_at = trio.current_time()
         self._left = transfer.inventory()
         if self._order.dry_run:
@@ -281,6 +283,7 @@ class Drain:
         self._target = known.get(self._target.node_id, self._target)
         facts = DrainFacts(
             left=self._left,
+            lacking=transfer.lacking(self._target.link),
             xids=transfer.prepared(),
             taken=transfer.takes_prepared(self._target.link),
             label=self._target.label,
@@ -310,6 +313,8 @@ class Drain:
     async def _round(self) -> int:
         transfer, link, moved = self._departure.broker.transfer, self._target.link, 0
         before = self._bytes - transfer.moved_bytes
+        # What is sent there from now on finds them.
+        moved += await transfer.make_queues(link)
         # A message that a transaction holds goes only behind the transaction's beginning.
         for xid in transfer.prepared():
             moved += await transfer.hand_over(xid, link)

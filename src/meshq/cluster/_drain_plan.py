@@ -34,14 +34,15 @@ Step = Literal["go_on", "wait", "choose", "end"]
 class DrainFacts:
     """The state of a drain after a round.
 
-    ``xids``: prepared transactions, and ``taken``: whether the target understands these.  ``target``: the state of the
-    target, ``label``; ``leaving``: it takes nothing in.
+    ``lacking``: durable queues that the target lacks.  ``xids``: prepared transactions, and ``taken``: whether the
+    target understands these.  ``target``: the state of the target, ``label``; ``leaving``: it takes nothing in.
     ``ahead``: messages that wait for it.  ``moved``: what went in the round; ``idle_s``: seconds without a change,
     of which ``patience_s`` are allowed.
     ``unheard``: other nodes that do not know how far their messages are stored.
     """
 
     left: TransferInventory
+    lacking: Sequence[str]
     xids: Sequence[bytes]
     taken: bool
     label: str
@@ -66,17 +67,17 @@ def next_step(facts: DrainFacts) -> Step:
         return "go_on"
     if left.prepared and facts.target == "linked" and not facts.taken:
         raise prepared_left(facts.label, facts.xids)
-    if left.empty:
+    if left.empty and not facts.lacking:
         return "wait" if facts.unheard and facts.idle_s < PATIENCE_S else "end"
     if facts.target in ("left", "down"):
         return "choose"
     if facts.leaving:
         return _waited(facts, f"{facts.label} leaves, too, and takes nothing in")
-    if facts.target == "linked" and not facts.ahead and (left.messages or left.ids or left.prepared):
+    if facts.target == "linked" and not facts.ahead and (left.messages or left.ids or left.prepared or facts.lacking):
         if facts.idle_s < STUCK_S:
             return "wait"
         raise RefusedError(f"{_shown(facts)}: {facts.label} can't take this; what has moved has moved")
-    if not (left.messages or left.ids or left.prepared or facts.ahead):
+    if not (left.messages or left.ids or left.prepared or facts.lacking or facts.ahead):
         return _waited(facts, "nodes for which it waits do not answer")
     if facts.idle_s >= facts.patience_s:
         raise RefusedError(f"{_shown(facts)}: {facts.label} does not answer; what has moved has moved")
@@ -86,6 +87,13 @@ def next_step(facts: DrainFacts) -> Step:
 def prepared_left(label: str, xids: Sequence[bytes]) -> MeshqError:
     """Return the error that names transactions which have to be decided first."""
     return BusyError(f"{label} is older, and takes no prepared transactions, decide these first: {_named(xids)}")
+
+
+def queues_lacking(label: str, names: Sequence[str]) -> MeshqError:
+    """Return the error that names queues which have to be made first."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    text = f"{label} is older, and makes no queues: make these there first: {', '.join(map(repr, names[:10]))}{more}"
+    return RefusedError(text)
 
 
 def _named(xids: Sequence[bytes]) -> str:
@@ -103,6 +111,7 @@ def _shown(facts: DrainFacts) -> str:
     left = facts.left
     parts = [f"{count} of {queue!r}" for queue, count in [*left.messages.items(), *left.forwarded.items()]]
     parts += [f"{count} duplicate ids of {address!r}" for address, count in left.ids.items()]
+    parts += [f"the queue {name!r}" for name in facts.lacking if name not in left.messages]
     more = f" and {len(parts) - 10} more" if len(parts) > 10 else ""
     shown = f"{', '.join(parts[:10])}{more}" if parts else ""
     if left.prepared:

@@ -16,6 +16,9 @@ from meshq.broker import (
     hand_over_ids,
     hand_over_prepared,
     inventory,
+    lacking_queues,
+    make_queues,
+    makes_queues,
     prepared_xids,
     take_back,
     takes_prepared,
@@ -54,6 +57,24 @@ class LocalTransfer(abc.Transfer):
         """Whether the target's node takes prepared transactions now."""
         forward = self._core.router.by_number.get(target.number)
         return forward is not None and takes_prepared(self._core, forward)
+
+    def lacking(self, target: abc.StoreAndForwardQueue) -> list[str]:
+        """List the durable queues that the target's node lacks and was not told of."""
+        forward = self._core.router.by_number.get(target.number)
+        return [queue.name for queue in lacking_queues(self._core, forward)] if forward is not None else []
+
+    def makes_queues(self, target: abc.StoreAndForwardQueue) -> bool:
+        """Whether the target's node makes queues that it is told of now."""
+        forward = self._core.router.by_number.get(target.number)
+        return forward is not None and makes_queues(self._core, forward)
+
+    async def make_queues(self, target: abc.StoreAndForwardQueue) -> int:
+        """Tell the target's node of the next queues that it lacks; return of how many."""
+        forward = self._aimed(target)
+        if forward is None:
+            await trio.lowlevel.checkpoint()
+            return 0
+        return await MoveCall().run(partial(make_queues, self._core, forward))
 
     async def hand_over(self, xid: bytes, target: abc.StoreAndForwardQueue) -> int:
         """Take the next step of a prepared transaction's way to the target's node; return the number of steps."""

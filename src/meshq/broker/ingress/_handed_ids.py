@@ -1,4 +1,4 @@
-"""Duplicate ids that a leaving node hands over to this node."""
+"""Duplicate ids and queues that a leaving node hands over to this node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ from meshq.wire import IdList
 
 
 class HandedIds:
-    """Enters the duplicate ids of leaving nodes into the windows of this node."""
+    """Enters the duplicate ids of leaving nodes into the windows of this node, and makes the queues of these nodes."""
 
     def __init__(self, definitions: Definitions, release_queue: ReleaseQueue, links: dict[bytes, int]) -> None:
         """``links``: the highest number of each link that is stored."""
         self._definitions = definitions
         self._release_queue = release_queue
         self._links = links
+
+    def define(self, address: str, there: QueueThere, link: tuple[bytes, int], then: Callable[[], None]) -> None:
+        """Make a queue that is missing here; ``then`` is called when it is durable.
+
+        Made twice it is the same: so the link's number needs no record.
+
+        Raises:
+            UsageError: another queue has its name, or the address has the other routing type.
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        self._definitions.queue_there(address, there)
+        self._links[link[0]] = link[1]
+        self._release_queue.when_all_is_durable(then)
 
     def take(
         self, address: str, there: QueueThere, found: IdList, link: tuple[bytes, int], then: Callable[[], None]

@@ -35,6 +35,8 @@ class TransferPlaces:
         self._router = router
         #: The rows of prepared transactions that go, too.
         self.held: HeldRows = HeldRows()
+        #: The numbers of store-and-forward queues, and of queues here of which their nodes were told; an ordered set.
+        self.told: dict[tuple[int, int], None] = {}
         #: Bytes of the messages that were placed for other nodes so far.
         self.moved_bytes: int = 0
 
@@ -51,6 +53,10 @@ class TransferPlaces:
     ) -> Sequence[int] | None:
         """Return those rows of a run that may move now; None: the queue keeps all its messages for now."""
         return self.carried(queue, forward, view, run, rows) if has_room(forward) else None
+
+    def conflicts(self, queue: Queue, forward: Queue) -> bool:
+        """Whether a node has something else under the name of a queue, or of its address."""
+        return self._way(queue, forward) is None
 
     def carried(
         self, queue: Queue, forward: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]
@@ -88,14 +94,15 @@ class TransferPlaces:
         if "queue" not in way.features and way.binding is not None:
             remote = (way.binding.number,)
         else:
-            run.options = (run.options or DeliveryOptions(0))._replace(there=self._described(queue))
+            run.options = (run.options or DeliveryOptions(0))._replace(there=self.described(queue))
         shares = [Share(forward, range(run.content.rows), remote)]
         size = run.content_bytes + (run.body.size_bytes if run.body is not None else 0)
         written = self._ingress.place_shares(run, shares, options_of_moved(run.content, run.options), gone)
         self.moved_bytes += size
         return written
 
-    def _described(self, queue: Queue) -> QueueThere:
+    def described(self, queue: Queue) -> QueueThere:
+        """Return a queue as another node can make it."""
         spec, address = queue.spec, self._router.addresses[queue.address]
         features = ("durable" if queue.durable else "", "on_use" if spec.auto_created else "")
         return QueueThere(

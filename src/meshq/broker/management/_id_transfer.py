@@ -9,7 +9,7 @@ from meshq import limits
 from meshq.broker.catalog._distribution_plan import Share
 from meshq.broker.ingress._redistribution import has_room
 from meshq.broker.queue._consumer_state import RowSpan
-from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere
+from meshq.broker.queue._delivery_options import DEFINE, DeliveryOptions, QueueThere
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.records._row_options import RowOptions
@@ -63,7 +63,9 @@ def hand_over_ids(core: Core, name: str, forward: Queue, watch: MoveWatch) -> No
 
 def drop_entries(core: Core, forward: Queue) -> None:
     """Drop the entries for a lost node: the node still has all that the entries hand over."""
-    found = [view for view in forward.runs() if view.run.options is not None and view.run.options.entry == IDS]
+    found = [
+        view for view in forward.runs() if view.run.options is not None and view.run.options.entry in (IDS, DEFINE)
+    ]
     for view in found:
         core.acknowledger.remove(forward, RowSpan(view, 0, len(view.states), 1), "moved")
     if found:
@@ -71,6 +73,7 @@ def drop_entries(core: Core, forward: Queue) -> None:
 
 
 def take_back(core: Core) -> None:
-    """Count no id as handed over: another node is to get them."""
+    """Count no id, and no queue, as handed over: another node is to get them."""
+    core.mover.transfer_places.told.clear()
     for address in core.router.addresses.values():
         address.duplicates.take_back()

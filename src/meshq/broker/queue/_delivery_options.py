@@ -7,7 +7,7 @@ have one priority and become visible at one time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from meshq import limits
 from meshq.broker.queue._timers import DueTime
@@ -15,6 +15,9 @@ from meshq.broker.records._row_options import WAIT_MS_MAX, RowOptions, asked_of_
 from meshq.broker.records._row_ranges import pieces
 from meshq.message import MessageOrigin
 from meshq.wire import RunBytes
+
+#: What an entry is that describes a queue, by the name of the feature which a node has that makes the queue.
+DEFINE: Final = "define"
 
 
 class FormerCount(NamedTuple):
@@ -81,6 +84,7 @@ class DeliveryOptions(NamedTuple):
             "due": any(one.due is not None for one in former),
             "queue": self.there is not None,
             "ids": self.entry == "ids",
+            DEFINE: self.entry == DEFINE,
             "prepared": bool(self.held),
         }
         return {feature for feature, is_needed in needed.items() if is_needed}

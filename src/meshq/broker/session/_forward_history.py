@@ -6,7 +6,7 @@ from typing import Final
 
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, TEMPORARY, is_name
 from meshq.broker.ingress._forwarded_run import ForwardedAbout
-from meshq.broker.queue._delivery_options import QueueThere
+from meshq.broker.queue._delivery_options import DEFINE, QueueThere
 from meshq.broker.queue._queue_spec import SUBSCRIPTIONS
 from meshq.errors import FilterError
 from meshq.message import MessageOrigin
@@ -14,7 +14,7 @@ from meshq.selector import parse_filter
 from meshq.wire import PREPARED_PARTS, Forward, decode_former, decode_waits, violation
 
 #: What a run may be if it is no run of messages.
-ENTRIES: Final = ("ids", *PREPARED_PARTS)
+ENTRIES: Final = ("ids", DEFINE, *PREPARED_PARTS)
 #: The part of a prepared transaction that has many rows.
 SENDS: Final = PREPARED_PARTS[1]
 #: The reason of a move is one short word; later versions may have other words.

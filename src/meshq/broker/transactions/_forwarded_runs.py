@@ -10,7 +10,7 @@ from meshq.address import Target
 from meshq.broker.ingress._forwarded_run import ForwardedAbout
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.log._release_queue import ReleaseQueue, Views
-from meshq.broker.queue._delivery_options import DeliveryOptions
+from meshq.broker.queue._delivery_options import DEFINE, DeliveryOptions
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.transactions._transaction_transfer import TransactionTransfer, hold_views
 from meshq.wire import Forward, Frame, RunView, decode_id_list, pick
@@ -61,6 +61,9 @@ class ForwardedRuns:
             AddressFullError, JournalBrokenError: nothing changed.
             UsageError: what the run is for has the name of something else here; nothing changed.
         """
+        if about.entry == DEFINE and about.there is not None:
+            self._ingress.handed_ids.define(header.address, about.there, link, then)
+            return
         if about.entry and about.there is not None:
             found = decode_id_list(RunView(run.content).body(0))
             self._ingress.handed_ids.take(header.address, about.there, found, link, then)
