@@ -179,6 +179,9 @@ class MeshDeparture:
         await self._recount()
         self._remembered()
         await self._undecided.decide(node, target)
+        async with target.client() as client:
+            # Made there without messages; each node is to have one queue on that address.
+            await client.delete_queue(node.spread)
         with trio.move_on_after(SEEN_S):
             # They hear how far their messages are stored before the node goes: none is in doubt then.
             while _not_linked(node, others):  # noqa: ASYNC110 - nobody tells

@@ -93,11 +93,13 @@ class RemoteQueue:
 
 @attrs.frozen(kw_only=True)
 class KnownPeer:
-    """A node at the URL ``connector``, linked with this node before its restart; ``left``: it said goodbye."""
+    """A node at the URL ``connector``, linked with this node before its restart; ``left``: it said goodbye; ``over``:
+    after it had handed over all that it held."""
 
     name: str
     connector: str
     left: bool
+    over: bool = False
 
 
 class StoreAndForwardQueue(ABC):
@@ -198,6 +200,11 @@ class PeerQueues(ABC):
     @abstractmethod
     def met(self, link: StoreAndForwardQueue, connector: str) -> None:
         """Note the URL of a link's peer, which is kept over restarts with the peer's bindings."""
+
+    @abstractmethod
+    def handed_over(self, link: StoreAndForwardQueue) -> None:
+        """Note, also for later lives, that a node which has left stores nothing that waits for it: it had handed over
+        all that it held."""
 
     @abstractmethod
     def give_back(

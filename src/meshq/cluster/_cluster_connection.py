@@ -22,6 +22,7 @@ from meshq.cluster._questions import Questions
 from meshq.cluster._redistributor import Redistributor
 from meshq.cluster._remote_queue import RemoteQueue, nearest
 from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balancing_of, url_of, wrong_connectors
+from meshq.cluster._succession import Successions
 from meshq.cluster._topology import ClusterTopology
 from meshq.cluster._wait_conditions import FoundInCluster, WaitCondition, check_address, check_wanted
 from meshq.concurrency import ChangeSignal, Wakeup
@@ -96,13 +97,13 @@ class ClusterConnection(Service):
         # Which of the peers reads the queue for a node: two that read it would make gaps in its numbers.
         self._claims: dict[bytes, Peer] = {}
         self._broker: LocalBroker | None = None
-        # What this life of the node knows of the others; made before the node listens.
         self._topology: ClusterTopology | None = None
         # What is asked of them; made with the topology.
         self._questions: Questions
         # Told when a peer or a queue has changed; and the wakeup of the task that compares peers with announcements.
         self._changed = ChangeSignal()
         self._look = Wakeup()
+        self._successions = Successions(self.settings.prefix, lambda: self._peers)
         self._warnings = Warnings("cluster", trio.current_time)
         #: What a drain of the node needs; None while it is not served.
         self.departure: Departure | None = None
@@ -227,6 +228,7 @@ class ClusterConnection(Service):
         self._broker = broker
         broker.demand.watch(self._changed.tell)
         broker.demand.watch_peers(self._met)
+        broker.stranded.watch(self._successions.has_more)
         group, topology = self.settings.discovery, self._topology
         questions = self._questions
         assert topology is not None
@@ -239,6 +241,7 @@ class ClusterConnection(Service):
                     nursery.start_soon(keeper.run, broker.control)
                 redistributor.begin(nursery)
                 questions.begin(nursery, broker)
+                nursery.start_soon(self._successions.run)
                 nursery.start_soon(topology.run, broker)
                 if group is not None:
                     nursery.start_soon(self._hear, group)
@@ -281,6 +284,7 @@ class ClusterConnection(Service):
         self._questions.note()
         self._changed.tell()
         self._look.wake()
+        self._successions.look.wake()
 
     def _keeper(self, url: str, broker: LocalBroker, *, static: bool) -> LinkKeeper:
         """Make the keeper of the link to the node at a URL."""

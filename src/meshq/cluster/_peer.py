@@ -19,6 +19,7 @@ from meshq.cluster._peer_life import new_life
 from meshq.cluster._readiness import Readiness
 from meshq.cluster._remote_queue import RemoteQueue, remote_queue
 from meshq.cluster._settings import ClusterSettings
+from meshq.cluster._succession import Succession
 from meshq.cluster._topology import ClusterTopology
 from meshq.errors import MeshqError, invariant
 from meshq.ids import IDENTITY_BYTES
@@ -79,6 +80,7 @@ class Peer:
         # Runs given to the link: the last link number of each, and its tags.
         self._under_way: deque[tuple[int, int, int]] = deque()
         self._readiness = Readiness()
+        self._succession = Succession(broker.peers, changed, warn)
 
     @property
     def state(self) -> str:
@@ -222,6 +224,7 @@ class Peer:
         self._had_durable = True
         if former.left:
             self._life.on("leave")
+        self._succession.over = former.over
 
     def retire(self) -> None:
         """End the use of the connector for good; another one may lead to its node."""
@@ -371,11 +374,13 @@ class Peer:
         if before != state and self._claims.get(self.node_id) is self:
             about = {"node_id": self.node_id.hex(), "node_name": self.name}
             if state == "linked":
+                self._succession.over = False
                 self._broker.notifications.emit(NodeJoined, **about)
             elif state == "left" and (word := self.word) is not None and word.successor:
                 successor = word.successor.hex()
                 self._broker.notifications.emit(NodeLeft, reason="scaled_down", successor=successor, **about)
-                self._take_over()
+                self._succession.begin(self._forwarding)
+                self.pass_on()
             else:
                 self._broker.notifications.emit(NodeLeft, reason=state, successor="", **about)
         self._changed()
@@ -386,17 +391,10 @@ class Peer:
         word = self._topology.word(self.url)
         return word if word is not None and word.node_id == self.node_id else None
 
-    def _take_over(self) -> None:
-        """Route the messages anew that wait here for a node which has handed all over, and has stored none of them."""
-        forwarding = self._forwarding
-        if forwarding is None:
-            return
-
-        def failed(error: MeshqError) -> None:
-            text = f"what waits for {self.label}, which has handed all over, stays: {error}"
-            self._warn("peer_not_given_back", text, self.node_id.hex())
-
-        self._broker.peers.give_back(forwarding, lambda moved: None, failed)
+    def pass_on(self) -> None:
+        """Route the messages anew that wait here for the node, if it has left and had handed over all."""
+        if self.state == "left":
+            self._succession.pass_on(self._forwarding, self.label)
 
     @property
     def forwarding(self) -> StoreAndForwardQueue | None:

@@ -244,7 +244,7 @@ class LocalPeerQueues(abc.PeerQueues):
             if number in by_number
         ]
         return [
-            abc.KnownPeer(name=name, connector=peer.connector, left=peer.left)
+            abc.KnownPeer(name=name, connector=peer.connector, left=peer.left, over=peer.over)
             for name, peer in known
             # Another cluster's name may begin with this one's and a dot; ids of nodes have none.
             if name.startswith(prefix) and "." not in name.removeprefix(prefix)
@@ -253,6 +253,10 @@ class LocalPeerQueues(abc.PeerQueues):
     def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:
         """Note the URL of a peer."""
         self._core.definitions.peers.met(link.number, connector)
+
+    def handed_over(self, link: abc.StoreAndForwardQueue) -> None:
+        """Note that a node which has left had handed over all."""
+        self._core.definitions.peers.handed_over(link.number)
 
     def give_back(
         self, link: abc.StoreAndForwardQueue, done: Callable[[int], None], failed: Callable[[MeshqError], None]

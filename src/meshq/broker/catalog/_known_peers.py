@@ -68,6 +68,8 @@ class KnownPeer:
     connector: str = ""
     #: It said goodbye.
     left: bool = False
+    #: Whether it had handed over all before that, so that nothing that waits for it will be stored there.
+    over: bool = False
     #: How it is gone: ``left``, ``away`` or ``down``; empty while it is linked.
     gone: str = "away"
     #: What its store is called, empty if it never said so; and how often it was begun anew since.
@@ -96,7 +98,8 @@ class KnownPeers:
         """Take up a record from the journal."""
         peer = self.peers.setdefault(values["queue"], KnownPeer())
         if values["kind"] == "peer":
-            peer.connector, peer.left, peer.position = values["connector"], values["left"], position
+            peer.connector, peer.left, peer.over = values["connector"], values["left"], values["over"]
+            peer.position = position
             peer.store, peer.generation, peer.link = values["store"], values["turn"], values["link"]
             # Nobody looks for a node where another one is.
             peer.gone = "left" if peer.left else "away" if peer.connector else "down"
@@ -209,7 +212,14 @@ class KnownPeers:
         """A node is, or was, at a URL; and whether it has said goodbye."""
         peer = self.peers.setdefault(queue, KnownPeer())
         if (peer.connector, peer.left) != (connector, left) or not peer.position:
-            peer.connector, peer.left = connector, left
+            peer.connector, peer.left, peer.over = connector, left, peer.over and left
+            self._say(queue, peer)
+
+    def handed_over(self, queue: int) -> None:
+        """Note that a node which has left had handed over all to a successor."""
+        peer = self.peers.get(queue)
+        if peer is not None and peer.left and not peer.over:
+            peer.over = True
             self._say(queue, peer)
 
     def _say(self, queue: int, peer: KnownPeer) -> None:
@@ -225,6 +235,7 @@ class KnownPeers:
             "queue": queue,
             "connector": peer.connector,
             "left": peer.left,
+            "over": peer.over,
             "store": peer.store,
             "turn": peer.generation,
             "link": peer.link,

@@ -44,7 +44,7 @@ _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "address": {"on_use": False},
     "queue": {"paused": False, "subscription": "", "filter": "", "on_use": False},
     "divert": {"filter": "", "exclusive": False},
-    "peer": {"left": False, "store": b"", "turn": 0, "link": b""},
+    "peer": {"left": False, "over": False, "store": b"", "turn": 0, "link": b""},
     "binding": {"filter": "", "turn": 0, "path": "", "node_name": "", "relay": 0, "durable": True},
 }
 

@@ -1,0 +1,56 @@
+"""What comes for a node that has left and had handed over all: it is routed anew, whenever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from meshq.broker.catalog._distribution_plan import Share
+from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.records._row_options import RowOptions
+from meshq.wire import encode_run
+from tests.cluster.kit import Mesh, bodies, mesh, until
+
+
+@pytest.mark.slow
+async def test_what_reaches_a_middle_node_for_one_that_has_handed_over_is_routed_anew_whenever_it_comes() -> None:
+    async with mesh(
+        "abc",
+        root="simulated",
+        others={"a": ["b"], "b": ["a", "c"], "c": ["b"]},
+        cluster={"max_hops": 2, "allow_direct_connections_only": True},
+        own={"b": {"queues": ["q"]}, "c": {"queues": ["q", "only"]}},
+    ) as made:
+        await made.known("b").wait_for(nodes=3, queue="only", timeout=30)
+        node_id = bytes(made.brokers["c"].node_id).hex()
+        name = next(name for name in made.brokers["b"]._node.core.router.queues if name.endswith(node_id))
+        forward = made.brokers["b"]._node.core.router.queues[name]
+        async with made.brokers["c"].drain("b"):
+            pass
+        await made.stop("c")
+        await until(lambda: made.known("b").peers()[-1].state == "left")
+        late = _late_for(made, forward.name)
+        late(b"late")
+        await until(lambda: not forward.counts.ready)
+        assert bodies(await made.drain("b", "only")) == [b"late"]
+        await made.kill("b")
+        await made.start("b")
+        _late_for(made, forward.name)(b"later")
+        await until(lambda: not made.brokers["b"]._node.core.router.queues[forward.name].counts.ready)
+        assert bodies(await made.drain("b", "only")) == [b"later"]
+
+
+def _late_for(made: Mesh, name: str) -> Callable[[bytes], None]:
+    """Return what places a message for the queue ``only`` of the node that has left, as a node further back does."""
+    core = made.brokers["b"]._node.core
+    forward = core.router.queues[name]
+
+    def place(body: bytes) -> None:
+        run = StoredRun("only", encode_run([body]), durable=True, producer=bytes(16), number=1, stamp=0)
+        run.options = DeliveryOptions(0, there=QueueThere("only", "anycast", "", "", "durable"))
+        core.ingress.place_shares(run, [Share(forward, range(1), ())], [RowOptions()], ())
+        core.pending.run()
+
+    return place
