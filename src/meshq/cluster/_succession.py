@@ -1,4 +1,4 @@
-"""What waits for a node that has left and had handed over all that it held: it is routed anew, whenever it comes."""
+"""Messages that wait for a node which has left and had handed over all that it held: they are routed anew."""
 
 from __future__ import annotations
 
