@@ -16,7 +16,7 @@ from meshq.broker.transactions._transaction_transfer import TransactionTransfer,
 from meshq.wire import Forward, Frame, RunView, decode_id_list, pick
 
 
-class DiskSpace(Protocol):
+class LargeRunSpace(Protocol):
     """The space on the disk for large runs."""
 
     large_bytes: float
@@ -32,7 +32,7 @@ class ForwardedRuns:
         self,
         ingress: Ingress,
         release_queue: ReleaseQueue,
-        disk_space: DiskSpace,
+        disk_space: LargeRunSpace,
         transactions: TransactionTransfer,
     ) -> None:
         self._ingress = ingress

@@ -123,16 +123,16 @@ class TransactionRecovery:
                 raise DamagedError("journal", position, f"{record.runs} runs that wait", f"{len(transaction.work)}")
             spans = self._spans[prepared] = {}
             for row in record.acked:
-                found = self._find_rows(row, find(row.position, row.queue), position, some=prepared.forward > 0)
-                spans.setdefault(row.queue, []).extend(found)
+                spans.setdefault(row.queue, []).extend(self._find_rows(row, find(row.position, row.queue), position))
             for place, queue in self._held.get(position, ()):
                 for view in find(place, queue):
                     rows = [row for row, state in enumerate(view.states) if state != GONE]
                     if rows:
                         spans.setdefault(queue, []).extend(self._hold(view, rows))
 
-    def _find_rows(self, row: SettledRow, views: Sequence[QueueRun], position: int, *, some: bool) -> list[RowSpan]:
-        """Hold the rows of a record; ``some``: the others have gone to another node."""
+    def _find_rows(self, row: SettledRow, views: Sequence[QueueRun], position: int) -> list[RowSpan]:
+        # Of a transaction that is on its way to another node some rows have gone.
+        some = self._prepared[position][1].forward > 0
         named = range(row.start, row.stop, row.step)
         found: list[RowSpan] = []
         for view in views:

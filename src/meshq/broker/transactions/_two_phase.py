@@ -427,8 +427,8 @@ class TwoPhaseCommit:
 
     def take_up(self, prepared: ServerPreparedTransaction) -> None:
         """Restore a transaction that was prepared in an earlier life."""
-        self._transactions.take_up(prepared.transaction)
         self._sends.add(prepared)
+        self._transactions.take_up(prepared.transaction)
         self.arrived(prepared)
 
     def take_up_arriving(self, prepared: ServerPreparedTransaction, link: bytes) -> None:
