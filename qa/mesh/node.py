@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -84,6 +84,13 @@ class MeshNode(BrokerNode):
         window = swarm.rng("mesh/link_window").choice((1, 20_000))
         #: The bytes that may be under way on a link.
         self.link_window: float = window if swarm.on("mesh.link_window") else math.inf
+        rng = swarm.rng("mesh/calls")
+        #: How long a call over a link waits through a failover, and the announcements of a node.
+        self.calls: dict[str, Any] = {
+            "call_failover_timeout": rng.choice((0.5, 20.0, math.inf)),
+            "notification_interval": rng.choice((0.1, 1.0)),
+            "notification_attempts": rng.choice((0, 2, 2, 4)),
+        }
         self._cluster: ClusterConnection | None = None
 
     @property
@@ -111,6 +118,7 @@ class MeshNode(BrokerNode):
             reconnect_attempts=self.attempts,
             producer_window_size=self.link_window,
             stuck_timeout=STUCK_S,
+            **self.calls,
             **links,
         )
         self.bridges = self._ways.make(name)
@@ -162,6 +170,9 @@ class MeshNode(BrokerNode):
         super().look()
         if self.active:
             self._ways.look(self.bridges)
+        if self.active and self._cluster is not None:
+            announced = sum(peer.announced for peer in self._cluster.peers())
+            self.swarm.count("seen.announced", int(announced > 0))
 
     def lasts(self) -> dict[str, int]:
         """The last number that each queue has given."""

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import pytest
 
 from meshq.abc import NodeDescription, ToldNode, TopologyMember
 from meshq.client.session._told_nodes_machine import ToldNodes
-from meshq.wire import TOPOLOGY, Attach, Attached, Authenticate, FrameType, Hello, NodeNews, header_of
+from meshq.wire import BY_NAME, TOPOLOGY, Attach, Attached, Authenticate, Close, FrameType, Hello, NodeNews, header_of
 from tests.broker.kit import House, RawClient, make_house
 from tests.broker.peers import RawPeer
 
@@ -205,3 +206,73 @@ def test_a_node_that_links_before_its_cluster_is_served_counts_there_from_then_o
     early.drop()
     older.drop()
     assert (member.here, other.here) == ({}, {})
+
+
+def announced(**changed: Any) -> NodeNews:
+    said = {"node_id": b"b" * 16, "instance": b"i" * 16, "version": 8, "node_name": "b", "primary": "tcp://b:2"}
+    return NodeNews(**{**said, **changed})
+
+
+def test_a_node_that_announces_itself_is_known_as_it_says_now_unless_something_newer_was_known() -> None:
+    house = make_house()
+    member = joined(house, ToldNode(about=A))
+    peer = ReadingPeer(house)
+    peer.shake()
+    channel = peer.open(node_id=b"b" * 16, cluster="mesh", version=7, connector="tcp://b:1")
+    for news, place in (
+        (announced(leaving=True), "tcp://b:2"),
+        (announced(version=7, primary="tcp://b:3"), "tcp://b:2"),
+        (announced(version=8), "tcp://b:2"),
+        (announced(version=9, primary="tcp://b:4"), "tcp://b:4"),
+    ):
+        peer.send(FrameType.NODE, news, channel=channel, first=1)
+        (about,) = member.here.values()
+        assert about.primary == place
+
+
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ({"node_id": b"c" * 16}, 1),
+        ({"instance": b"j" * 16}, 1),
+        ({"primary": "tcp://0.0.0.0:1"}, 1),
+        ({"node_name": "b\n"}, 1),
+        ({"distance": 1}, 1),
+        ({"witness": b"w" * 16}, 1),
+        ({}, 0),
+        ({}, 2),
+    ],
+)
+def test_a_node_that_announces_another_one_or_nonsense_violates_the_protocol(
+    changed: dict[str, Any], first: int
+) -> None:
+    house = make_house()
+    member = joined(house, ToldNode(about=A))
+    peer = ReadingPeer(house)
+    peer.shake()
+    channel = peer.open(node_id=b"b" * 16, cluster="mesh", version=7, connector="tcp://b:1")
+    peer.send(FrameType.NODE, announced(**changed), channel=channel, first=first)
+    assert header_of(peer.last(FrameType.CLOSE), Close).code == BY_NAME["bad_header"].number
+    assert [about.primary for about in member.here.values()] in ([], ["tcp://b:1"])
+
+
+def test_an_announcement_on_a_channel_without_a_link_violates_the_protocol() -> None:
+    house = make_house()
+    joined(house, ToldNode(about=A))
+    peer = ReadingPeer(house)
+    peer.shake()
+    channel = peer.open(node_id=b"b" * 16, cluster="mesh", version=7, connector="tcp://b:1")
+    peer.send(FrameType.NODE, announced(), channel=channel + 1, first=1)
+    assert header_of(peer.last(FrameType.CLOSE), Close).code == BY_NAME["bad_channel"].number
+
+
+def test_what_is_announced_in_a_session_whose_link_was_opened_anew_in_another_one_means_nothing() -> None:
+    house = make_house()
+    member = joined(house, ToldNode(about=A))
+    peers = [ReadingPeer(house), ReadingPeer(house)]
+    channels = []
+    for peer in peers:
+        peer.shake()
+        channels.append(peer.open(node_id=b"b" * 16, cluster="mesh", version=7, connector="tcp://b:1"))
+    peers[0].send(FrameType.NODE, announced(), channel=channels[0], first=1)
+    assert {about.primary for about in member.here.values()} == {"tcp://b:1"}

@@ -45,8 +45,7 @@ def taken(kind: type[LinkSettings], name: str, value: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    # There are no calls over a link of a cluster; what bounds them has one value, below.
-    [(kind, name) for kind in NAMES for name in LINKS if (kind, name) != (ClusterSettings, "call_failover_timeout")],
+    [(kind, name) for kind in NAMES for name in LINKS],
 )
 def test_a_number_is_taken_up_to_both_its_bounds_and_not_beyond(kind: type[LinkSettings], name: str) -> None:
     low, high = LINKS[name]
@@ -89,15 +88,23 @@ def test_sizes_are_whole_numbers_within_their_bounds(
     ("name", "served", "others", "to_come"),
     [
         ("min_large_message_size", 102_400, [102_399, 102_401, 102_400.0], "large messages in parts are"),
-        ("call_failover_timeout", math.inf, [1, 30.0, True], "calls over a link, which it bounds, are"),
-        ("notification_interval", 1.0, [0.5, 2, True], "announcements are"),
-        ("notification_attempts", 2, [1, 3, 2.0], "announcements are"),
     ],
 )
 def test_of_what_is_to_come_one_value_is_served(name: str, served: object, others: list[object], to_come: str) -> None:
     assert taken(ClusterSettings, name, served) == served
     for other in others:
         assert refused(ClusterSettings, name, other) == f"{served!r} in this version ({to_come} to come)"
+
+
+def test_announcements_are_counted_from_none_and_are_a_time_apart() -> None:
+    for good in (0, 1, 2, 1_000):
+        assert taken(ClusterSettings, "notification_attempts", good) == good
+    for bad in (-1, 1_001, 2.0, *NO_NUMBERS):
+        assert refused(ClusterSettings, "notification_attempts", bad) == "a whole number from 0 to 1000"
+    for good in (0.001, 1, 86_400):
+        assert taken(ClusterSettings, "notification_interval", good) == good
+    for bad in (0, 0.0009, 86_401, math.inf, *NO_NUMBERS):
+        assert refused(ClusterSettings, "notification_interval", bad) == "a number from 0.001 to 86400"
 
 
 def test_the_window_of_a_link_is_a_number_of_bytes_or_has_no_end() -> None:

@@ -31,6 +31,7 @@ from meshq.client.admin._message_routes import (
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
 from meshq.client.incoming._spans import DeliverySpan
+from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._events import (
     EVENTS_MAX,
     Connected,
@@ -61,6 +62,7 @@ from meshq.client.transactions._transaction_calls import settle_by_consumer
 __all__ = [
     "EVENTS_MAX",
     "AckMode",
+    "AnnouncementPlan",
     "BodySource",
     "BodyStream",
     "BridgedMessage",

@@ -11,6 +11,7 @@ import attrs
 
 from meshq.abc import BalancerPolicy, Env
 from meshq.client._client import Client
+from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._balanced_order import NodeChoice
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets, ConnectTarget, InprocTarget, TcpTarget, TlsTarget
@@ -134,11 +135,19 @@ class ClientFactory:
             self._targets = attrs.evolve(self._link_targets, choice=choice, book=book)
         return Client(self._targets, self.settings, self._env)
 
-    def link(self, events: PeerEvents, *, label: str, instance: bytes, window: float = math.inf) -> PeerLink:
+    def link(
+        self,
+        events: PeerEvents,
+        *,
+        label: str,
+        instance: bytes,
+        announcements: AnnouncementPlan,
+        window: float = math.inf,
+    ) -> PeerLink:
         """A node's link to another node; it connects when it runs.
 
-        ``label``: the node that links, for logs; ``instance``: this life of it; ``window``: bytes of messages that are
-        under way.
+        ``label``: the node that links, for logs; ``instance``: this life of it; ``announcements``: when it says once
+        more who it is; ``window``: bytes of messages that are under way.
         """
         return PeerLink(
             self._link_targets,
@@ -149,6 +158,7 @@ class ClientFactory:
             instance=instance,
             log=self._log,
             window=window,
+            announcements=announcements,
         )
 
 

@@ -374,6 +374,7 @@ class ClusterConnection(Service):
                 error=peer.error,
                 waiting=peer.waiting,
                 unconfirmed=peer.link.unconfirmed if peer.link is not None else 0,
+                announced=peer.announced,
             )
             for peer in self._peers
         ]

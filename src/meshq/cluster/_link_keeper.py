@@ -8,7 +8,7 @@ from typing import Protocol
 import trio
 
 from meshq.abc import NodeControl
-from meshq.client import ClientFactory, PeerLink
+from meshq.client import AnnouncementPlan, ClientFactory, PeerLink
 from meshq.cluster._peer import Peer
 from meshq.cluster._peer_errors import CopiedStoreError, OlderNodeError, RedundantLinkError, UnreadyPeerError
 from meshq.cluster._settings import ClusterSettings
@@ -71,8 +71,13 @@ class LinkKeeper:
         peer, settings = self.peer, self._settings
         factory = self._factory()
         while True:
-            window = settings.producer_window_size
-            peer.link = factory.link(peer, label=control.name, instance=control.instance, window=window)
+            peer.link = factory.link(
+                peer,
+                label=control.name,
+                instance=control.instance,
+                announcements=AnnouncementPlan(settings.notification_attempts, settings.notification_interval),
+                window=settings.producer_window_size,
+            )
             error = await self._run(peer.link)
             peer.end()
             if error is None:

@@ -12,8 +12,9 @@ import trio
 
 from meshq import abc
 from meshq.abc import ForwardRun, KnownPeer, LocalBroker, StoreAndForwardQueue, ToldNode
-from meshq.client import ForwardedRun, PeerLink
+from meshq.client import PeerLink
 from meshq.cluster._described_queues import DescribedQueues
+from meshq.cluster._forwarded_run import forwarded_run
 from meshq.cluster._peer_errors import CopiedStoreError, OlderNodeError, RedundantLinkError, UnreadyPeerError
 from meshq.cluster._peer_life import new_life
 from meshq.cluster._readiness import Readiness
@@ -26,7 +27,7 @@ from meshq.ids import IDENTITY_BYTES
 from meshq.logs import logger
 from meshq.notifications import NodeJoined, NodeLeft
 from meshq.statistics import BridgeStatistics
-from meshq.wire import Binding, LinkOpening, RunBytes
+from meshq.wire import Binding, LinkOpening, NodeNews, node_news
 
 _log: Final = logger("cluster")
 
@@ -101,6 +102,11 @@ class Peer:
     def waiting(self) -> int:
         """The number of messages that wait here for the node."""
         return self._forwarding.waiting if self._forwarding is not None else 0
+
+    @property
+    def announced(self) -> int:
+        """How often this node has announced itself over the link, in this life."""
+        return self._counts["announced"]
 
     def statistics(self) -> BridgeStatistics:
         """Return the link as the bridge that it is."""
@@ -348,6 +354,18 @@ class Peer:
             self._counts["carried"] += last - first + 1
             forwarding.done(first, last)
 
+    def announcement(self) -> NodeNews | None:
+        """Return how this node describes itself now; None: the other node is older, and takes no announcements."""
+        if self._opened is None or "announced" not in self._opened[2]:
+            return None
+        self._counts["announced"] += 1
+        return node_news(ToldNode(about=self._topology.own))
+
+    def late(self, error: MeshqError) -> None:
+        """Give up a session in which the other node leaves a call unanswered."""
+        if self.link is not None:
+            self.link.give_up(error)
+
     def refused(self, error: MeshqError) -> None:
         """Handle that the other node refuses the link."""
         self.error = error
@@ -417,27 +435,7 @@ class Peer:
         link = self.link
         invariant(link is not None, "a link that reads a queue exists")
         assert link is not None
-        run = ForwardedRun(
-            number=held.number,
-            step=held.step,
-            stride=held.stride,
-            content=RunBytes(held.rows, held.table, 0, held.body),  # type: ignore[arg-type]
-            address=held.address,
-            producer=held.producer,
-            message=held.message,
-            stamp=held.stamp,
-            durable=held.durable,
-            queues=held.queues,
-            topic=held.topic,
-            arrival=held.arrival,
-            waited=held.waited,
-            origin=self._origin_for(held),
-            former=held.former,
-            queue=held.queue,
-            entry=held.entry.kind,
-            held=held.entry.held,
-            target=held.entry.target,
-        )
+        run = forwarded_run(held, self._origin_for(held))
         self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
         link.send(run)
 

@@ -25,3 +25,5 @@ class PeerStatistics:
     #: Messages that this node holds for it, and how many of them were sent and are not confirmed.
     waiting: int
     unconfirmed: int
+    #: How often this node has announced itself over the link, in this life.
+    announced: int = 0

@@ -23,6 +23,8 @@ LoadBalancing = Literal["off", "strict", "on_demand", "off_with_redistribution"]
 
 #: The most links between a node and a queue that it sends to: each node on the way holds and passes on each message.
 HOPS_MAX: Final = 16
+#: The most announcements of a node on one link: each has all linked nodes compare what they know.
+ANNOUNCEMENTS_MAX: Final = 1_000
 
 
 def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -105,13 +107,11 @@ class ClusterSettings(LinkSettings):
     group_name: str | None = attrs.field(default=None, validator=_name_or_none)
     max_hops: int = attrs.field(default=1, validator=in_range(1, HOPS_MAX, whole=True))
     min_large_message_size: int = attrs.field(default=102_400, validator=only(102_400, "large messages in parts are"))
-    call_failover_timeout: float = attrs.field(
-        default=math.inf, validator=only(math.inf, "calls over a link, which it bounds, are")
-    )
+    call_failover_timeout: float = attrs.field(default=math.inf, validator=in_range(0.001, math.inf))
     use_duplicate_detection: bool = attrs.field(default=True, validator=is_bool)
     producer_window_size: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
-    notification_interval: float = attrs.field(default=1.0, validator=only(1.0, "announcements are"))
-    notification_attempts: int = attrs.field(default=2, validator=only(2, "announcements are"))
+    notification_interval: float = attrs.field(default=1.0, validator=in_range(0.001, 86_400))
+    notification_attempts: int = attrs.field(default=2, validator=in_range(0, ANNOUNCEMENTS_MAX, whole=True))
     #: Messages that do not move for so long, although somebody wants them, are stuck.
     stuck_timeout: float = attrs.field(default=60.0, validator=in_range(0.1, math.inf))
 

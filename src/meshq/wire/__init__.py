@@ -107,6 +107,7 @@ from meshq.wire._run import (
     with_body,
 )
 from meshq.wire._run_check import check_run
+from meshq.wire._told_node import node_news, told_node
 
 __all__ = [
     "BY_NAME",
@@ -223,10 +224,12 @@ __all__ = [
     "header_of",
     "is_own_nonce",
     "make_verifier",
+    "node_news",
     "own_nonce",
     "pick",
     "refusal_of",
     "salted_password",
+    "told_node",
     "violation",
     "with_body",
 ]

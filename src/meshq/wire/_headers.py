@@ -458,6 +458,9 @@ class NodeNews(Header):
     all that it has, of which ``successor`` has all from when it is named.  ``distance``: 0 for the server itself, 1 for
     a node that is linked with it, more for others, of which ``witness`` is linked with the node.  ``gone``: it is not
     in the cluster any more.
+
+    Peer to server, on its link's channel: an announcement of the peer by itself, with ``first`` 1.  Only for a server
+    that has named the feature ``announced``.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.NODE

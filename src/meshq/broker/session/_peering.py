@@ -54,7 +54,7 @@ _STEP_MAX: Final = 2**16 - 1
 
 
 #: The parts of runs that this node understands besides those that every node does, separated by spaces.
-LINK_FEATURES: Final = "origin counts due queue ids hops prepared define"
+LINK_FEATURES: Final = "origin counts due queue ids hops prepared define announced"
 
 
 class Peering:
@@ -159,7 +159,7 @@ class Peering:
             # Whoever links counts on the answer: it decides what becomes of all that is not stored.
             self._definitions.router.demand.supersede(header.link)
             self.channels[frame.channel] = header.link
-            self._definitions.router.demand.met(header.node_id, header.connector)
+            self.met(header.node_id, header.connector)
             store = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
             return {"number": self._ingress.links.get(header.link, 0), "store": store, "features": LINK_FEATURES}
 
@@ -170,10 +170,23 @@ class Peering:
         self._definitions.router.demand.add(self, who)
         self._stream.schedule_flush()
 
-    def _forward(self, frame: Frame) -> None:
-        link = self.channels.get(frame.channel)
-        if link is None:
+    def met(self, node_id: bytes, connector: str) -> None:
+        """Tell the watchers that the other node is there, and the connector that it has named."""
+        self._definitions.router.demand.met(node_id, connector)
+
+    def reads(self, frame: Frame) -> bool:
+        """Whether the link of a frame is read here: no other session has it by now.
+
+        Raises:
+            RemoteProtocolError: there is no link on its channel.
+        """
+        if frame.channel not in self.channels:
             raise violation("bad_channel", f"there is no link on channel {frame.channel}")
+        return bool(self.channels[frame.channel])
+
+    def _forward(self, frame: Frame) -> None:
+        self.reads(frame)
+        link = self.channels[frame.channel]
         self._credit.check()
         try:
             if link:

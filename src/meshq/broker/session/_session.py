@@ -161,7 +161,9 @@ class ServerSession:
                 credit=self.credit,
                 producers=self.producers,
             )
-            self._handlers.update({**self.peering.handlers, FrameType.LINK: self._link})
+            self._handlers.update(
+                {**self.peering.handlers, FrameType.LINK: self._link, FrameType.NODE: self._announced}
+            )
 
     def welcome(self, role: str, features: Sequence[str]) -> None:
         """Begin the session for the other side, which understands these features."""
@@ -175,6 +177,12 @@ class ServerSession:
         peering.handlers[FrameType.LINK](frame)
         if frame.channel in peering.channels:
             self._topology.linked(header_of(frame, LinkOpening), frame.channel)
+
+    def _announced(self, frame: Frame) -> None:
+        peering = self.peering
+        assert peering is not None
+        if peering.reads(frame):
+            peering.met(*self._topology.announced(frame))
 
     @property
     def number(self) -> int:

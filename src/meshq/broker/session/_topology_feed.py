@@ -8,7 +8,17 @@ from meshq.abc import NodeDescription, ToldNode, TopologyMember
 from meshq.broker.catalog._topology_board import TopologyBoard
 from meshq.broker.session._session_stream import SessionStream
 from meshq.endpoint import told_place
-from meshq.wire import TOPOLOGY, Frame, FrameType, LinkOpening, NodeNews
+from meshq.wire import (
+    TOPOLOGY,
+    Frame,
+    FrameType,
+    LinkOpening,
+    NodeNews,
+    header_of,
+    node_news,
+    told_node,
+    violation,
+)
 
 
 class TopologyFeed:
@@ -21,6 +31,7 @@ class TopologyFeed:
         "_board",
         "_channel",
         "_cluster",
+        "_connector",
         "_counted",
         "_feature",
         "_peer",
@@ -40,9 +51,10 @@ class TopologyFeed:
         self._reads = False
         self._wanted = False
         self._channel = 0
-        # The node that has linked, and its cluster; None: the session is a client's.
+        # The node that has linked, its cluster and its connector; None: the session is a client's.
         self._peer: NodeDescription | None = None
         self._cluster = ""
+        self._connector = ""
         # Where the peer counts as linked now.
         self._counted: TopologyMember | None = None
         self._told: dict[bytes, ToldNode] = {}
@@ -60,6 +72,7 @@ class TopologyFeed:
         self._peer = None
         self._compare_links()
         self._cluster, self._channel, self._told = opening.cluster, channel, {}
+        self._connector = opening.connector
         self._peer = NodeDescription(
             node_id=opening.node_id,
             instance=opening.instance,
@@ -72,6 +85,25 @@ class TopologyFeed:
         # Its cluster may be served only later.
         self._board.read(self)
         self.changed()
+
+    def announced(self, frame: Frame) -> tuple[bytes, str]:
+        """Take an announcement of the peer by itself, and return its id and the connector that its link has named.
+
+        What the peer says now counts, unless something newer was known.
+
+        Raises:
+            RemoteProtocolError: it speaks of another node, or of another life of the peer.
+        """
+        said, known = told_node(header_of(frame, NodeNews)), self._peer
+        about = said.about
+        whole = frame.first == 1 and not said.distance and not said.witness
+        if known is None or not whole or (about.node_id, about.instance) != (known.node_id, known.instance):
+            raise violation("bad_header", "an announcement of a node by another one, or of more than one")
+        if about.version >= known.version:
+            self._peer = about
+            if self._counted is not None:
+                self._counted.linked(self._session, about)
+        return about.node_id, self._connector
 
     @property
     def _member(self) -> TopologyMember | None:
@@ -122,26 +154,9 @@ class TopologyFeed:
         else:
             return
         now = {one.about.node_id: one for one in nodes}
-        news = [_news(one) for node_id, one in now.items() if self._told.get(node_id) != one]
+        news = [node_news(one) for node_id, one in now.items() if self._told.get(node_id) != one]
         news += [NodeNews(node_id=node_id, gone=True) for node_id in self._told if node_id not in now]
         self._told = now
         for left, one in zip(range(len(news) - 1, -1, -1), news, strict=True):
             first = 0 if left else len(now)
             self._stream.put(Frame(FrameType.NODE, channel=self._channel, first=first, header=one.encode()))
-
-
-def _news(one: ToldNode) -> NodeNews:
-    about = one.about
-    return NodeNews(
-        node_id=about.node_id,
-        instance=about.instance,
-        version=about.version,
-        node_name=about.name,
-        primary=about.primary,
-        backup=about.backup,
-        distance=one.distance,
-        witness=one.witness,
-        leaving=about.leaving,
-        successor=about.successor,
-        group=about.group,
-    )

@@ -145,6 +145,45 @@ class InnerCall:
         return False
 
 
+class LinkCall(InnerCall):
+    """A call of a link between nodes, with a timeout; when the time is up the whole session of the link is given up."""
+
+    __slots__ = ("_answered", "_on_late", "since", "what")
+
+    queued: ClassVar[bool] = False
+    waits_for_disk: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        what: str,
+        make: Callable[[int], Frame],
+        on_answer: Callable[[Values, MeshqError | None], None],
+        on_late: Callable[[MeshqError], None],
+    ) -> None:
+        super().__init__(make, on_answer)
+        #: How errors name it.
+        self.what: str = what
+        #: When it was sent, or began to wait for a connection; seconds of trio's clock.
+        self.since: float = 0.0
+        self._on_late = on_late
+        self._answered = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the call is answered, or its time is up."""
+        return self._answered
+
+    def answered(self, values: Values, error: MeshqError | None) -> None:
+        """Take the answer."""
+        self._answered = True
+        super().answered(values, error)
+
+    def expired(self, why: BaseException) -> None:
+        """Give the session of the link up."""
+        self._answered = True
+        self._on_late(caused(CallTimeoutError(f"{self.what} was not answered in time"), why))
+
+
 AnyCall = Call | InnerCall
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast, get_args
 
 from meshq import limits
-from meshq.client.calls._calls import AnyCall, Call
+from meshq.client.calls._calls import AnyCall, Call, LinkCall
 from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.calls._link_failures import LinkFailures, outcome_of
 from meshq.errors import MeshqError, Outcome
@@ -31,7 +31,7 @@ class PendingCalls:
 
     def add(self, call: AnyCall) -> None:
         """Send a call, now or when there is a link."""
-        if isinstance(call, Call):
+        if isinstance(call, (Call, LinkCall)):
             call.since = self._now()
         self.unsent.append(call)
         self.pump()
@@ -45,7 +45,7 @@ class PendingCalls:
                 continue
             self._last += 1
             frame = call.frame(self._last)
-            if isinstance(call, Call):
+            if isinstance(call, (Call, LinkCall)):
                 call.since = self._now()
             self._pending[self._last] = call
             stream.out(frame)

@@ -287,6 +287,10 @@ class Connection:
         error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
         self._end(_LinkEnd(caused(error, EOFError("the stream has ended, without a word"))))
 
+    def give_up(self, error: MeshqError) -> None:
+        """End the link and its session, because the node leaves a call unanswered."""
+        self._end(_LinkEnd(error, parted="away"))
+
     def peer_violated(self, error: MeshqError) -> None:
         """End the client: the node violates the protocol, or is not believed."""
         link = self._link

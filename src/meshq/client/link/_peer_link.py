@@ -10,11 +10,13 @@ import trio
 
 from meshq.abc import Env
 from meshq.client.calls._calls import Call
+from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connection import Connection
 from meshq.client.link._connector import ClientTargets
 from meshq.client.link._events import ConnectionEvent
 from meshq.client.link._login import Login
+from meshq.client.link._node_announcements import NodeAnnouncements
 from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
 from meshq.client.session._flusher import Flusher
 from meshq.client.session._session import ClientSession
@@ -29,7 +31,7 @@ class PeerLink:
     """Connects to another node and stays connected.  ``events`` hears what comes over the link, in its own turn.
 
     ``instance``: the life of the node that links.  ``window``: the bytes of messages that are under way at most, before
-    one more goes out.
+    one more goes out.  ``announcements``: when the node says once more who it is.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class PeerLink:
         instance: bytes,
         log: ChangeLog,
         window: float = math.inf,
+        announcements: AnnouncementPlan,
     ) -> None:
         self._session = ClientSession(settings, trio.current_time, peer=events)
         assert self._session.cluster_link_channel is not None
         self._channel = self._session.cluster_link_channel
         self._channel.limit(window)
         self._flusher = Flusher(self._session)
+        self._announcements = NodeAnnouncements(announcements, self._channel, events, self._session.wakeup)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
         self._events = events
         self._connection = Connection(self._session, targets, settings, label, login, watcher=self, log=log)
@@ -77,6 +81,13 @@ class PeerLink:
         """Send a run, now or when the link is connected; its numbers are higher than all earlier ones."""
         self._channel.submit(run)
         self._session.stream.wake()
+
+    def give_up(self, error: MeshqError) -> None:
+        """Give the session up, and the connection if there is one: a call was not answered in time."""
+        if self.connected:
+            self._connection.give_up(error)
+        else:
+            self.parted("away", error)
 
     def happened(self, event: ConnectionEvent) -> None:
         """Take an event of the connection, which the other node's channel tells in its own way."""
@@ -121,6 +132,7 @@ class PeerLink:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._flusher.run)
+                nursery.start_soon(self._announcements.run)
                 nursery.start_soon(self._connection.keep_time)
                 error = await self._connection.run()
                 nursery.cancel_scope.cancel()

@@ -14,13 +14,15 @@ from typing import Final, NamedTuple, Protocol
 
 from meshq.abc import ToldNode
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
-from meshq.client.calls._calls import InnerCall, Values, opening
+from meshq.client.calls._calls import LinkCall, Values, opening
 from meshq.client.calls._channels import Channels
+from meshq.client.calls._deadlines import WaitDeadlines
 from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.calls._pending_calls import PendingCalls
 from meshq.client.calls._session_facts import SessionFacts
 from meshq.client.session._cluster_link_life import new_life
 from meshq.client.session._told_nodes_machine import ToldNodes
+from meshq.concurrency import Wakeup
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
@@ -31,6 +33,7 @@ from meshq.wire import (
     Frame,
     FrameType,
     LinkOpening,
+    NodeNews,
     RunBytes,
     encode_former,
     encode_waits,
@@ -169,6 +172,12 @@ class PeerEvents(Protocol):
     def refused(self, error: MeshqError) -> None:
         """Note that the other node refuses the link."""
 
+    def announcement(self) -> NodeNews | None:
+        """Return how this node describes itself now; None: the other node takes no announcements."""
+
+    def late(self, error: MeshqError) -> None:
+        """Note that a call over the link was not answered in time: its session is to be given up."""
+
     def parted(self, how: str, error: MeshqError) -> None:
         """Note that the other node has "left" or is "away"; called again after each failed attempt to connect."""
 
@@ -188,8 +197,8 @@ class ClusterLinkChannel:
     """The channel of a link between nodes, which outlives sessions."""
 
     __slots__ = (
-        *("_calls", "_channels", "_credit", "_events", "_facts", "_life", "_sizes", "_stream", "_told", "_window"),
-        *("channel", "sent", "under_way_bytes", "unsent"),
+        *("_calls", "_channels", "_credit", "_deadlines", "_events", "_facts", "_life", "_call"),
+        *("_sizes", "_stream", "_told", "_window", "channel", "opening", "sent", "under_way_bytes", "unsent"),
     )
 
     def __init__(
@@ -199,11 +208,13 @@ class ClusterLinkChannel:
         channels: Channels,
         facts: SessionFacts,
         *,
+        deadlines: WaitDeadlines,
         credit: SendCredit,
         events: PeerEvents,
     ) -> None:
         self._stream = stream
         self._calls = calls
+        self._deadlines = deadlines
         self._channels = channels
         self._facts = facts
         self._credit = credit
@@ -211,6 +222,10 @@ class ClusterLinkChannel:
         self.channel: int = 0
         self._life: Final = new_life()
         self._told = ToldNodes()
+        # The call that opens the channel in this session; None: no session has asked.
+        self._call: LinkCall | None = None
+        #: Wakes a task when the link has opened in another session.
+        self.opening: Wakeup = Wakeup()
         #: Runs that wait for credit or for a link, and runs that were sent and not confirmed; in order.
         self.unsent: deque[ForwardedRun] = deque()
         self.sent: deque[ForwardedRun] = deque()
@@ -307,6 +322,7 @@ class ClusterLinkChannel:
     def forget(self) -> None:
         """Drop the state of the session."""
         self._life.on("forget")
+        self._settled()
         self.sent.clear()
         self.unsent.clear()
         self._sizes.clear()
@@ -319,9 +335,27 @@ class ClusterLinkChannel:
         self._life.on("ask")
         self.channel = self._channels.new(self)
         header = self._events.opening(self._facts.node_id).encode()
-        self._calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
+        make = opening(FrameType.LINK, self.channel, header)
+        self._call = call = LinkCall("the opening of a link", make, self._opened, self._events.late)
+        self._deadlines.timed[call] = None
+        self._calls.add(call)
+        self._deadlines.look_at_timeout(call.since)
+
+    def _settled(self) -> None:
+        """Wait for the answer to the opening no longer."""
+        if self._call is not None:
+            self._deadlines.timed.pop(self._call, None)
+            self._call = None
+
+    def announce(self, about: NodeNews) -> bool:
+        """Say once more who this node is; returns whether it was sent: only over a connection, on an open channel."""
+        if self._life.state != "open" or self._stream.link is None:
+            return False
+        self._stream.out(Frame(FrameType.NODE, channel=self.channel, first=1, header=about.encode()))
+        return True
 
     def _opened(self, values: Values, error: MeshqError | None) -> None:
+        self._settled()
         if isinstance(error, (NotActiveError, ClosedError)):
             # The node is going away, or this one: the next session asks again.
             return
@@ -340,4 +374,5 @@ class ClusterLinkChannel:
             raise violation("bad_header", "the link is opened with features that are no text")
         self._life.on("open")
         self._events.opened(number, store, features.split())
+        self.opening.wake()
         self.pump()

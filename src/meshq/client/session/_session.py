@@ -92,9 +92,7 @@ class ClientSession:
         #: The channel of a link between nodes; None: this is a client of a program.
         self.cluster_link_channel: ClusterLinkChannel | None = None
         if peer is not None:
-            self.cluster_link_channel = ClusterLinkChannel(
-                self.stream, self.pending_calls, self.channels, self.facts, credit=self.send_queue, events=peer
-            )
+            self.cluster_link_channel = self._make_link_channel(peer)
         #: What the node of a program's client says of its cluster.
         self.told: ToldNodes = ToldNodes()
         # Completions of waits until the session is made anew, or has failed.
@@ -117,6 +115,17 @@ class ClientSession:
             FrameType.RECEIVED: _ignore,
             FrameType.CLOSE: self._close,
         }
+
+    def _make_link_channel(self, events: PeerEvents) -> ClusterLinkChannel:
+        return ClusterLinkChannel(
+            self.stream,
+            self.pending_calls,
+            self.channels,
+            self.facts,
+            deadlines=self.deadlines,
+            credit=self.send_queue,
+            events=events,
+        )
 
     def __repr__(self) -> str:
         link = self.stream.link

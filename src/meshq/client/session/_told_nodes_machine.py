@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from meshq.abc import NodeDescription, ToldNode
-from meshq.endpoint import told_place
-from meshq.ids import IDENTITY_BYTES
-from meshq.wire import Frame, NodeNews, header_of, violation
+from meshq.abc import ToldNode
+from meshq.wire import Frame, NodeNews, header_of, told_node, violation
 
 #: Nodes of one cluster.
 _NODES_MAX: Final = 1_024
@@ -37,7 +35,7 @@ class ToldNodes:
         if news.gone:
             self._coming.pop(news.node_id, None)
         else:
-            self._coming[news.node_id] = _told(news)
+            self._coming[news.node_id] = told_node(news)
         if len(self._coming) > _NODES_MAX:
             raise violation("bad_number", f"more than {_NODES_MAX:,} nodes in a cluster")
         if not frame.first:
@@ -47,25 +45,6 @@ class ToldNodes:
             raise violation("bad_number", f"{frame.first} nodes, of which {len(self._coming)} were described")
         self.nodes = tuple(sorted(self._coming.values(), key=_order))
         return True
-
-
-def _told(news: NodeNews) -> ToldNode:
-    places = (news.primary, news.backup)
-    sizes = {len(news.instance), len(news.witness), len(news.successor)} - {0, IDENTITY_BYTES}
-    if sizes or any(place != told_place(place) for place in places) or not (news.node_name + news.group).isprintable():
-        raise violation("bad_header", "a node whose ids, name or places no node can have")
-    about = NodeDescription(
-        node_id=news.node_id,
-        instance=news.instance,
-        version=news.version,
-        name=news.node_name,
-        primary=news.primary,
-        backup=news.backup,
-        leaving=news.leaving,
-        successor=news.successor,
-        group=news.group,
-    )
-    return ToldNode(about=about, distance=news.distance, witness=news.witness)
 
 
 def _order(one: ToldNode) -> tuple[str, bytes]:
