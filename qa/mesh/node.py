@@ -90,6 +90,8 @@ class MeshNode(BrokerNode):
             "call_failover_timeout": rng.choice((0.5, 20.0, math.inf)),
             "notification_interval": rng.choice((0.1, 1.0)),
             "notification_attempts": rng.choice((0, 2, 2, 4)),
+            # So many bytes of a body go in one frame.
+            "min_large_message_size": rng.choice((1_024, 4_000, 102_400)),
         }
         self._cluster: ClusterConnection | None = None
 
@@ -173,6 +175,7 @@ class MeshNode(BrokerNode):
         if self.active and self._cluster is not None:
             announced = sum(peer.announced for peer in self._cluster.peers())
             self.swarm.count("seen.announced", int(announced > 0))
+            self.swarm.count("seen.body_in_blocks", int(any(peer.large for peer in self._cluster.peers())))
 
     def lasts(self) -> dict[str, int]:
         """The last number that each queue has given."""

@@ -71,6 +71,7 @@ def test_attempts_are_counted_from_one_or_have_no_end(kind: type[LinkSettings], 
         (ClusterSettings, "confirmation_window_size", 4_096, 1 << 30, ", or math.inf"),
         (BridgeSettings, "confirmation_window_size", 4_096, 1 << 30, ", or math.inf"),
         (BridgeSettings, "window", 1, 20_000, ""),
+        (ClusterSettings, "min_large_message_size", 1_024, 16 << 20, ""),
     ],
 )
 def test_sizes_are_whole_numbers_within_their_bounds(
@@ -82,18 +83,6 @@ def test_sizes_are_whole_numbers_within_their_bounds(
         assert refused(kind, name, bad) == f"a whole number from {low} to {high}{end}"
     if end:
         assert taken(kind, name, math.inf) == math.inf
-
-
-@pytest.mark.parametrize(
-    ("name", "served", "others", "to_come"),
-    [
-        ("min_large_message_size", 102_400, [102_399, 102_401, 102_400.0], "large messages in parts are"),
-    ],
-)
-def test_of_what_is_to_come_one_value_is_served(name: str, served: object, others: list[object], to_come: str) -> None:
-    assert taken(ClusterSettings, name, served) == served
-    for other in others:
-        assert refused(ClusterSettings, name, other) == f"{served!r} in this version ({to_come} to come)"
 
 
 def test_announcements_are_counted_from_none_and_are_a_time_apart() -> None:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from meshq.client.calls._deadlines import WaitDeadlines
+from meshq.client.calls._link_failures import LinkFailures
 from meshq.client.session._cluster_link_channel import QUEUES_MAX, ClusterLinkChannel, ForwardedRun
+from meshq.client.settings._settings import ClientSettings
 from meshq.errors import ClosedError, MeshqError, NotActiveError, RemoteProtocolError
-from meshq.wire import Binding, Forward, Frame, FrameType, LinkOpening, encode_run
+from meshq.wire import Binding, Forward, Frame, FrameType, LinkOpening, NodeNews, encode_run
 
 
 class Calls:
@@ -52,6 +55,8 @@ class Owner:
 
     def __init__(self) -> None:
         self.openings = 0
+        self.given_up: list[MeshqError] = []
+        self.unread: list[int] = []
         self.bindings: list[Binding] = []
         self.opened_at: list[int] = []
         self.stores: list[bytes] = []
@@ -79,6 +84,15 @@ class Owner:
     def refused(self, error: MeshqError) -> None:
         self.refusals.append(error)
 
+    def late(self, error: MeshqError) -> None:
+        self.given_up.append(error)
+
+    def unreadable(self, number: int, error: MeshqError) -> None:
+        self.unread.append(number)
+
+    def announcement(self) -> NodeNews | None:
+        return None
+
 
 def line() -> tuple[ClusterLinkChannel, FakeSession, Owner]:
     session, owner = FakeSession(), Owner()
@@ -87,6 +101,7 @@ def line() -> tuple[ClusterLinkChannel, FakeSession, Owner]:
         session.pending_calls,  # type: ignore[arg-type]
         session,  # type: ignore[arg-type]
         session,  # type: ignore[arg-type]
+        deadlines=WaitDeadlines(ClientSettings(), LinkFailures()),
         credit=session.send_queue,
         events=owner,
     )

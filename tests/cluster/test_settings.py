@@ -102,7 +102,7 @@ def test_both_names_of_the_mode_together_are_refused(mode: str, older: bool) -> 
         ({"address": 3}, "address"),
         ({"use_duplicate_detection": 1}, "use_duplicate_detection.*True or False"),
         ({"producer_window_size": 0}, "producer_window_size.*a whole number from 1 to inf"),
-        ({"min_large_message_size": 50_000}, "min_large_message_size.*102400 in this version"),
+        ({"min_large_message_size": 1_023}, "min_large_message_size.*a whole number from 1024 to 16777216"),
         ({"notification_interval": 0}, "notification_interval.*a number from 0.001"),
         ({"notification_attempts": -1}, "notification_attempts.*a whole number from 0"),
         ({"call_failover_timeout": 0}, "call_failover_timeout.*a number from 0.001"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, cast
 
+import attrs
 import pytest
 import trio
 
@@ -125,6 +127,72 @@ async def test_two_brokers_with_the_files_of_the_channel_example_form_a_cluster(
             for node in (a, b):
                 await node.cluster("my-cluster").wait_for(nodes=2)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.toml", "b.toml", "test-jgroups-file_ping.xml"]
+
+
+FULL = """
+[[services]]
+kind = "discovery_group"
+name = "my-discovery-group"
+endpoint = { udp = { group = "231.7.7.7", port = 9876 } }
+
+[[services]]
+kind = "cluster_connection"
+name = "my-cluster"
+connector = "netty-connector"
+check_period = "1000 ms"
+connection_ttl = "5000 ms"
+min_large_message_size = 50000
+call_timeout = "5000 ms"
+retry_interval = "500 ms"
+retry_interval_multiplier = 1.0
+max_retry_interval = "5000 ms"
+initial_connect_attempts = inf
+reconnect_attempts = inf
+use_duplicate_detection = true
+load_balancing = "on_demand"
+max_hops = 1
+confirmation_window_size = 32000
+call_failover_timeout = "30000 ms"
+notification_interval = "1000 ms"
+notification_attempts = 2
+discovery = "my-discovery-group"
+user = "u"
+password = "p"
+"""
+
+
+def test_the_full_example_of_a_cluster_connection_is_that_of_a_program_and_can_be_read_back(tmp_path: Path) -> None:
+    found = services(tmp_path, FULL)
+    (read,) = [one for one in found if isinstance(one, ClusterConnection)]
+    group = DiscoveryGroup("my-discovery-group", UDPMulticast("231.7.7.7", 9876))
+    given: dict[str, Any] = {
+        "connector": "netty-connector",
+        "check_period": 1.0,
+        "connection_ttl": 5.0,
+        "min_large_message_size": 50_000,
+        "call_timeout": 5.0,
+        "retry_interval": 0.5,
+        "retry_interval_multiplier": 1.0,
+        "max_retry_interval": 5.0,
+        "initial_connect_attempts": math.inf,
+        "reconnect_attempts": math.inf,
+        "use_duplicate_detection": True,
+        "load_balancing": "on_demand",
+        "max_hops": 1,
+        "confirmation_window_size": 32_000,
+        "call_failover_timeout": 30.0,
+        "notification_interval": 1.0,
+        "notification_attempts": 2,
+    }
+    made = ClusterConnection("my-cluster", discovery=group, user="u", password="p", **given)
+    assert {name: getattr(read.settings, name) for name in given} == given
+    assert read.settings.discovery is not None
+    assert read.settings.discovery.settings == group.settings
+    # What was read is what a program would give, and gives the same again.
+    fields = {field.name: getattr(read.settings, field.name) for field in attrs.fields(type(read.settings))}
+    again = ClusterConnection(**fields, user="u", password="p")
+    assert again.settings == read.settings
+    assert attrs.evolve(again.settings, discovery=group) == made.settings
 
 
 # -- endpoints

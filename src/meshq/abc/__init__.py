@@ -18,9 +18,11 @@ from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
+    BodyReader,
     ForwardEntry,
     ForwardRun,
     KnownPeer,
+    LargeForwardRun,
     PeerQueues,
     RemoteBindings,
     RemoteQueue,
@@ -47,6 +49,7 @@ __all__ = [
     "AdmissionDecision",
     "BalancerPolicy",
     "BalancerTarget",
+    "BodyReader",
     "BroadcastChannel",
     "BroadcastEndpoint",
     "BroadcastSender",
@@ -69,6 +72,7 @@ __all__ = [
     "HeldMessages",
     "HeldQueues",
     "KnownPeer",
+    "LargeForwardRun",
     "Listener",
     "LocalAcceptor",
     "LocalBroker",

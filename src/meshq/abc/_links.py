@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from meshq import limits
 from meshq.abc._buffer import Buffer
 from meshq.errors import MeshqError
 
@@ -25,6 +26,18 @@ class ForwardEntry(NamedTuple):
 
 
 _MESSAGES: Final = ForwardEntry()
+
+
+@attrs.frozen(kw_only=True)
+class BodyReader:
+    """A large body that is read block by block.
+
+    ``read``: reads a block, by its number from 0, and calls the function with the bytes, or with the error; blocks come
+    in the order in which they were asked for.  All blocks but the last have ``limits.LARGE_BLOCK_BYTES``.
+    """
+
+    size_bytes: int
+    read: Callable[[int, Callable[[bytes | MeshqError], None]], None]
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +76,13 @@ class ForwardRun:
     former: Callable[[], Mapping[int, tuple[int, int, int]]]
     queue: tuple[str, ...] = ()
     entry: ForwardEntry = _MESSAGES
+
+
+@attrs.frozen(kw_only=True)
+class LargeForwardRun(ForwardRun):
+    """A message of a store-and-forward queue whose body is not in ``body``: the link reads the ``large`` one."""
+
+    large: BodyReader
 
 
 @attrs.frozen(kw_only=True)
@@ -123,9 +143,18 @@ class StoreAndForwardQueue(ABC):
         return ()
 
     @abstractmethod
-    def attach(self, take: Callable[[ForwardRun], None], stored: int) -> None:
+    def attach(
+        self, take: Callable[[ForwardRun], None], stored: int, large_from: int = limits.MESSAGE_BYTES_MAX
+    ) -> None:
         """Dispatch the queue's messages to ``take``, in order, as far as the window allows.  Of the messages dispatched
-        before, the other node has stored those with numbers up to ``stored``, and will store no others."""
+        before, the other node has stored those with numbers up to ``stored``, and will store no others.
+
+        ``large_from``: bodies of more bytes are handed over to be read, if they lie elsewhere than their messages.
+        """
+
+    def unreadable(self, tag: int) -> None:
+        """Give up a message whose body can't be read: it is rejected, and left to a human."""
+        raise NotImplementedError("a queue that hands over bodies to be read rejects what can't be read")
 
     @abstractmethod
     def done(self, first_tag: int, last_tag: int) -> None:

@@ -374,7 +374,8 @@ class ClusterConnection(Service):
                 error=peer.error,
                 waiting=peer.waiting,
                 unconfirmed=peer.link.unconfirmed if peer.link is not None else 0,
-                announced=peer.announced,
+                announced=peer.count("announced"),
+                large=peer.count("large"),
             )
             for peer in self._peers
         ]

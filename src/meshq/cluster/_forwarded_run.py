@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
-from meshq.abc import ForwardRun
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from meshq import limits
+from meshq.abc import BodyReader, ForwardRun, LargeForwardRun
 from meshq.client import ForwardedRun
-from meshq.wire import RunBytes
+from meshq.cluster._frames_plan import frames_of
+from meshq.errors import MeshqError
+from meshq.wire import RunBytes, body_sizes, pick, without_body
+
+Former = Mapping[int, tuple[int, int, int]]
 
 
-def forwarded_run(held: ForwardRun, origin: tuple[str, ...]) -> ForwardedRun:
-    """Return the run that a link sends for messages of a store-and-forward queue; ``origin``: as the other node
-    understands it."""
+def forwarded_runs(held: ForwardRun, origin: tuple[str, ...], large_from: int) -> list[ForwardedRun]:
+    """Return the runs that a link sends for messages of a store-and-forward queue.
+
+    ``origin``: as the other node understands it.  ``large_from``: bodies of more bytes go in blocks.
+    """
+    content = RunBytes(held.rows, held.table, 0, held.body)  # type: ignore[arg-type]
+    whole = _run(held, content, range(held.rows), origin)
+    if isinstance(held, LargeForwardRun):
+        return [whole._replace(large=held.large)]
+    if held.entry.kind or len(content.body) <= large_from:
+        return [whole]
+    parts = frames_of(body_sizes(content), large_from)
+    if len(parts) == 1 and not parts[0][1]:
+        return [whole]
+    found = []
+    for rows, large in parts:
+        part = pick(content, rows)
+        if large:
+            part, body = without_body(part)
+            found.append(_run(held, part, rows, origin)._replace(large=_reader(body)))
+        else:
+            found.append(_run(held, part, rows, origin))
+    return found
+
+
+def _run(held: ForwardRun, content: RunBytes, rows: range, origin: tuple[str, ...]) -> ForwardedRun:
+    start = rows.start
     return ForwardedRun(
-        number=held.number,
+        number=held.number + start * held.step,
         step=held.step,
         stride=held.stride,
-        content=RunBytes(held.rows, held.table, 0, held.body),  # type: ignore[arg-type]
+        content=content,
         address=held.address,
         producer=held.producer,
-        message=held.message,
+        message=held.message + start * held.step * held.stride,
         stamp=held.stamp,
         durable=held.durable,
         queues=held.queues,
@@ -25,9 +57,21 @@ def forwarded_run(held: ForwardRun, origin: tuple[str, ...]) -> ForwardedRun:
         arrival=held.arrival,
         waited=held.waited,
         origin=origin,
-        former=held.former,
+        former=held.former if len(rows) == held.rows else partial(_former_of, held.former, rows),
         queue=held.queue,
         entry=held.entry.kind,
         held=held.entry.held,
         target=held.entry.target,
     )
+
+
+def _former_of(former: Callable[[], Former], rows: range) -> Former:
+    """Return the former counts of a part of a run, by the rows of the part."""
+    return {row - rows.start: counts for row, counts in former().items() if row in rows}
+
+
+def _reader(body: bytes) -> BodyReader:
+    def read(number: int, then: Callable[[bytes | MeshqError], None]) -> None:
+        then(body[number * limits.LARGE_BLOCK_BYTES : (number + 1) * limits.LARGE_BLOCK_BYTES])
+
+    return BodyReader(size_bytes=len(body), read=read)

@@ -10,15 +10,15 @@ from typing import Final
 import attrs
 import trio
 
-from meshq import abc
+from meshq import abc, limits
 from meshq.abc import ForwardRun, KnownPeer, LocalBroker, StoreAndForwardQueue, ToldNode
 from meshq.client import PeerLink
 from meshq.cluster._described_queues import DescribedQueues
-from meshq.cluster._forwarded_run import forwarded_run
+from meshq.cluster._forwarded_run import forwarded_runs
 from meshq.cluster._peer_errors import CopiedStoreError, OlderNodeError, RedundantLinkError, UnreadyPeerError
 from meshq.cluster._peer_life import new_life
 from meshq.cluster._readiness import Readiness
-from meshq.cluster._remote_queue import RemoteQueue, remote_queue
+from meshq.cluster._remote_queue import RemoteQueue, described_queue, remote_queue
 from meshq.cluster._settings import ClusterSettings
 from meshq.cluster._succession import Succession
 from meshq.cluster._topology import ClusterTopology
@@ -103,10 +103,9 @@ class Peer:
         """The number of messages that wait here for the node."""
         return self._forwarding.waiting if self._forwarding is not None else 0
 
-    @property
-    def announced(self) -> int:
-        """How often this node has announced itself over the link, in this life."""
-        return self._counts["announced"]
+    def count(self, what: str) -> int:
+        """Return a counter of this life: ``announced``, or ``large``, the messages whose bodies go in blocks."""
+        return self._counts[what]
 
     def statistics(self) -> BridgeStatistics:
         """Return the link as the bridge that it is."""
@@ -252,21 +251,8 @@ class Peer:
             if self.known:
                 self._broker.routes.remove(forwarding, binding.queue)
         elif self._settings.takes(binding.address):
-            queue = abc.RemoteQueue(
-                number=binding.queue,
-                name=binding.name,
-                address=binding.address,
-                routing=binding.routing,
-                consumers=binding.consumers,
-                filters=binding.filters,
-                filter=binding.filter,
-                durable=binding.durable,
-                precise=binding.precise,
-                features=self._opened[2] if self._opened is not None and not binding.path else (),
-                path=path,
-                node_name=binding.node_name or self.name,
-                gone=binding.state,
-            )
+            features = self._opened[2] if self._opened is not None and not binding.path else ()
+            queue = described_queue(binding, path, features, self.name)
             refused = self._queues.put(queue)
             if refused:
                 text = f"{self.label} has {refused}: no messages are sent to the others"
@@ -341,7 +327,7 @@ class Peer:
         self._broker.routes.replace(forwarding, self._settings.load_balancing, queues, store, features)
         self._broker.peers.met(forwarding, self.url)
         self._broker.routes.mark(forwarding, "")
-        forwarding.attach(self._take, number)
+        forwarding.attach(self._take, number, self._large_from)
         _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
         self._topology.met(self.url, self.node_id, self.name)
         self._become("begin")
@@ -435,9 +421,26 @@ class Peer:
         link = self.link
         invariant(link is not None, "a link that reads a queue exists")
         assert link is not None
-        run = forwarded_run(held, self._origin_for(held))
-        self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
-        link.send(run)
+        for run in forwarded_runs(held, self._origin_for(held), self._large_from):
+            first = held.tag + (run.number - held.number) // held.step
+            self._counts["large"] += run.large is not None
+            self._under_way.append((run.last, first, first + run.content.rows - 1))
+            link.send(run)
+
+    @property
+    def _large_from(self) -> int:
+        """The bytes of a body above which it goes in blocks; to an older node it goes with its message."""
+        taken = self._opened is not None and "large" in self._opened[2]
+        return self._settings.min_large_message_size if taken else limits.MESSAGE_BYTES_MAX
+
+    def unreadable(self, number: int, error: MeshqError) -> None:
+        """Give up a message whose body can't be read."""
+        for run in self._under_way:
+            if run[0] == number and self._forwarding is not None:
+                self._under_way.remove(run)
+                self._warn("body_unreadable", f"a message for {self.label} stays: {error}", self.node_id.hex())
+                self._forwarding.unreadable(run[1])
+                return
 
     def _origin_for(self, held: ForwardRun) -> tuple[str, ...]:
         """Return the origin of a run, if the other node understands origins.

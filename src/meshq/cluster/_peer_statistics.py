@@ -27,3 +27,5 @@ class PeerStatistics:
     unconfirmed: int
     #: How often this node has announced itself over the link, in this life.
     announced: int = 0
+    #: Messages given to the link whose bodies go in blocks, in this life; what is sent again counts again.
+    large: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import attrs
 
 from meshq import abc
+from meshq.wire import Binding
 
 
 @attrs.frozen(kw_only=True)
@@ -52,3 +53,27 @@ def nearest(queues: Iterable[RemoteQueue]) -> list[RemoteQueue]:
         if known is None or queue.distance < known.distance:
             found[key] = queue
     return list(found.values())
+
+
+def described_queue(
+    binding: Binding, path: tuple[str, ...], features: tuple[str, ...], node_name: str
+) -> abc.RemoteQueue:
+    """Return a queue of another node as a link has described the queue.
+
+    ``path``: the ids of the nodes from the queue's own to the peer; ``features``, ``node_name``: of the peer.
+    """
+    return abc.RemoteQueue(
+        number=binding.queue,
+        name=binding.name,
+        address=binding.address,
+        routing=binding.routing,
+        consumers=binding.consumers,
+        filters=binding.filters,
+        filter=binding.filter,
+        durable=binding.durable,
+        precise=binding.precise,
+        features=features,
+        path=path,
+        node_name=binding.node_name or node_name,
+        gone=binding.state,
+    )

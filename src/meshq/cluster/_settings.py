@@ -9,13 +9,14 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from meshq import limits
 from meshq.abc import NodeControl
 from meshq.address import check_name
 from meshq.bridge import LinkOptions, LinkSettings
 from meshq.client import shown_url
 from meshq.discovery import DiscoveryGroup, announced_connector
 from meshq.errors import SettingsError
-from meshq.settings import in_range, is_bool, one_of, only
+from meshq.settings import in_range, is_bool, one_of
 
 #: How messages are shared with other nodes: not at all, with all of them, or with those that have consumers.
 LoadBalancing = Literal["off", "strict", "on_demand", "off_with_redistribution"]
@@ -106,7 +107,10 @@ class ClusterSettings(LinkSettings):
     load_balancing: LoadBalancing = attrs.field(default="on_demand", validator=one_of(get_args(LoadBalancing)))
     group_name: str | None = attrs.field(default=None, validator=_name_or_none)
     max_hops: int = attrs.field(default=1, validator=in_range(1, HOPS_MAX, whole=True))
-    min_large_message_size: int = attrs.field(default=102_400, validator=only(102_400, "large messages in parts are"))
+    min_large_message_size: int = attrs.field(
+        default=limits.MIN_LARGE_MESSAGE_BYTES,
+        validator=in_range(limits.KIB, limits.MESSAGE_BYTES_MAX, whole=True),
+    )
     call_failover_timeout: float = attrs.field(default=math.inf, validator=in_range(0.001, math.inf))
     use_duplicate_detection: bool = attrs.field(default=True, validator=is_bool)
     producer_window_size: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))

@@ -64,6 +64,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._consumer: QueueConsumer | None = None
         # Takes the runs of the attached link.
         self._take: Callable[[abc.ForwardRun], None]
+        self._large_from = limits.MESSAGE_BYTES_MAX
         # Dispatches that wait for their large body, or for the large body of a dispatch before them.
         self._line: deque[_Waiting] = deque()
         # What was given and is not known to be stored there, by rising tag.
@@ -93,10 +94,12 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         placed = [view for queue, view in self._core.release_queue.pending() if queue is self.queue]
         return tuple(sorted(needed_features([*self.queue.runs(), *placed]).difference(features)))
 
-    def attach(self, take: Callable[[abc.ForwardRun], None], stored: int) -> None:
+    def attach(
+        self, take: Callable[[abc.ForwardRun], None], stored: int, large_from: int = limits.MESSAGE_BYTES_MAX
+    ) -> None:
         """Begin to give."""
         self.detach()
-        self._take = take
+        self._take, self._large_from = take, large_from
         self._core.times.expiry.answered(self.queue, stored)
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = QueueConsumer(self.queue, self, 1, FORWARD_WINDOW, window)
@@ -108,9 +111,11 @@ class ForwardQueue(abc.StoreAndForwardQueue):
     def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         """Forward messages that the queue has dispatched.
 
-        A large body travels as that of an ordinary message, which it is no larger than: whatever is was refused.
+        A body of up to ``large_from`` bytes travels as that of an ordinary message; a larger one is read by the link.
         """
         body = dispatch.view.run.body
+        if body is not None and body.size_bytes > self._large_from:
+            body = None
         if body is None and not self._line:
             self._give(dispatch, dispatched_run(dispatch, whole=True))
             return
@@ -125,22 +130,35 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             return
         if isinstance(found, MeshqError):
             self._line.remove(waiting)
-            if self._consumer is not None:
-                # It can't be read: what it is is left to a human.
-                self._core.redelivery.reject(self._consumer, [(waiting.dispatch.tag, waiting.dispatch.tag)])
-                self._core.pending.schedule_dispatch(self.queue)
+            self.unreadable(waiting.dispatch.tag)
         else:
             waiting.content, waiting.whole = with_body(waiting.content, found), True
         while self._line and self._line[0].whole:
             first = self._line.popleft()
             self._give(first.dispatch, first.content)
 
+    def unreadable(self, tag: int) -> None:
+        """Reject a message whose body can't be read; a human decides about the message."""
+        if self._consumer is not None:
+            self._core.redelivery.reject(self._consumer, [(tag, tag)])
+            self._core.pending.schedule_dispatch(self.queue)
+            self._core.pending.run()
+
+    def _large(self, run: StoredRun) -> abc.BodyReader | None:
+        """Return the body of a run that the link reads; None: it has none, or one that goes with it."""
+        body = run.body
+        if body is None or body.size_bytes <= self._large_from:
+            return None
+        return abc.BodyReader(size_bytes=body.size_bytes, read=partial(self._core.bodies.read, body))
+
     def _give(self, dispatch: Dispatch, content: RunBytes) -> None:
         view = dispatch.view
         run = view.run
         self._given.append((dispatch.tag, self._hop(dispatch)))
+        large = self._large(run)
+        make = partial(abc.LargeForwardRun, large=large) if large is not None else abc.ForwardRun
         self._take(
-            abc.ForwardRun(
+            make(
                 tag=dispatch.tag,
                 rows=content.rows,
                 number=view.first + dispatch.start,

@@ -98,6 +98,7 @@ from meshq.wire._run import (
     Envelope,
     RunBytes,
     RunView,
+    body_sizes,
     cut,
     duplicate_ids,
     encode_one,
@@ -105,6 +106,7 @@ from meshq.wire._run import (
     has_ids,
     pick,
     with_body,
+    without_body,
 )
 from meshq.wire._run_check import check_run
 from meshq.wire._told_node import node_news, told_node
@@ -199,6 +201,7 @@ __all__ = [
     "Verifier",
     "Welcome",
     "agree",
+    "body_sizes",
     "check_run",
     "cut",
     "decline",
@@ -232,4 +235,5 @@ __all__ = [
     "told_node",
     "violation",
     "with_body",
+    "without_body",
 ]

@@ -387,6 +387,9 @@ class Forward(Header):
     made (feature ``due``); ``queue``: in place of ``queues``, for one queue that is made if it is missing: its name,
     routing type, filter and kind of subscription, and of "durable" and "on_use" what holds (feature ``queue``).
 
+    ``upload``: the channel of a whole large body, which is the one message's (feature ``large``); 0: bodies are with
+    the run.
+
     ``entry``: what the one row is if it is no message, by the name of the feature that it needs; ``queue`` then names
     the address, and there are no ``queues``, without which an older node refuses the frame.  ``ids``: duplicate ids of
     the address.  The body has, little endian, 4 bytes of how many newer ids the peer has, 2 of how many these are, a
@@ -417,6 +420,7 @@ class Forward(Header):
     entry: str = scalar((str,), default="", size_max=16, key="~entry")
     held: bytes = scalar((bytes,), default=b"", size_max=limits.XID_BYTES_MAX, key="~held")
     target: str = scalar((str,), default="", size_max=TARGET_CHARACTERS_MAX, key="~target")
+    upload: int = scalar((int,), default=0, key="~upload")
 
 
 @attrs.frozen(kw_only=True)

@@ -121,6 +121,21 @@ def with_body(run: RunBytes, body: bytes) -> RunBytes:
     return RunBytes(1, table, run.base, b"".join((run.body, body)))
 
 
+def without_body(run: RunBytes) -> tuple[RunBytes, bytes]:
+    """Take the body from a run of one message; return the run without the body, and the body."""
+    kind, id_end, headers_end, start, end = _ROW.unpack(run.table)
+    data = bytes(run.body)
+    table = _ROW.pack(kind, id_end, headers_end, start, start)
+    return RunBytes(1, table, run.base, data[: start - run.base]), data[start - run.base : end - run.base]
+
+
+def body_sizes(run: RunBytes) -> list[int]:
+    """Return the bytes of the body of each message."""
+    words = _words(run.table)
+    starts, ends = words[3::_ROW_WORDS].tolist(), words[4::_ROW_WORDS].tolist()
+    return [end - start for start, end in zip(starts, ends, strict=True)]
+
+
 def _bounds(run: RunBytes) -> tuple[list[int], list[int]]:
     """Return the start and the end of each message in the run's own body."""
     ends = _words(run.table)[4::_ROW_WORDS].tolist()

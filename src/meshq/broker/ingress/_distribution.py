@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from meshq import limits
-from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, Wants, plan, takers
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, Wants, plan
 from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.ingress._known_shares import deal_known
@@ -15,65 +14,20 @@ from meshq.broker.queue._run_messages import RunMessages
 from meshq.broker.queue._verdicts import Verdicts, known_of
 from meshq.broker.records._row_options import SPECIAL
 from meshq.broker.records._row_ranges import pieces
-from meshq.errors import UsageError
 from meshq.selector import Filter
 
 
 def shared(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None, rows: Sequence[int]) -> list[Share]:
-    """Distribute a run that was sent to an address, to one queue of it, or to the queues of one name.
-
-    A run that can't go to other nodes goes to queues here.
-    """
+    """Distribute a run that was sent to an address, to one queue of it, or to the queues of one name."""
     if isinstance(only, Queue):
         return deal_here(run, address, [only], rows)
     clustered_queues = [only] if only is not None else list(address.clustered_queues.values())
     if not clustered_queues:
         return deal_here(run, address, address.queues, rows)
-    if not travels(run):
-        return deal_here(
-            run, address, [clustered.local for clustered in clustered_queues if clustered.local is not None], rows
-        )
     anycast = address.routing == "anycast"
     shares = plan(clustered_queues, rows, anycast=anycast, next_index=address.next_index, wants=wants_of(run))
     address.next_index += len(rows)
     return shares
-
-
-def travels(run: StoredRun) -> bool:
-    """Whether a run can go to other nodes."""
-    return run.body is None or run.body.size_bytes <= limits.MESSAGE_BYTES_MAX
-
-
-def check_reach(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None) -> None:
-    """Check that a run that no queue here takes can go to the nodes whose queues take it.
-
-    Raises:
-        UsageError: its body is larger than what nodes send to each other.
-    """
-    if run.body is None or travels(run) or isinstance(only, Queue):
-        return
-    clustered_queues = [only] if only is not None else list(address.clustered_queues.values())
-    wants = wants_of(run)
-    if any(taker.gets for taker in takers(clustered_queues, lambda filters: wants(filters, 0))):
-        size = run.body.size_bytes
-        text = f"a body of {size} bytes does not go from node to node: at most {limits.MESSAGE_BYTES_MAX} do"
-        raise UsageError(f"{text}, and no queue here takes it")
-
-
-def left_out(run: StoredRun, address: Address, shares: Sequence[Share]) -> list[str]:
-    """The names of a multicast address whose queues elsewhere would take a run that can't go there.
-
-    ``shares``: who gets it here.
-    """
-    if travels(run) or address.routing != "multicast":
-        return []
-    wants, here = wants_of(run), [share.queue for share in shares]
-    found = [takers([clustered], lambda filters: wants(filters, 0)) for clustered in address.clustered_queues.values()]
-    return [
-        group[0].clustered.name
-        for group in found
-        if any(taker.gets for taker in group) and not any(taker.member is queue for taker in group for queue in here)
-    ]
 
 
 def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:

@@ -14,11 +14,9 @@ from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, takes
 from meshq.broker.catalog._router import Address
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._distribution import (
-    check_reach,
     deal,
     deal_here,
     goes_apart,
-    left_out,
     rows_without,
     shared,
     wants_of,
@@ -99,7 +97,6 @@ class Ingress:
         Raises:
             NotFoundError: the address doesn't exist and isn't made on first use; nothing changed.
             AddressFullError: the disk or the address is full; nothing changed.
-            UsageError: its body is too large for where it would go; nothing changed.
             JournalBrokenError: the disk has failed.
         """
         address, only = self._definitions.address_for(target)
@@ -124,12 +121,6 @@ class Ingress:
             rows = rows_without(count, skipped)
             asked = self._asked(run, kinds)
             shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
-            if not shares and rows:
-                check_reach(run, address, only)
-            if only is None and run.body is not None and (names := left_out(run, address, shares)):
-                size, most = run.body.size_bytes, limits.MESSAGE_BYTES_MAX
-                text = f"a message of {size} bytes to {address.name!r} is not given to {', '.join(map(repr, names))} of"
-                self._warn("too_large_for_links", f"{text} other nodes: at most {most} bytes go from node to node")
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
             self.producers.raise_to(run.producer, first, last, run.user)
             return

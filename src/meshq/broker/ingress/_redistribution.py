@@ -13,7 +13,7 @@ from meshq import limits
 from meshq.broker.catalog._demand_updates import filters_told
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, Wants, plan, takers
 from meshq.broker.catalog._router import Router
-from meshq.broker.ingress._distribution import travels, wants_of
+from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.queue._delivery_options import options_of_moved
@@ -153,14 +153,20 @@ def carried_whole(view: QueueRun, rows: Sequence[int], features: Sequence[str] =
     """Return those rows of a run that a link carries whole to a node with these features.
 
     Each of these goes to nodes with the feature of its name: the ``origin`` of a moved message; the ``counts`` of a
-    message that was delivered, or may have been before a restart; and when a message is ``due`` again.
+    message that was delivered, or may have been before a restart; when a message is ``due`` again; a ``large`` body.
     """
     options = view.run.options
     moved = options is not None and options.origin is not None
-    if not travels(view.run) or (moved and "origin" not in features):
+    large = is_large_for_links(view.run)
+    if (large and "large" not in features) or (moved and "origin" not in features):
         return ()
     counts, due = "counts" in features, "due" in features
     return [row for row in rows if (due or view.states[row] != DELAYED) and (counts or not view.deliveries(row))]
+
+
+def is_large_for_links(run: StoredRun) -> bool:
+    """Whether the body of a run is larger than a frame, so that only a node that takes bodies in blocks takes it."""
+    return run.body is not None and run.body.size_bytes > limits.MESSAGE_BYTES_MAX
 
 
 def needed_features(views: Iterable[QueueRun]) -> set[str]:
@@ -169,6 +175,8 @@ def needed_features(views: Iterable[QueueRun]) -> set[str]:
     for view in views:
         if view.run.options is not None and view.live:
             needed |= view.run.options.features([row for row, state in enumerate(view.states) if state != GONE])
+        if is_large_for_links(view.run) and view.live:
+            needed.add("large")
     return needed
 
 

@@ -173,13 +173,29 @@ class BodyBlocks:
         del self._uploads[channel]
         return body
 
+    def claim_forwarded(self, frame: Frame, channel: int) -> Body:
+        """The body of the message that another node forwards.
+
+        Raises:
+            RemoteProtocolError: it is not whole, or there is none.
+        """
+        body = self.whole_on(frame, channel)
+        if body is None:
+            raise violation("bad_channel", f"channel {channel} has no whole body for a run of one message without one")
+        del self._uploads[channel]
+        return body
+
     def whole(self, frame: Frame) -> Body | None:
         """The body that a SEND speaks of, if it is there and the SEND is as it must be.
 
         Raises:
             RemoteProtocolError: its header can't be read.
         """
-        upload = self._uploads.get(header_of(frame, Send).upload)
+        return self.whole_on(frame, header_of(frame, Send).upload)
+
+    def whole_on(self, frame: Frame, channel: int) -> Body | None:
+        """The whole body on a channel, if it is there and the frame has one message without a body."""
+        upload = self._uploads.get(channel)
         # What the row says of its own body: that it ends where its properties do.
         bodiless = frame.count == 1 and bytes(frame.table[-8:-4]) == bytes(frame.table[-4:])
         return upload.body if upload is not None and upload.whole and bodiless else None

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, is_name
+from meshq.broker.bodies._body import Body
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.core._host_node import HostNode
 from meshq.broker.core._node_identity import NodeIdentity
@@ -54,7 +55,7 @@ _STEP_MAX: Final = 2**16 - 1
 
 
 #: The parts of runs that this node understands besides those that every node does, separated by spaces.
-LINK_FEATURES: Final = "origin counts due queue ids hops prepared define announced"
+LINK_FEATURES: Final = "origin counts due queue ids hops prepared define announced large"
 
 
 class Peering:
@@ -214,12 +215,30 @@ class Peering:
         if not is_name(header.address) or header.address.startswith(INTERNAL):
             raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
         queues = self._all_queues(frame, header)
-        judged = self._judged
         if header.more:
             return
-        confirm = self._producers.confirm_later(frame.channel, last)
+        bodies = self._producers.body_blocks
+        body = bodies.claim_forwarded(frame, header.upload) if header.upload else None
+        try:
+            self._store(frame, header, (content, kinds, body), (link, last), queues)
+        finally:
+            if body is not None and not body.refs:
+                # Stored already, or not taken.
+                bodies.abandon(body)
+
+    def _store(
+        self,
+        frame: Frame,
+        header: Forward,
+        come: tuple[RunBytes, int, Body | None],
+        number: tuple[bytes, int],
+        queues: tuple[int, ...],
+    ) -> None:
+        """Place the messages of a frame that are not stored yet.  ``number``: the link, and its last number."""
+        (content, kinds, body), judged = come, self._judged
+        confirm = self._producers.confirm_later(frame.channel, number[1])
         # Sent again after a link was lost: what is stored is left out.
-        stored = max(0, (self._ingress.links.get(link, 0) - frame.first) // step + 1)
+        stored = max(0, (self._ingress.links.get(number[0], 0) - frame.first) // header.step + 1)
         if stored >= content.rows:
             self._release_queue.when_all_is_durable(confirm)
             return
@@ -227,10 +246,11 @@ class Peering:
             # Neither confirmed nor refused: it comes again.
             return
         run = judged[1] if judged is not None and judged[0] is frame else self._run(frame, header, content)
+        run.body = body
         rows = range(stored, content.rows)
         about = history_of(header, content.rows)
         self._incoming.store(
-            run, frame, header, about, queues=queues, kinds=kinds, link=(link, last), rows=rows, then=confirm
+            run, frame, header, about, queues=queues, kinds=kinds, link=number, rows=rows, then=confirm
         )
         if about.entry:
             return
@@ -302,6 +322,8 @@ class Peering:
             content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
             kinds = check_run(content)
             run = self._run(frame, header, content)
+            # Filters may ask for its size.
+            run.body = self._producers.body_blocks.whole_on(frame, header.upload) if header.upload else None
             self._ingress.asked_of_forwarded(run, kinds, history_of(header, content.rows))
             self._judged = frame, run
         return self._judged[1]

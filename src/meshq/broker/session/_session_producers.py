@@ -100,7 +100,8 @@ class SessionProducers:
         self._calls = calls
         self._channels = channels
         self._credit = credit
-        self._body_blocks = body_blocks
+        #: The large bodies that come in.
+        self.body_blocks: BodyBlocks = body_blocks
         self._requests = requests
         #: The open producers, by channel.
         self.channels: dict[int, ProducerState] = channels.producers
@@ -211,7 +212,7 @@ class SessionProducers:
             return
         try:
             if frame.flags & FLAG_LARGE:
-                run.body = self._body_blocks.claim(frame)
+                run.body = self.body_blocks.claim(frame)
             elif frame.header:
                 raise violation("bad_header", "a run whose bodies are with it has a header")
             if producer.requests:
@@ -235,7 +236,7 @@ class SessionProducers:
                 run.verdicts = ()
             if run.body is not None and not run.body.refs:
                 # Refused, or known already, or nobody listens.
-                self._body_blocks.abandon(run.body)
+                self.body_blocks.abandon(run.body)
 
     def _run(self, frame: Frame, producer: ProducerState, content: RunBytes) -> StoredRun:
         run = StoredRun(
@@ -284,7 +285,7 @@ class SessionProducers:
         content, kinds = _content_of(frame)
         run = self._run(frame, producer, content)
         if frame.flags & FLAG_LARGE:
-            run.body = self._body_blocks.whole(frame)
+            run.body = self.body_blocks.whole(frame)
             if run.body is None:
                 return None
         elif frame.header:

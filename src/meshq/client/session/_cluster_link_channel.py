@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from meshq.abc import ToldNode
+from meshq.abc import BodyReader, ToldNode
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
 from meshq.client.calls._calls import LinkCall, Values, opening
 from meshq.client.calls._channels import Channels
@@ -21,6 +22,7 @@ from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.calls._pending_calls import PendingCalls
 from meshq.client.calls._session_facts import SessionFacts
 from meshq.client.session._cluster_link_life import new_life
+from meshq.client.session._link_upload import LinkUpload
 from meshq.client.session._told_nodes_machine import ToldNodes
 from meshq.concurrency import Wakeup
 from meshq.errors import ClosedError, MeshqError, NotActiveError
@@ -105,6 +107,9 @@ class ForwardedRun(NamedTuple):
     #: a part sends to.
     held: bytes = b""
     target: str = ""
+    #: The body of the one message, if that goes in blocks before it, and the channel where the other node has it.
+    large: BodyReader | None = None
+    upload: int = 0
 
     @property
     def last(self) -> int:
@@ -132,6 +137,7 @@ class ForwardedRun(NamedTuple):
             entry=self.entry,
             held=self.held,
             target=self.target,
+            upload=0 if self.more else self.upload,
         )
         return Frame(
             FrameType.FORWARD,
@@ -172,6 +178,9 @@ class PeerEvents(Protocol):
     def refused(self, error: MeshqError) -> None:
         """Note that the other node refuses the link."""
 
+    def unreadable(self, number: int, error: MeshqError) -> None:
+        """Note that the body of the message with this last number can't be read: the message is given up."""
+
     def announcement(self) -> NodeNews | None:
         """Return how this node describes itself now; None: the other node takes no announcements."""
 
@@ -198,7 +207,18 @@ class ClusterLinkChannel:
 
     __slots__ = (
         *("_calls", "_channels", "_credit", "_deadlines", "_events", "_facts", "_life", "_call"),
-        *("_sizes", "_stream", "_told", "_window", "channel", "opening", "sent", "under_way_bytes", "unsent"),
+        *(
+            "_sizes",
+            "_stream",
+            "_told",
+            "_upload",
+            "_window",
+            "channel",
+            "opening",
+            "sent",
+            "under_way_bytes",
+            "unsent",
+        ),
     )
 
     def __init__(
@@ -224,6 +244,8 @@ class ClusterLinkChannel:
         self._told = ToldNodes()
         # The call that opens the channel in this session; None: no session has asked.
         self._call: LinkCall | None = None
+        # The body that goes over the link, before the first unsent run that names it.
+        self._upload: LinkUpload | None = None
         #: Wakes a task when the link has opened in another session.
         self.opening: Wakeup = Wakeup()
         #: Runs that wait for credit or for a link, and runs that were sent and not confirmed; in order.
@@ -263,13 +285,48 @@ class ClusterLinkChannel:
             return
         credit, stream = self._credit, self._stream
         while self.unsent and credit.open and (self.under_way_bytes < self._window or self._divided):
-            run = self.unsent.popleft()
+            run = self.unsent[0]
+            if run.large is not None:
+                upload = self._begun(run, run.large)
+                if not upload.whole:
+                    upload.advance()
+                    return
+                run = run._replace(upload=upload.channel)
+                if not run.more:
+                    self._upload = None
+            self.unsent.popleft()
             frame = run.frame(self.channel)
             credit.sent_bytes += frame.size_bytes
+            size = frame.size_bytes + (run.large.size_bytes if run.large is not None and not run.more else 0)
             self.sent.append(run)
-            self._sizes.append(frame.size_bytes)
-            self.under_way_bytes += frame.size_bytes
+            self._sizes.append(size)
+            self.under_way_bytes += size
             stream.out(frame)
+
+    def _begun(self, run: ForwardedRun, body: BodyReader) -> LinkUpload:
+        """Return the upload of the body of the next run."""
+        if self._upload is None:
+            self._upload = LinkUpload(
+                body,
+                self._calls,
+                self._channels,
+                self._deadlines,
+                durable=run.durable,
+                pump=self._pump_later,
+                unreadable=partial(self._unreadable, run.last),
+                late=self._events.late,
+            )
+        return self._upload
+
+    def _pump_later(self) -> None:
+        """Go on at the end of the turn: a body in memory is read within the call that asks for it."""
+        self._stream.wake()
+
+    def _unreadable(self, number: int, error: MeshqError) -> None:
+        self._upload = None
+        self.unsent = deque(run for run in self.unsent if run.last != number)
+        self._events.unreadable(number, error)
+        self._pump_later()
 
     # -- in
 
@@ -323,6 +380,9 @@ class ClusterLinkChannel:
         """Drop the state of the session."""
         self._life.on("forget")
         self._settled()
+        if self._upload is not None:
+            self._upload.end()
+            self._upload = None
         self.sent.clear()
         self.unsent.clear()
         self._sizes.clear()
