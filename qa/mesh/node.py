@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -14,6 +15,7 @@ from meshq.client import Client, connect
 from meshq.cluster import ClusterConnection, LoadBalancing
 from meshq.endpoint import Endpoint
 from meshq.node import Broker
+from meshq.notifications import BindingAdded, BindingRemoved, Notification
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.statistics import StuckMessages
 from meshq.testing import SimNode, Swarm
@@ -94,6 +96,8 @@ class MeshNode(BrokerNode):
             "min_large_message_size": rng.choice((1_024, 4_000, 102_400)),
         }
         self._cluster: ClusterConnection | None = None
+        # By node and queue, how often it was told of in this life, less how often it was told to be gone.
+        self._told_queues: Counter[tuple[str, str]] = Counter()
 
     @property
     def spread(self) -> str:
@@ -125,7 +129,7 @@ class MeshNode(BrokerNode):
         )
         self.bridges = self._ways.make(name)
         more = self._more_services.make(self) if self._more_services is not None else ()
-        return Broker(
+        broker = Broker(
             name,
             data_dir=DIRECTORY,
             directories=self.directories,
@@ -147,6 +151,29 @@ class MeshNode(BrokerNode):
             stop_timeout=STOP_S,
             env=self.node.env,
         )
+        self._told_queues = Counter()
+        broker._event_bus.listen(self._hear)
+        return broker
+
+    def _hear(self, event: Notification) -> None:
+        """Count the queues of other nodes that this life has told of."""
+        if isinstance(event, (BindingAdded, BindingRemoved)):
+            added = isinstance(event, BindingAdded)
+            self._told_queues[event.node_id, event.queue] += 1 if added else -1
+            self.swarm.count("seen.binding_added" if added else "seen.binding_removed")
+
+    def mistold_queues(self) -> int:
+        """Return how many queues of other nodes are known and not told of, or the other way round."""
+        if not self.active:
+            return 0
+        router = self.serving_core.router
+        bindings = [one for link in router.features for one in router.remote(link)]
+        known = Counter((one.path[0], one.name) for one in bindings)
+        # What a start has taken up of a node that was not linked since is told to nobody.
+        unheard = {(one.path[0], one.name) for one in bindings if one.gone}
+        told = self._told_queues
+        wrong = [one for one in {**known, **told} if known[one] != told[one]]
+        return sum(told[one] > 0 or one not in unheard for one in wrong)
 
     def drained(self, queue: str) -> bool:
         """Return whether a consumer takes all messages of a queue, or a bridge carries them on."""

@@ -93,6 +93,7 @@ async def judge_topology(nodes: list[MeshNode], reader: TopologyReader) -> None:
             await trio.sleep(LOOK_S / 2)
     for node in nodes:
         node.left("nodes that it knows otherwise than they are", wrong(node, nodes))
+        node.left("queues of other nodes of which it has told otherwise than it knows", node.mistold_queues())
     if at is not None:
         at.left("nodes that a client is told of otherwise than they are", misled(reader, at))
     reader.node.kill()

@@ -127,6 +127,8 @@ if TYPE_CHECKING:
     from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
+    from meshq.notifications import BindingAdded as BindingAdded
+    from meshq.notifications import BindingRemoved as BindingRemoved
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
@@ -212,6 +214,8 @@ _NOTIFICATIONS: Final = (
     "SessionCreated",
     "StoreDamaged",
     "NodeJoined",
+    "BindingAdded",
+    "BindingRemoved",
     "NodeLeft",
     "TransactionDecided",
     "TransactionPrepared",

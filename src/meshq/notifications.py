@@ -264,6 +264,36 @@ class NodeLeft(Notification):
     successor: str
 
 
+@attrs.frozen(kw_only=True)
+class BindingAdded(Notification):
+    """A queue of another node of a cluster is known here: messages can be forwarded to it.
+
+    ``node_id`` is hexadecimal; ``distance``: the number of links to that node.
+    """
+
+    kind = "binding_added"
+    node_id: str
+    node_name: str
+    address: str
+    queue: str
+    routing: str
+    distance: int
+
+
+@attrs.frozen(kw_only=True)
+class BindingRemoved(Notification):
+    """A queue of another node of a cluster that was known here is deleted there, or its node is not reached any more.
+
+    ``node_id`` is hexadecimal.
+    """
+
+    kind = "binding_removed"
+    node_id: str
+    node_name: str
+    address: str
+    queue: str
+
+
 #: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
@@ -286,4 +316,6 @@ KINDS: tuple[type[Notification], ...] = (
     StoreDamaged,
     NodeJoined,
     NodeLeft,
+    BindingAdded,
+    BindingRemoved,
 )

@@ -19,6 +19,7 @@ from meshq.cluster._overlaps import overlap
 from meshq.cluster._peer import Peer
 from meshq.cluster._peer_statistics import PeerStatistics
 from meshq.cluster._questions import Questions
+from meshq.cluster._peer_view import peer_statistics
 from meshq.cluster._redistributor import Redistributor
 from meshq.cluster._remote_queue import RemoteQueue, nearest
 from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balancing_of, url_of, wrong_connectors
@@ -364,21 +365,7 @@ class ClusterConnection(Service):
 
     def peers(self) -> list[PeerStatistics]:
         """Return a record of each other node."""
-        return [
-            PeerStatistics(
-                connector=peer.url,
-                node_id=peer.node_id.hex(),
-                node_name=peer.name,
-                connected=peer.connected,
-                state=peer.state,
-                error=peer.error,
-                waiting=peer.waiting,
-                unconfirmed=peer.link.unconfirmed if peer.link is not None else 0,
-                announced=peer.count("announced"),
-                large=peer.count("large"),
-            )
-            for peer in self._peers
-        ]
+        return [peer_statistics(peer) for peer in self._peers]
 
     def bridges(self) -> list[BridgeStatistics]:
         """Return the links as the bridges that they are, without the second links to nodes, which carry nothing."""

@@ -29,6 +29,7 @@ from meshq.broker import (
 )
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.ids import IDENTITY_BYTES
+from meshq.node._binding_news import BindingNews
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
 
@@ -313,6 +314,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._news = BindingNews(core.settings.event_bus)
 
     def replace(
         self,
@@ -329,6 +331,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues], features)
         kept = {queue.number: _kept(queue) for queue in queues if self._is_kept(link, queue)}
         self._core.definitions.peers.replace(link.number, kept)
+        self._news.all(link.number, self._core.router.remote(_key(link)))
         self._tell()
 
     def _is_kept(self, link: abc.StoreAndForwardQueue, queue: abc.RemoteQueue) -> bool:
@@ -361,7 +364,9 @@ class LocalRemoteBindings(abc.RemoteBindings):
 
     def describe(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> None:
         """A queue of a peer."""
-        self._core.router.bind(_key(link), self._binding(link, mode, queue))
+        binding = self._binding(link, mode, queue)
+        self._core.router.bind(_key(link), binding)
+        self._news.one(link.number, queue.number, binding)
         if self._is_kept(link, queue):
             self._core.definitions.peers.put(link.number, queue.number, _kept(queue))
         self._tell()
@@ -395,6 +400,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
     def withdraw(self, link: abc.StoreAndForwardQueue) -> None:
         """Remove the bindings of a peer."""
         self._core.router.replace(_key(link), [])
+        self._news.all(link.number, ())
         known = self._core.definitions.peers.peers.get(link.number)
         if known is not None:
             known.gone = "down"
@@ -403,6 +409,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
     def remove(self, link: abc.StoreAndForwardQueue, number: int) -> None:
         """Remove one queue of a peer."""
         self._core.router.unbind(_key(link), number)
+        self._news.one(link.number, number, None)
         self._core.definitions.peers.drop(link.number, number)
         self._tell()
 
