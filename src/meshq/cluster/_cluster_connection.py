@@ -18,8 +18,8 @@ from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
 from meshq.cluster._peer import Peer
 from meshq.cluster._peer_statistics import PeerStatistics
-from meshq.cluster._questions import Questions
 from meshq.cluster._peer_view import peer_statistics
+from meshq.cluster._questions import Questions
 from meshq.cluster._redistributor import Redistributor
 from meshq.cluster._remote_queue import RemoteQueue, nearest
 from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balancing_of, url_of, wrong_connectors

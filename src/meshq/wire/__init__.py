@@ -45,18 +45,14 @@ from meshq.wire._headers import (
     Attached,
     Authenticate,
     Authenticated,
-    Binding,
     Call,
     Challenge,
     Close,
     Consume,
     ConsumerLost,
     Deliver,
-    Forward,
     Hello,
     Leave,
-    LinkOpening,
-    NodeNews,
     Produce,
     Proof,
     Read,
@@ -70,6 +66,7 @@ from meshq.wire._headers import (
 )
 from meshq.wire._id_list import IDS_MAX, IdList, decode_id_list, encode_id_list
 from meshq.wire._link import DirectLink, Link, StreamLink
+from meshq.wire._link_headers import Binding, Forward, LinkOpening, NodeNews
 from meshq.wire._msgpack import decode_map, encode_map
 from meshq.wire._negotiation import (
     FEATURES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshq.abc import NodeDescription, ToldNode
 from meshq.endpoint import told_place
 from meshq.ids import IDENTITY_BYTES
-from meshq.wire._headers import NodeNews
+from meshq.wire._link_headers import NodeNews
 from meshq.wire._refusals import violation
 
 
