@@ -7,8 +7,7 @@ from typing import Any
 import trio
 
 from meshq import BindingAdded, BindingRemoved, EventStream, NodeJoined, NodeLeft, TopologyChanged
-from meshq.broker import EventBus, Queue, RemoteBinding
-from meshq.node._binding_news import BindingNews
+from meshq.broker import BindingNews, EventBus, Queue, RemoteBinding
 from meshq.notifications import Notification
 from tests.cluster.kit import Mesh, mesh
 

@@ -3,6 +3,7 @@
 from meshq.broker.access._credentials import Credentials
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
+from meshq.broker.catalog._binding_news import BindingNews
 from meshq.broker.catalog._demand_updates import is_hidden
 from meshq.broker.catalog._distribution_plan import RemoteBinding
 from meshq.broker.connection._connection_bounds_plan import ConnectionBounds, SessionBounds, connection_bounds
@@ -34,6 +35,7 @@ from meshq.broker.work._long_operations import LongOperation, at_once
 __all__ = [
     "PREFIX_FORM",
     "AnyConsumer",
+    "BindingNews",
     "ConnectionBounds",
     "ConnectionCounts",
     "Core",

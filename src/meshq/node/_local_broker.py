@@ -11,6 +11,7 @@ from typing import Any
 from meshq import abc, limits
 from meshq.broker import (
     AnyConsumer,
+    BindingNews,
     Core,
     Dispatch,
     FormerCount,
@@ -29,7 +30,6 @@ from meshq.broker import (
 )
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.ids import IDENTITY_BYTES
-from meshq.node._binding_news import BindingNews
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
 

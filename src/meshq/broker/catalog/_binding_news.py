@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from meshq.broker import EventBus, RemoteBinding
+from meshq.broker.catalog._distribution_plan import RemoteBinding
+from meshq.broker.events._event_bus import EventBus
 from meshq.notifications import BindingAdded, BindingRemoved
 
 
