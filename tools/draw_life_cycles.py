@@ -16,8 +16,8 @@ from meshq.client.receive._body_stream_life import BODY_STREAM_TRANSITIONS
 from meshq.client.send._producer_life import PRODUCER_TRANSITIONS
 from meshq.client.session._cluster_link_life import CLUSTER_LINK_TRANSITIONS
 from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
-from meshq.cluster._drain_plan import DRAIN_TRANSITIONS
 from meshq.cluster._peer_life import PEER_TRANSITIONS
+from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 #: What has a life cycle, and the file of its table below the package.
 TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_life.py", BROKER_TRANSITIONS),
-    "Drain": ("cluster/_drain_plan.py", DRAIN_TRANSITIONS),
+    "Drain": ("cluster/leaving/_drain_plan.py", DRAIN_TRANSITIONS),
     "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Segment allocator": ("store/allocation/_segment_allocator.py", ALLOCATOR_TRANSITIONS),

@@ -160,6 +160,13 @@ def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMe
     return finder
 
 
+def _observe(simulation: Simulation, history: History, nodes: list[MeshNode]) -> None:
+    """Look at the nodes from outside, all the while."""
+    observer = simulation.node("watch")
+    observer.spawn(watch, simulation.swarm, history, nodes)
+    observer.spawn(judge_stuck, simulation.swarm, nodes)
+
+
 async def mesh_scenario(
     simulation: Simulation, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
 ) -> Outcome:
@@ -198,9 +205,7 @@ async def mesh_scenario(
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
     finder = _begin_finding(simulation, scene, discovery) if discovery is not None else None
-    observer = simulation.node("watch")
-    observer.spawn(watch, simulation.swarm, history, nodes)
-    observer.spawn(judge_stuck, simulation.swarm, nodes)
+    _observe(simulation, history, nodes)
     reader, roamer = _reader(simulation, nodes), _begin_roaming(simulation, scene, nodes)
     for machine in cast.all_machines:
         machine.start()

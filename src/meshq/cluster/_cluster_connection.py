@@ -12,7 +12,6 @@ import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, ClusterQueue, TopologyNode, factory_of, shown_url, topology_of
-from meshq.cluster._departure import Departure
 from meshq.cluster._dial_plan import LOOK_PAUSE_S, AnnouncedNode, DialedConnector, DialRules
 from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
@@ -26,6 +25,7 @@ from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balanc
 from meshq.cluster._succession import Successions
 from meshq.cluster._topology import ClusterTopology
 from meshq.cluster._wait_conditions import FoundInCluster, WaitCondition, check_address, check_wanted
+from meshq.cluster.leaving import Departure
 from meshq.concurrency import ChangeSignal, Wakeup
 from meshq.discovery import DiscoveryGroup
 from meshq.endpoint import Endpoint

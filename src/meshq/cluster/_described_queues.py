@@ -26,6 +26,13 @@ class DescribedQueues:
         self._bytes = 0
         #: Whether all queues of the node were described in this session.
         self.complete = False
+        #: Whether a durable queue of the node was known when the last session ended, or before the restart.
+        self.had_durable = False
+
+    @property
+    def durable(self) -> bool:
+        """Whether one of the queues outlives its node."""
+        return any(queue.durable for queue in self)
 
     def __iter__(self) -> Iterator[RemoteQueue]:
         return iter(self._by_number.values())

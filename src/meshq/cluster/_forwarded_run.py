@@ -59,9 +59,7 @@ def _run(held: ForwardRun, content: RunBytes, rows: range, origin: tuple[str, ..
         origin=origin,
         former=held.former if len(rows) == held.rows else partial(_former_of, held.former, rows),
         queue=held.queue,
-        entry=held.entry.kind,
-        held=held.entry.held,
-        target=held.entry.target,
+        entry=held.entry,
     )
 
 

@@ -73,8 +73,6 @@ class Peer:
         self._name = ""
         # So far in this life: messages that the node has stored, and links that were not used because it is older.
         self._counts: Counter[str] = Counter()
-        # Whether a durable queue of the node was known when the last session ended, or before the restart.
-        self._had_durable = False
         self._called = trio.Event()
         self._forwarding: StoreAndForwardQueue | None = None
         self._queues = DescribedQueues()
@@ -137,12 +135,9 @@ class Peer:
         It is needed while the node is linked there, while messages wait here for the node, and while a durable queue of
         the node is known.
         """
-        durable = self._has_durable() if self.known else self._had_durable
+        durable = self._queues.durable if self.known else self._queues.had_durable
         links = self._claims.get(self.node_id) is self and not self.absent
         return links or (self._forwarding is not None and (durable or self.waiting > 0))
-
-    def _has_durable(self) -> bool:
-        return any(queue.durable for queue in self._queues)
 
     def queues(self, queue: str | None = None, address: str | None = None) -> list[RemoteQueue]:
         """Return the known queues of the node and behind it, all or of a name or an address, in the order of their
@@ -188,7 +183,7 @@ class Peer:
         """Switch to another node at the same URL, or back to a node that was given up."""
         self._yield()
         self._topology.parted(self.url, "away")
-        self._had_durable = False
+        self._queues.had_durable = False
         if self._forwarding is not None:
             self._broker.peers.met(self._forwarding, "")
             # The place of the old node is unknown: its messages wait, and no more are dealt to it.
@@ -226,7 +221,7 @@ class Peer:
     def was(self, former: KnownPeer) -> None:
         """Restore a node that was linked before the restart."""
         self._lead_to(bytes.fromhex(former.name.removeprefix(self._settings.prefix)))
-        self._had_durable = True
+        self._queues.had_durable = True
         if former.left:
             self._life.on("leave")
         self._succession.over = former.over
@@ -484,7 +479,7 @@ class Peer:
 
     def _forget_session(self) -> None:
         if self.known:
-            self._had_durable = self._has_durable()
+            self._queues.had_durable = self._queues.durable
         self._queues.complete, self._opened = False, None
 
     def forget(self, error: MeshqError) -> None:

@@ -88,7 +88,7 @@ class FurtherQueues:
         self._put(Frame(FrameType.BINDING, channel=channel, header=header))
 
     def _of(self, address: str, asking: _Asking, told: _Described, unsure: dict[int, None]) -> _Described:
-        """Describe the queues of an address by their numbers here; those that are as they were told only once."""
+        """Describe the queues of an address by their numbers here; a queue that is as it was told is told once only."""
         found: _Described = {}
         relays = self._definitions.router.relays
         for binding in self._definitions.router.relayed(address, asking.cluster):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from meshq.abc import BodyReader, ToldNode
+from meshq.abc import BodyReader, ForwardEntry, ToldNode
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
 from meshq.client.calls._calls import LinkCall, Values, opening
 from meshq.client.calls._channels import Channels
@@ -59,6 +59,10 @@ def _is_way(path: Sequence[str]) -> bool:
     return all(len(one) == 2 * IDENTITY_BYTES and _HEX.issuperset(one) for one in path)
 
 
+#: The default of ``entry``.
+_MESSAGES: Final = ForwardEntry()
+
+
 def _no_wait() -> int:
     """The default of ``waited``: 0."""
     return 0
@@ -101,12 +105,8 @@ class ForwardedRun(NamedTuple):
     former: Callable[[], Mapping[int, tuple[int, int, int]]] = _no_former
     #: The queue that the messages are for, by name, if that may have to be made.
     queue: tuple[str, ...] = ()
-    #: What it is if it is no message.
-    entry: str = ""
-    #: The prepared transaction that has acknowledged the messages, or of which this is a part; and the queue that such
-    #: a part sends to.
-    held: bytes = b""
-    target: str = ""
+    #: What it is if it is no message, and the prepared transaction that holds it.
+    entry: ForwardEntry = _MESSAGES
     #: The body of the one message, if that goes in blocks before it, and the channel where the other node has it.
     large: BodyReader | None = None
     upload: int = 0
@@ -134,9 +134,9 @@ class ForwardedRun(NamedTuple):
             counts=encode_former({row: one[:2] for row, one in former.items() if one[0]}),
             due=encode_waits({row: one[2] for row, one in former.items() if one[2]}),
             queue=self.queue,
-            entry=self.entry,
-            held=self.held,
-            target=self.target,
+            entry=self.entry.kind,
+            held=self.entry.held,
+            target=self.entry.target,
             upload=0 if self.more else self.upload,
         )
         return Frame(

@@ -11,8 +11,8 @@ import attrs
 import trio
 
 from meshq.abc import TransferInventory
-from meshq.cluster._departure import Departure, Successor
-from meshq.cluster._drain_plan import DRAIN_TRANSITIONS, DrainFacts, next_step, prepared_left, queues_lacking
+from meshq.cluster.leaving._departure import Departure, Successor
+from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS, DrainFacts, next_step, prepared_left, queues_lacking
 from meshq.concurrency import BackgroundBlock
 from meshq.errors import AddressFullError, NotActiveError, NotFoundError, UsageError
 from meshq.lifecycle import LifeCycle
