@@ -223,9 +223,10 @@ def test_what_other_nodes_have_stands_in_definitions_as_the_page_says() -> None:
     said = [peer, binding, renumbered, anew]
     encoded = [records.encode_definition(values) for values in said]
     assert found == b"".join(encoded)
-    # What a binding says only of a queue that is further away, or not durable, is read back as if it were said.
+    # What a binding says only of a queue that is further away, or not durable, is read back as if it were said; and so
+    # is what a peer says only that had handed over to a successor.
     near = {"relay": 0, "path": "", "node_name": "", "durable": True}
-    read = [peer, {**near, **binding}, renumbered, anew]
+    read = [{"over": False, **peer}, {**near, **binding}, renumbered, {"over": False, **anew}]
     assert [records.decode_definition(payload) for payload in encoded] == read
     with pytest.raises(DamagedError):
         records.decode_definition(encode_map({**peer, "left": 1}))

@@ -203,8 +203,8 @@ class ClusterConnection(Service):
         rules = self._rules(broker.control) if self._finds else None
         for former in broker.peers.former(self.settings.prefix):
             url = former.connector
-            if not url:
-                # Another node answers at the URL, so the place of this node is unknown.
+            if not url or not self.settings.leads(former.name):
+                # Another cluster's, or another node answers at the URL, so the place of this node is unknown.
                 continue
             link = broker.peers.forwarding(former.name)
             broker.routes.take_up(link, self.settings.load_balancing)

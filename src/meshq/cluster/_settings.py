@@ -140,6 +140,11 @@ class ClusterSettings(LinkSettings):
         """The prefix of the names of the store-and-forward queues, which a node's id follows."""
         return f"$meshq.cluster.{self.name}."
 
+    def leads(self, name: str) -> bool:
+        """Whether a store-and-forward queue of this name is one of the cluster's."""
+        # Another cluster's name may begin with this one's and a dot; a node's id has none.
+        return name.startswith(self.prefix) and "." not in name.removeprefix(self.prefix)
+
     @property
     def gives_up(self) -> bool:
         """Whether the attempts to reach a node end."""

@@ -265,8 +265,7 @@ class LocalPeerQueues(abc.PeerQueues):
         return [
             abc.KnownPeer(name=name, connector=peer.connector, left=peer.left, over=peer.over)
             for name, peer in known
-            # Another cluster's name may begin with this one's and a dot; ids of nodes have none.
-            if name.startswith(prefix) and "." not in name.removeprefix(prefix)
+            if name.startswith(prefix)
         ]
 
     def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:
