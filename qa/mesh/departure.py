@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
 import trio
 
 from meshq.abc import TransferInventory
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, NotFoundError
 from meshq.message import Message, MessageOrigin
 from meshq.testing import MemoryNetwork, Simulation
 from qa.checkers.history import body_of, queue_of
@@ -181,7 +182,8 @@ class MeshDeparture:
         await self._undecided.decide(node, target)
         async with target.client() as client:
             # Made there without messages; each node is to have one queue on that address.
-            await client.delete_queue(node.spread)
+            with suppress(NotFoundError):
+                await client.delete_queue(node.spread)
         with trio.move_on_after(SEEN_S):
             # They hear how far their messages are stored before the node goes: none is in doubt then.
             while _not_linked(node, others):  # noqa: ASYNC110 - nobody tells

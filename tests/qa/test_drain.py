@@ -113,7 +113,7 @@ def test_what_a_transaction_holds_and_other_consumers_get_at_the_target_is_caugh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Its messages are ready as soon as they come.
-    monkeypatch.setattr("meshq.broker.ingress._ingress.mark_unacked", list)
+    monkeypatch.setattr("meshq.broker.ingress._held_rows.mark_unacked", list)
     report = run()
     assert "messages of drained.held lost, doubled or out of order" in report.failure
 
