@@ -18,6 +18,7 @@ from qa.checkers.history import body_of, queue_of
 from qa.mesh.accounts import standing
 from qa.mesh.membership import NODES, URLS
 from qa.mesh.node import MeshNode
+from qa.mesh.sent_away import OPEN, UNACKED, UNACKED_MESSAGES, SentAway
 from qa.mesh.stranded import received
 from qa.mesh.undecided import HELD, SENT, UndecidedTransactions, is_foreign
 from qa.simulation.accounts import Recount
@@ -39,7 +40,11 @@ COPIES: Final = "drained.copies"
 #: A durable queue of the node that has no messages, and no other node.
 QUIET: Final = "drained.quiet"
 DRAINED: Final = {SMALL: 600, LARGE: 12, OTHERS: 60, MOVED: 60, RETURNED: 60, LATER: 60, COPIES: 60}
-FURNISHED: Final = (*(queue for queue in DRAINED if queue != COPIES), SOURCE, HELD, SENT)
+DRAINED[UNACKED] = UNACKED_MESSAGES
+FURNISHED: Final = (*(queue for queue in DRAINED if queue != COPIES), SOURCE, HELD, SENT, OPEN)
+#: Seconds for which the faults of a drain wait for its client to be told where to go, in some seeds.
+TOLD_S: Final = 1.0
+TOLD_SHARE: Final = 0.7
 #: How many of them came back, and after how many seconds the others are due.
 BACK: Final = 20
 DELAY_S: Final = 15.0
@@ -97,6 +102,7 @@ class MeshDeparture:
         self.lives: list[_Life] = []
         # What was sent to the queues that must be empty here and whole there, in order.
         self._sent: dict[str, list[int]] = {}
+        self._sent_away = SentAway(simulation, scene)
         # How many messages came back from a consumer.
         self._returned = 0
         # The node that leaves, and its target; with the ids of both.
@@ -163,10 +169,15 @@ class MeshDeparture:
         await target.serving()
         self._identities = {one.serving_core.settings.node_id.hex(): one.place for one in (node, target)}
         await self._fill(node)
+        await self._sent_away.begin(node)
         self._history.note(f"{node.place} drains to {target.place}")
         self._history.expected.hands_over(node.place, target.place)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, node, target)
+            if self._rng.random() < TOLD_SHARE:
+                with trio.move_on_after(TOLD_S):
+                    while not self._sent_away.told:  # noqa: ASYNC110 - nobody tells
+                        await trio.sleep(0.01)
             for _ in range(self._rng.randrange(1, FAULTS_MAX + 1)):
                 await trio.sleep(self._rng.choice((0.0, 0.05, 0.2)) * self._rng.random())
                 await self._fail()
@@ -303,13 +314,14 @@ class MeshDeparture:
             aged = window is not None and len(window) >= window.capacity
             leaving.left(f"ids of {name} that were left behind", 0 if fresh is None or aged else len(fresh))
 
-    async def judge(self) -> None:
+    async def judge(self, nodes: list[MeshNode]) -> None:
         """Receive the transferred messages, once and in order; a closed node has taken nothing in.
 
         Checkpoint: always.  Cancellation: the simulation ends.
         """
         leaving, target = self._leaving, self._target
         assert leaving is not None and target is not None
+        await self._sent_away.judge(leaving, nodes)
         for queue, uids in self._sent.items():
             size = LARGE_BYTES if queue == LARGE else 0
             sent = [body_of(uid, size) for uid in uids]

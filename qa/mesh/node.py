@@ -221,6 +221,12 @@ class MeshNode(BrokerNode):
         for bridge in self.bridges:
             bridge.pause()
 
+    @property
+    def held_back(self) -> int:
+        """The number of sessions that this life has refused until a handover comes to its end."""
+        node = None if self.broker is None else self.broker._node
+        return node.sessions.held_back if node is not None else 0
+
     def states(self) -> dict[str, str]:
         """How it sees each of the others, ``forgotten`` if it knows nothing of one; empty while it does not serve."""
         if not self.active or self._cluster is None:

@@ -295,7 +295,7 @@ async def _moved_messages(
     if redistribution is not None:
         await redistribute_in_order(scene, nodes, redistribution)
     if departure is not None:
-        await departure.judge()
+        await departure.judge(nodes)
 
 
 async def _furnish(node: MeshNode, more_queues: Iterable[str], redistribution: MeshRedistribution | None) -> None:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from meshq.client import QueueStatistics as QueueStatistics
     from meshq.client import Reattached as Reattached
     from meshq.client import ReceivedMessage as ReceivedMessage
+    from meshq.client import ScaledDown as ScaledDown
     from meshq.client import TopologyChanged as TopologyChanged
     from meshq.client import TopologyNode as TopologyNode
     from meshq.client import Transaction as Transaction
@@ -291,6 +292,7 @@ _HOME: Final = {
     "ReceivedMessage": "meshq.client",
     "RemoteQueue": "meshq.cluster",
     "RoundRobin": "meshq.lb",
+    "ScaledDown": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
     "ServiceInThread": "meshq.node",

@@ -184,3 +184,46 @@ def test_a_round_without_a_target_is_a_round_that_is_waited_for() -> None:
     assert [made.next() for _ in range(2)] == [ConnectAttempt(0.0, None), ConnectAttempt(0.1, None)]
     made.known = [7]
     assert [made.next() for _ in range(2)] == [ConnectAttempt(0.2, 7), None]
+
+
+def held(first: Sequence[int], known: Sequence[int]) -> tuple[FailoverMachine, KnownTargets]:
+    """A machine whose node has sent it away, and the targets of each round."""
+    inner = machine(0).inner
+    inner.attached(target(known[0]), 0.0)
+    inner.lost(10.0, leave=True)
+    return inner, KnownTargets(tuple(map(target, known)), first=tuple(map(target, first)))
+
+
+def attempts(inner: FailoverMachine, known: KnownTargets, count: int) -> list[tuple[float, int]]:
+    found = []
+    for _ in range(count):
+        one = inner.next(known)
+        assert one is not None and one.target is not None
+        found.append((one.delay_s, one.target.port))
+    return found
+
+
+def test_who_is_sent_away_tries_that_node_first_then_its_own_and_then_all_others() -> None:
+    inner, known = held([2, 1], [1, 2, 3])
+    assert attempts(inner, known, 3) == [(0.0, 2), (0.0, 1), (0.0, 3)]
+
+
+def test_a_round_ends_behind_its_own_node_when_the_other_one_waits_for_what_that_has() -> None:
+    inner, known = held([2, 1], [1, 2, 3])
+    assert attempts(inner, known, 1) == [(0.0, 2)]
+    inner.hold()
+    assert attempts(inner, known, 3) == [(0.0, 1), (0.1, 2), (0.0, 1)]
+
+
+def test_a_round_ends_at_once_when_a_third_node_waits() -> None:
+    inner, known = held([2, 1], [1, 2, 3, 4])
+    assert attempts(inner, known, 3)[-1] == (0.0, 3)
+    inner.hold()
+    assert attempts(inner, known, 1) == [(0.1, 2)]
+
+
+def test_a_round_that_has_ended_is_not_ended_again() -> None:
+    inner, known = held([2, 1], [1, 2])
+    assert attempts(inner, known, 2) == [(0.0, 2), (0.0, 1)]
+    inner.hold()
+    assert attempts(inner, known, 1) == [(0.1, 2)]

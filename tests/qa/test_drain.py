@@ -15,6 +15,7 @@ from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.transactions import ServerPreparedTransaction
 from meshq.broker.transactions._two_phase import TwoPhaseCommit
 from meshq.broker.work._closing import Closing
+from meshq.cluster.gate._handover_gate_machine import HandoverGate
 from meshq.wire import encode_id_list
 from qa.mesh.departure import DRAINED
 from qa.mesh.undecided import HELD
@@ -90,6 +91,13 @@ def test_a_closed_node_that_does_not_tell_others_how_far_their_messages_are_stor
 
     monkeypatch.setattr(SessionCalls, "answering", closed)
     caught("nodes that do not see it again")
+
+
+@pytest.mark.slow
+def test_a_client_that_is_let_in_before_everything_is_there_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HandoverGate, "missing", lambda self, *about: "")
+    report = first_report("drain", range(30), lambda report: "let in before everything was there" in report.failure)
+    assert "Q14" in report.caught_by
 
 
 @pytest.mark.slow

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from qa.mesh.departure import DRAIN_SIGHTS, DRAINED
+from qa.mesh.sent_away import SENT_AWAY_SIGHTS
 from tests.seeds.meeting import reports_that_meet
 
 #: For all seeds on one slow core.
 TIMEOUT_S = 1_800
 SEEDS = 8
 MET = (
-    *(f"seen.{sight}" for sight in DRAIN_SIGHTS),
+    *(f"seen.{sight}" for sight in (*DRAIN_SIGHTS, *SENT_AWAY_SIGHTS)),
     "fault.partition",
     "node.kill",
     "node.power_off",

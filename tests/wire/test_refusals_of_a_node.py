@@ -11,7 +11,15 @@ import pytest
 import trio
 
 from meshq import Broker, limits
-from meshq.abc import Admission, AdmissionDecision, HandshakeFacts, Redirect
+from meshq.abc import (
+    Admission,
+    AdmissionDecision,
+    HandshakeFacts,
+    NodeDescription,
+    Redirect,
+    ToldNode,
+    TopologyMember,
+)
 from meshq.broker import Credentials, SessionRegistry
 from meshq.broker.access._access import Rights
 from meshq.broker.connection._stream_connection import HANDSHAKE_S
@@ -339,6 +347,31 @@ def use_another_server() -> NodePeer:
     return attached(node)
 
 
+class UnfinishedHandover(TopologyMember):
+    """A cluster in which no handover comes to its end."""
+
+    def told_to(self, asker: bytes) -> list[ToldNode]:
+        return []
+
+    def linked(self, session: int, node: NodeDescription) -> None:
+        pass
+
+    def unlinked(self, session: int) -> None:
+        pass
+
+    def missing(self, node_id: bytes, instance: bytes) -> str:
+        return f"{node_id.hex()} hands over"
+
+
+def not_handed_over() -> NodePeer:
+    node = MemoryNode()
+    node.core.settings.topologies.add("mesh", UnfinishedHandover())
+    hello, authenticate, _ = Plan((), closes=False).render()
+    peer = node.connect()
+    peer.say(hello, authenticate, said(FrameType.ATTACH, Attach(came_from=bytes(32))))
+    return peer
+
+
 SCENES: dict[str, Callable[[], NodePeer]] = {
     "retry_transaction": retry_transaction,
     "undecided": undecided,
@@ -368,6 +401,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "in_use": in_use,
     "forbidden": forbidden,
     "use_another_server": use_another_server,
+    "not_handed_over": not_handed_over,
 }
 
 

@@ -37,7 +37,7 @@ from meshq.abc._replication import ReplicatedBatch, ReplicationSink, Replication
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
-from meshq.abc._topology import NodeDescription, ToldNode, Topologies, TopologyMember
+from meshq.abc._topology import HandoverTarget, NodeDescription, ToldNode, Topologies, TopologyMember
 from meshq.abc._transfer import Transfer, TransferInventory
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "FrameLink",
     "FrameReceiver",
     "HAPolicy",
+    "HandoverTarget",
     "HandshakeFacts",
     "HeldMessages",
     "HeldQueues",

@@ -17,7 +17,8 @@ class NodeDescription:
     linked with it.  ``primary``, ``backup``: where it and its backup are reached, URLs without options; empty: nowhere
     that is known, and no backup.  ``leaving``: it takes nothing in any more, and hands over what it has.
     ``successor``: the node that has all of it now; empty: none has.  ``group``: the name of the nodes that hand over to
-    each other; empty: none.
+    each other; empty: none.  ``target``: the node to which it hands over now; empty: to none.
+    ``connector``: the name of the connector at ``primary``; empty: it has none.
     """
 
     node_id: bytes
@@ -29,6 +30,13 @@ class NodeDescription:
     leaving: bool = False
     successor: bytes = b""
     group: str = ""
+    target: bytes = b""
+    connector: str = ""
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the node hands over its contents now, and has not come to the end of that."""
+        return self.leaving and bool(self.target) and not self.successor
 
 
 @attrs.frozen(kw_only=True)
@@ -42,6 +50,18 @@ class ToldNode:
     about: NodeDescription
     distance: int = 0
     witness: bytes = b""
+
+
+@attrs.frozen(kw_only=True)
+class HandoverTarget:
+    """The target of a node's handover, to which the clients of that node go.
+
+    ``place``: a URL without options; empty: none that others can dial.
+    """
+
+    node_id: bytes
+    name: str = ""
+    place: str = ""
 
 
 class TopologyMember(ABC):
@@ -59,6 +79,11 @@ class TopologyMember(ABC):
     def unlinked(self, session: int) -> None:
         """Note that a session of another node has lost its connection, or has ended.  Twice is silent."""
 
+    def missing(self, node_id: bytes, instance: bytes) -> str:
+        """Return the reason to keep clients of another node out, of which that node, in one of its lives, has told that
+        it leaves; empty: they may come."""
+        return ""
+
 
 class Topologies(ABC):
     """The topologies of a broker, one for each of its clusters; clients are told the first one."""
@@ -74,3 +99,7 @@ class Topologies(ABC):
     @abstractmethod
     def changed(self) -> None:
         """Compare the nodes that peers and clients were told with those known now, and tell the differences."""
+
+    @abstractmethod
+    def hand_over(self, target: HandoverTarget | None) -> None:
+        """Set where clients are to go that the broker refuses from now on; None: nowhere."""

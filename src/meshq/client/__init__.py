@@ -43,7 +43,7 @@ from meshq.client.link._events import (
     Reattached,
 )
 from meshq.client.link._peer_link import PeerLink
-from meshq.client.link._topology import TopologyChanged, TopologyNode, topology_of
+from meshq.client.link._topology import ScaledDown, TopologyChanged, TopologyNode, topology_of
 from meshq.client.receive._body_stream import BodyStream
 from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
 from meshq.client.receive._consumer_tap import ConsumerTap
@@ -106,6 +106,7 @@ __all__ = [
     "QueueStatistics",
     "Reattached",
     "ReceivedMessage",
+    "ScaledDown",
     "TopologyChanged",
     "TopologyNode",
     "Transaction",

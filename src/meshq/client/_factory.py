@@ -116,6 +116,8 @@ class ClientFactory:
         if parsed.heard_at is not None:
             schemes = {"tls" if self.settings.tls is not None else "tcp"}
         if not self.settings.use_topology or "inproc" in schemes:
+            for name in parsed.names:
+                raise SettingsError("name", name, "a name where the topology counts: with use_topology, over a network")
             # Who means a broker of this process does not mean one of another process.
             return None
         options = {endpoint.options for endpoint in parsed.targets} or {tuple(parsed.place_options)}
@@ -124,6 +126,7 @@ class ClientFactory:
                 schemes=frozenset(schemes),
                 insecure=self.settings.insecure,
                 options=options.pop() if len(options) == 1 else (),
+                names=parsed.names,
             )
         )
 

@@ -189,15 +189,7 @@ class ClusterConnection(Service):
     def take_up(self, broker: LocalBroker) -> None:
         """Restore the bindings of other nodes as known before the restart; they apply until each node is linked."""
         self._claims = {}
-        self._topology = ClusterTopology(
-            self.name,
-            broker.control,
-            self.settings.own_url(broker.control),
-            discovers=self.settings.discovery is not None,
-            group=self.settings.group_name or "",
-            changed=self._look.wake,
-            warn=self._warnings.say,
-        )
+        self._topology = ClusterTopology(self.settings, broker, changed=self._look.wake, warn=self._warnings.say)
         self._questions = Questions(self.settings, lambda: self._peers, self._topology, warn=self._warnings.say)
         self._keepers = {url: self._keeper(url, broker, static=True) for url in self._urls}
         rules = self._rules(broker.control) if self._finds else None

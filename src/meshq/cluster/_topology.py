@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Final
 
-from meshq.abc import LocalBroker, NodeControl, NodeDescription, ToldNode, TopologyMember
+import trio
+
+from meshq.abc import LocalBroker, NodeDescription, ToldNode, TopologyMember
 from meshq.cluster._dial_plan import AnnouncedNode
+from meshq.cluster._settings import ClusterSettings
 from meshq.cluster._topology_machine import NODES_MAX, TopologyMachine
+from meshq.cluster.gate import GateFacts, HandoverGate
 from meshq.concurrency import Wakeup
 from meshq.endpoint import told_place
 from meshq.logs import logger
@@ -19,26 +24,25 @@ _log: Final = logger("cluster")
 class ClusterTopology(TopologyMember):
     """The cluster as one life of a node knows it.
 
-    ``connector``: the URL that other nodes are told.  ``discovers``: nodes are found in another way, too.
-    ``group``: the group of nodes that scale down to each other; empty: none.
     ``changed``: called when another node is known, or no longer.
     """
 
     def __init__(
         self,
-        cluster: str,
-        control: NodeControl,
-        connector: str,
+        settings: ClusterSettings,
+        broker: LocalBroker,
         *,
-        discovers: bool,
-        group: str = "",
         changed: Callable[[], None],
         warn: Callable[[str, str, str], None],
     ) -> None:
-        self._cluster = cluster
-        self._discovers = discovers
+        control = broker.control
+        self._cluster = settings.name
+        # Whether nodes are found in another way, too.
+        self._discovers = settings.discovery is not None
         self._changed = changed
         self._warn = warn
+        self._expected = partial(_is_expected, broker, settings.prefix)
+        self._gate = HandoverGate()
         self._news = Wakeup()
         own = NodeDescription(
             node_id=control.node_id,
@@ -46,8 +50,9 @@ class ClusterTopology(TopologyMember):
             # A later life begins with a higher number than the last one ended with.
             version=min(max(control.env.wall.now_ms(), 1), COUNTER_MAX // 2),
             name=control.name,
-            primary=told_place(connector),
-            group=group,
+            primary=told_place(settings.own_url(control)),
+            group=settings.group_name or "",
+            connector=settings.connector or "",
         )
         self._machine = TopologyMachine(own)
         # The nodes that are linked to this node, by their sessions here; and the last word of others, by URL.
@@ -68,9 +73,9 @@ class ClusterTopology(TopologyMember):
         self._machine.describe(primary=place)
         self._compare()
 
-    def leave(self, successor: bytes) -> None:
-        """Tell the others that this node leaves, and its successor; empty: there is none yet."""
-        self._machine.leave(successor)
+    def leave(self, successor: bytes = b"", target: bytes = b"") -> None:
+        """Tell the others that this node leaves, its successor, and to whom it hands over now; empty: to none."""
+        self._machine.leave(successor, target)
         self._compare()
 
     def linked_here(self, node_id: bytes) -> bool:
@@ -107,6 +112,18 @@ class ClusterTopology(TopologyMember):
         if self._machine.part(session, "away"):
             self._compare()
 
+    def missing(self, node_id: bytes, instance: bytes) -> str:
+        about = self._machine.described(node_id)
+        facts = GateFacts(
+            about=about, name=about.name if about is not None else node_id.hex(), expected=self._expected(node_id)
+        )
+        was_open = self._gate.given_up
+        why = self._gate.missing(node_id, instance, facts, trio.current_time())
+        if self._gate.given_up > was_open:
+            text = f"clients of node {facts.name} are let in, although its handover has not come to its end"
+            self._warn("handover_unproved", text, node_id.hex())
+        return why
+
     def met(self, url: str, node_id: bytes, name: str) -> None:
         """Note that a link to another node has begun, which may say more of itself, or nothing."""
         self._machine.meet(url, NodeDescription(node_id=node_id, name=name, primary=told_place(url)))
@@ -132,6 +149,9 @@ class ClusterTopology(TopologyMember):
             self._compare()
 
     def _compare(self) -> None:
+        for one in self._machine.nodes():
+            if one.about.successor:
+                self._gate.completed(one.about)
         for change in self._machine.changes():
             about = change.node.about
             text = f"node {about.name} at {about.primary or 'no known place'}, of {self._cluster}: {change.reason}"
@@ -156,3 +176,9 @@ class ClusterTopology(TopologyMember):
                 await self._news.wait()
         finally:
             broker.topologies.drop(self._cluster)
+
+
+def _is_expected(broker: LocalBroker, prefix: str, node_id: bytes) -> bool:
+    """Return whether a node that was once linked may come back: it has not said goodbye."""
+    name = f"{prefix}{node_id.hex()}"
+    return any(one.name == name and not one.left for one in broker.peers.former(name))

@@ -85,11 +85,11 @@ class TopologyMachine:
             version = self._own.version + 1
             self._own = attrs.evolve(self._own, version=version, primary=primary, backup=backup)
 
-    def leave(self, successor: bytes) -> None:
-        """Set that this node leaves, and its successor; empty: there is none yet."""
-        if (True, successor) != (self._own.leaving, self._own.successor):
-            version = self._own.version + 1
-            self._own = attrs.evolve(self._own, version=version, leaving=True, successor=successor)
+    def leave(self, successor: bytes, target: bytes) -> None:
+        """Set that this node leaves, its successor, and to whom it hands over now; empty: there is none."""
+        own = attrs.evolve(self._own, leaving=True, successor=successor, target=target)
+        if own != self._own:
+            self._own = attrs.evolve(own, version=own.version + 1)
 
     def meet(self, teller: object, about: NodeDescription) -> None:
         """Note the node at the other end of a link, which says nothing of others."""
@@ -142,6 +142,11 @@ class TopologyMachine:
                     found.append(ToldNode(about=known.about, distance=told.distance + 1, witness=witness))
                     break
         return sorted(found, key=_by_distance)
+
+    def described(self, node_id: bytes) -> NodeDescription | None:
+        """Return the description of another node; None: it is not known."""
+        known = self._compared().get(node_id)
+        return known.about if known is not None else None
 
     def places(self, *, last: bool = True) -> list[NodeDescription]:
         """Return the other nodes that may be dialed.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 import attrs
 
 from meshq import limits
+from meshq.endpoint import PLACE_CHARACTERS_MAX
 from meshq.errors import invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire._frames import COUNTER_MAX, FORMS, Frame, FrameType
@@ -28,6 +29,8 @@ NONCE_BYTES: Final = 32
 SALT_BYTES: Final = 16
 #: A proof is an HMAC with SHA-256.
 PROOF_BYTES: Final = 32
+#: Of the nodes that have sent a client away one after another, an id and an instance each.
+CAME_FROM_BYTES_MAX: Final = 8 * 2 * IDENTITY_BYTES
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 
 
@@ -96,6 +99,8 @@ class Attach(Header):
     """Client to server: ask for a session, or for the earlier one (``session`` and its ``key``).
 
     ``ttl_ms``: how long the session outlives its connection.  ``received``: the highest number received.
+    ``came_from``: the nodes that have sent the client away because they hand over what they have, an id and an instance
+    each; the server may refuse the session as long as it lacks some of that (``not_handed_over``).
     """
 
     frame_type: ClassVar[FrameType] = FrameType.ATTACH
@@ -104,6 +109,7 @@ class Attach(Header):
     received: int = scalar((int,), default=0)
     ttl_ms: int = scalar((int,), default=60_000)
     window_bytes: int = scalar((int,), default=limits.CONFIRMATION_WINDOW_BYTES)
+    came_from: bytes = scalar((bytes,), default=b"", size_max=CAME_FROM_BYTES_MAX, key="~came_from")
 
 
 @attrs.frozen(kw_only=True)
@@ -120,11 +126,20 @@ class Attached(Header):
 
 @attrs.frozen(kw_only=True)
 class Close(Header):
-    """Either way, last: why the connection ends.  ``code`` 0: in order, and the session ends with it."""
+    """Either way, last: why the connection ends.  ``code`` 0: in order, and the session ends with it.
+
+    ``node_id``, ``instance``: the server, if it hands over what it has; then ``target`` is the id, ``target_name`` the
+    name and ``target_place`` the URL of the node at which the client is to go on, empty if it can't be dialed.
+    """
 
     frame_type: ClassVar[FrameType] = FrameType.CLOSE
     code: int = scalar((int,), default=0)
     text: str = sentence()
+    node_id: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES, key="~node_id")
+    instance: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES, key="~instance")
+    target: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES, key="~target")
+    target_name: str = scalar((str,), default="", size_max=limits.NODE_NAME_CHARACTERS_MAX, key="~target_name")
+    target_place: str = scalar((str,), default="", size_max=PLACE_CHARACTERS_MAX, key="~target_place")
 
 
 @attrs.frozen(kw_only=True)

@@ -133,7 +133,8 @@ class NodeNews(Header):
     ``group``: as the node describes itself; only the node itself raises its ``version``.  ``leaving``: it hands over
     all that it has, of which ``successor`` has all from when it is named.  ``distance``: 0 for the server itself, 1 for
     a node that is linked with it, more for others, of which ``witness`` is linked with the node.  ``gone``: it is not
-    in the cluster any more.
+    in the cluster any more.  ``target``: the node to which it hands over now.
+    ``connector``: the name that its connector has there.
 
     Peer to server, on its link's channel: an announcement of the peer by itself, with ``first`` 1.  Only for a server
     that has named the feature ``announced``.
@@ -152,3 +153,5 @@ class NodeNews(Header):
     leaving: bool = scalar((bool,), default=False)
     successor: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
     group: str = scalar((str,), default="", size_max=limits.NODE_NAME_CHARACTERS_MAX)
+    target: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES, key="~target")
+    connector: str = scalar((str,), default="", key="~connector")

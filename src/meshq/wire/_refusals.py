@@ -95,6 +95,14 @@ _ENTRIES: Final = (
         may_retry=True,
         closes=True,
     ),
+    Refusal(
+        46,
+        "not_handed_over",
+        errors.NotActiveError,
+        "the node lacks some of what another node hands over",
+        may_retry=True,
+        closes=True,
+    ),
     # -- requests
     Refusal(64, "not_found", errors.NotFoundError, "there is no such thing"),
     Refusal(65, "address_full", errors.AddressFullError, "there is no room for the message", may_retry=True),

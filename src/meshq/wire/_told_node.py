@@ -24,6 +24,8 @@ def node_news(one: ToldNode) -> NodeNews:
         leaving=about.leaving,
         successor=about.successor,
         group=about.group,
+        target=about.target,
+        connector=about.connector,
     )
 
 
@@ -34,8 +36,9 @@ def told_node(news: NodeNews) -> ToldNode:
         RemoteProtocolError: no node can be so.
     """
     places = (news.primary, news.backup)
-    sizes = {len(news.instance), len(news.witness), len(news.successor)} - {0, IDENTITY_BYTES}
-    if sizes or any(place != told_place(place) for place in places) or not (news.node_name + news.group).isprintable():
+    sizes = {len(news.instance), len(news.witness), len(news.successor), len(news.target)} - {0, IDENTITY_BYTES}
+    texts = news.node_name + news.group + news.connector
+    if sizes or any(place != told_place(place) for place in places) or not texts.isprintable():
         raise violation("bad_header", "a node whose ids, name or places no node can have")
     about = NodeDescription(
         node_id=news.node_id,
@@ -47,5 +50,7 @@ def told_node(news: NodeNews) -> ToldNode:
         leaving=news.leaving,
         successor=news.successor,
         group=news.group,
+        target=news.target,
+        connector=news.connector,
     )
     return ToldNode(about=about, distance=news.distance, witness=news.witness)

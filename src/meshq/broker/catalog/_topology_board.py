@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from meshq.abc import NodeDescription, ToldNode, Topologies, TopologyMember
+from meshq.abc import HandoverTarget, NodeDescription, ToldNode, Topologies, TopologyMember
 
 
 class TopologyReader(Protocol):
@@ -18,11 +18,13 @@ class TopologyReader(Protocol):
 class TopologyBoard(Topologies):
     """The topologies of a broker, and their readers."""
 
-    __slots__ = ("_alone", "_members", "_readers", "_run_pending")
+    __slots__ = ("_alone", "_members", "_readers", "_run_pending", "target")
 
     def __init__(self) -> None:
         self._members: dict[str, TopologyMember] = {}
         self._readers: dict[TopologyReader, None] = {}
+        #: Where refused clients are to go; None: nowhere.
+        self.target: HandoverTarget | None = None
         # Set by ``open``.
         self._alone: ToldNode
         self._run_pending: Callable[[], None]
@@ -42,6 +44,14 @@ class TopologyBoard(Topologies):
         for reader in self._readers:
             reader.changed()
         self._run_pending()
+
+    def hand_over(self, target: HandoverTarget | None) -> None:
+        self.target = target
+
+    def missing(self, node_id: bytes, instance: bytes) -> str:
+        """Return why a client may not come yet that another node has sent away; empty: nothing is missing."""
+        found = (member.missing(node_id, instance) for member in self._members.values())
+        return next(filter(None, found), "")
 
     def read(self, reader: TopologyReader) -> None:
         """Tell a session of changes from now on."""

@@ -18,6 +18,7 @@ from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.notifications import LoginRefused
 from meshq.wire import (
     BY_NAME,
+    BY_NUMBER,
     Attach,
     Authenticate,
     Close,
@@ -35,6 +36,8 @@ from meshq.wire import (
     violation,
 )
 
+#: Refusals of a node that hands over what it has: the client is told to whom.
+_SENT_AWAY: Final = frozenset({"not_active", "stopping"})
 _HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH})
 
 
@@ -83,6 +86,7 @@ class ServerConnection:
         self._pending = core.pending
         self._memory = core.memory
         self._event_bus = core.settings.event_bus
+        self._settings = core.settings
         self._failpoint = core.settings.failpoint
         self._warn = core.settings.host.warn
         self._sessions = sessions
@@ -255,9 +259,27 @@ class ServerConnection:
     def say_close(self, code: int, text: str) -> None:
         """Put the last frame in line; the session says nothing more over this link."""
         if self._machine.state is not ConnectionState.CLOSED:
-            self.send(FrameType.CLOSE, Close(code=code, text=text[:1024]).encode())
+            close = Close(code=code, text=text[:1024])
+            if BY_NUMBER[code].name in _SENT_AWAY and self.handshake.authenticated and self.handshake.role == "client":
+                close = self._directed(close)
+            self.send(FrameType.CLOSE, close.encode())
             self._release_session()
             self._link.flush()
+
+    def _directed(self, close: Close) -> Close:
+        """Add the target of this node's handover to a CLOSE, if there is one."""
+        settings = self._settings
+        target = settings.topologies.target
+        if target is None:
+            return close
+        return attrs.evolve(
+            close,
+            node_id=settings.node_id,
+            instance=settings.instance,
+            target=target.node_id,
+            target_name=target.name,
+            target_place=target.place,
+        )
 
     def taken_over(self) -> None:
         """The session goes on over another link."""

@@ -13,7 +13,7 @@ from meshq.broker.session._session import ServerSession
 from meshq.errors import UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.notifications import SessionClosed, SessionCreated
-from meshq.wire import BY_NAME, Attach, Attached, Link, decline
+from meshq.wire import BY_NAME, Attach, Attached, Link, decline, violation
 
 
 def _is_theirs(session: ServerSession, wanted: Attach, owner: tuple[str, str]) -> bool:
@@ -48,6 +48,7 @@ class SessionRegistry:
         self._now = now
         self._ttl_max = ttl_max
         self._admission = admission
+        self._topologies = core.settings.topologies
         self._last = 0
         self._ttl: dict[int, float] = {}
         # How many sessions each user has; above 0.
@@ -59,6 +60,8 @@ class SessionRegistry:
         self.resumed: int = 0
         self.made: int = 0
         self.expired: int = 0
+        #: Sessions that were refused because this node lacks some of what another one hands over.
+        self.held_back: int = 0
 
     def attach(self, link: Link, label: str, wanted: Attach, owner: tuple[str, str]) -> tuple[ServerSession, Attached]:
         """Return the session that a client asks for, resumed or new, and the answer.
@@ -68,7 +71,8 @@ class SessionRegistry:
         The caller sends the answer, and then calls ``session.attach``.
 
         Raises:
-            NotActiveError: the node has the maximum of sessions, is waiting as a backup, or is stopping.
+            NotActiveError: the node has the maximum of sessions, is waiting as a backup, is stopping, or lacks some of
+                what the client's former node hands over.
             UseAnotherServerError: another node serves this client.
         """
         ttl = min(max(wanted.ttl_ms / 1000, limits.SESSION_TTL_S_MIN), self._ttl_max)
@@ -81,6 +85,7 @@ class SessionRegistry:
                 self._closing.check_running()
             else:
                 self._closing.check()
+                self._check_handed_over(wanted.came_from)
         self._admit(link, label, owner, resumes=session is not None)
         if session is not None:
             self._ttl[session.number] = ttl
@@ -109,6 +114,21 @@ class SessionRegistry:
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
         self._event_bus.emit(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
+
+    def _check_handed_over(self, came_from: bytes) -> None:
+        """Check that the handovers of a client's former nodes have come to their end.
+
+        Raises:
+            NotActiveError: something is missing, or may be.
+        """
+        if len(came_from) % (2 * IDENTITY_BYTES):
+            raise violation("bad_header", "a client that comes from nodes without ids")
+        for start in range(0, len(came_from), 2 * IDENTITY_BYTES):
+            middle = start + IDENTITY_BYTES
+            why = self._topologies.missing(came_from[start:middle], came_from[middle : middle + IDENTITY_BYTES])
+            if why:
+                self.held_back += 1
+                raise decline("not_handed_over", why)
 
     def _admit(self, link: Link, label: str, owner: tuple[str, str], *, resumes: bool) -> None:
         """Ask whether a connection may have a session.

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from meshq.abc import HandoverTarget
 from meshq.client.calls._link_failures import outcome_of
 from meshq.errors import MeshqError
+from meshq.wire import Close
+
+#: Nodes that have sent a client away one after another, of which it tells.
+_CAME_FROM_MAX: Final = 8
 
 
 class SessionFacts:
     """The identity of one session, and the reason of its failure; only the session assigns them."""
 
-    __slots__ = ("epoch", "failure", "key", "node_id", "number")
+    __slots__ = ("_came_from", "epoch", "failure", "key", "node_id", "number", "target")
 
     def __init__(self) -> None:
         #: Rises each time the session is made anew; deliveries of an older one are stale.
@@ -18,8 +25,34 @@ class SessionFacts:
         self.number: int = 0
         self.key: bytes = b""
         self.node_id: bytes = b""
+        # The nodes that have sent the client away since it had a session, by id, each with its life.
+        self._came_from: dict[bytes, bytes] = {}
+        #: The node to which the client has to go, until it has a session again; None: to any.
+        self.target: HandoverTarget | None = None
         #: Why the session has failed.
         self.failure: MeshqError | None = None
+
+    def sent_away(self, close: Close, target: HandoverTarget) -> bool:
+        """Note a node that leaves for good, and the target of its handover; return whether that target is a new one.
+
+        The session comes from its own node, and from each to which it was sent from there; from no other one.
+        """
+        before, self.target = self.target, target
+        if close.node_id == self.node_id or self._came_from:
+            self._came_from.pop(close.node_id, None)
+            self._came_from[close.node_id] = close.instance
+            if len(self._came_from) > _CAME_FROM_MAX:
+                del self._came_from[next(iter(self._came_from))]
+        return target != before
+
+    def came_from(self, node_id: bytes) -> bytes:
+        """Return the nodes that have sent the client away, as another node is told."""
+        return b"".join(one + life for one, life in self._came_from.items() if one != node_id)
+
+    def arrived(self) -> None:
+        """Note that the client has a session again."""
+        self._came_from.clear()
+        self.target = None
 
     def check(self) -> None:
         """Raise if the session has failed, with the outcome not_done."""

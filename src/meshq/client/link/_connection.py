@@ -18,6 +18,7 @@ from meshq.client.link._failover_machine import FailoverMachine
 from meshq.client.link._handshake import Handshake
 from meshq.client.link._link_life import new_life
 from meshq.client.link._login import Login
+from meshq.client.link._topology import ScaledDown, node_of, sent_to
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
 from meshq.concurrency import Completion, copied_error, first_error
@@ -50,7 +51,9 @@ from meshq.wire import (
 #: Seconds that the node may take to end a link that was closed in peace.
 CLOSING_S: Final = 5.0
 #: Refusals after which this node is left alone for the others.
-_LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journal_broken", "crowded"})
+_LEAVE: Final = frozenset(
+    {"not_active", "stopping", "too_many_sessions", "journal_broken", "crowded", "not_handed_over"}
+)
 #: Refusals that end a link and nothing else.
 _LOST: Final = frozenset({"session_taken", "silent"})
 
@@ -58,10 +61,20 @@ _LOST: Final = frozenset({"session_taken", "silent"})
 class _LinkEnd:
     """The reason for the end of a link."""
 
-    __slots__ = ("error", "fatal", "leave", "parted")
+    __slots__ = ("error", "fatal", "held", "leave", "parted")
 
-    def __init__(self, error: MeshqError, *, leave: bool = False, fatal: bool = False, parted: str = "") -> None:
+    def __init__(
+        self,
+        error: MeshqError,
+        *,
+        leave: bool = False,
+        fatal: bool = False,
+        held: bool = False,
+        parted: str = "",
+    ) -> None:
         self.error = error
+        #: Whether the node waits for what another node hands over.
+        self.held = held
         self.leave = leave
         self.fatal = fatal
         #: How the node is gone, if this says it: "left" with a good-bye, "away" without a word.
@@ -153,7 +166,7 @@ class Connection:
         life = self._life
         error: MeshqError | None = None
         while life.state != "closing":
-            dial = self._machine.next(self._targets.known(self._machine.last))
+            dial = self._machine.next(self._targets.known(self._machine.last, self._session.facts.target))
             if dial is None:
                 exhausted = _exhausted(error, "unknown" if self.counts.connected else "not_done")
                 if self.counts.connected and self._settings.reconnect_attempts:
@@ -172,6 +185,8 @@ class Connection:
             error = ended.error
             attached = life.state == "attached"
             life.on("lose")
+            if ended.held:
+                self._machine.hold()
             self._session.link_failures.ended(error, attached=attached)
             fatal = ended.fatal and (attached or not self._targets.refused(dial.target, error))
             final = fatal or (attached and not self._settings.reconnect_attempts)
@@ -309,14 +324,26 @@ class Connection:
             ended = _LinkEnd(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
         elif entry is not None and entry.name in _LEAVE:
             parted = "left" if entry.name == "stopping" else ""
-            ended = _LinkEnd(error_of(close.code, close.text), leave=True, parted=parted)
+            held = entry.name == "not_handed_over"
+            ended = _LinkEnd(error_of(close.code, close.text), leave=True, held=held, parted=parted)
         elif entry is not None and entry.name in _LOST:
             closed = ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}")
             ended = _LinkEnd(caused(closed, error_of(close.code, close.text)))
         else:
             ended = _LinkEnd(error_of(close.code, close.text), fatal=True)
+        if close.target:
+            self._sent_away(close)
         self._session.detach()
         self._end(ended)
+
+    def _sent_away(self, close: Close) -> None:
+        """Note the node to which the client has to go, because its own one leaves for good."""
+        target, now = sent_to(close), trio.current_time()
+        if not self._session.facts.sent_away(close, target):
+            return
+        where = f"node {target.name} at {target.place or 'no place that can be dialed'}"
+        self._log.say(logging.INFO, "client_scaled_down", f"ScaledDown: {self.peer} hands over to {where}", now)
+        self._watcher.happened(ScaledDown(at=now, peer=self.peer, target=node_of(target)))
 
     def attached(self, welcome: Welcome, attached: Attached) -> None:
         """Note that the session is attached to the link."""

@@ -9,10 +9,10 @@ from typing import Protocol
 import attrs
 import trio
 
-from meshq.abc import Env, Stream, TargetPolicy, ToldNode, TopologySource
+from meshq.abc import Env, HandoverTarget, Stream, TargetPolicy, ToldNode, TopologySource
 from meshq.client.link._balanced_order import BalancedOrder, NodeChoice
 from meshq.client.link._discovered_targets import DiscoveredTopology
-from meshq.client.link._node_book_machine import KnownTargets, NodeBook
+from meshq.client.link._node_book_machine import KnownTargets, NodeBook, bare
 from meshq.client.settings._place_options import connection_timeout
 from meshq.endpoint import Endpoint
 from meshq.errors import ConnectionBrokenError, MeshqError, SettingsError
@@ -57,11 +57,21 @@ class ClientTargets:
         """Whether the topology counts, and no node has described the cluster yet."""
         return self.book is not None and not self.book.informed
 
-    def known(self, last: Endpoint | None) -> KnownTargets:
-        """Return the targets of the round that begins; ``last``: where the client was connected last."""
+    def known(self, last: Endpoint | None, target: HandoverTarget | None = None) -> KnownTargets:
+        """Return the targets of the round that begins; ``last``: where the client was connected last.
+
+        ``target``: the node to which the client was sent from there.
+        """
         # Copied: the source may change its list within the round.
         listed = tuple(self.topology.endpoints())
-        return KnownTargets(listed) if self.book is None else self.book.known(listed, last)
+        known = KnownTargets(listed) if self.book is None else self.book.known(listed, last)
+        if target is None:
+            return known
+        if self.book is not None:
+            places = self.book.places_of(target, listed, last)
+        else:
+            places = tuple(one for one in listed if str(bare(one)) == target.place)
+        return attrs.evolve(known, first=(*places, last) if last is not None else places)
 
     def attached(self, target: Endpoint, node_id: bytes) -> None:
         """Note which node has answered at a target."""

@@ -2,6 +2,8 @@
 
 An attempt is one round over all targets that are known when the round begins: the nodes in the order of the client's
 policy, then spare places, and last the place of one node that has gone, in each round of another one.
+If the client's node hands over what it has, the node that takes over comes first, and then that node itself; a round
+ends behind these two when a node says that not everything is handed over yet.
 The first round begins at once; before each further one the back-off is waited: 100, 200, 400, ... ms with the default
 settings.  A connection that breaks again soon after it was made does not reset the back-off: a node that accepts and
 falls over is not hammered.
@@ -32,6 +34,7 @@ class FailoverMachine:
         "_attempts",
         "_delay_s",
         "_factor",
+        "_first",
         "_initial_attempts",
         "_interval_s",
         "_interval_s_max",
@@ -66,6 +69,8 @@ class FailoverMachine:
         self._order: tuple[Endpoint, ...] = ()
         self._position = 0
         self._round = 0
+        # How many of them come before all others.
+        self._first = 0
         # Waited before the next round; 0: no round has failed yet.
         self._delay_s = 0.0
         # When the link that we have, or had last, was made; None: there has been none.
@@ -90,19 +95,32 @@ class FailoverMachine:
             self._order = self._begin_round(known)
         target = self._order[self._position] if self._order else None
         self._position += 1
+        self._end_round()
+        return ConnectAttempt(delay, target)
+
+    def _end_round(self) -> None:
+        """End the round if all its targets were tried."""
         if self._position >= len(self._order):
             self._position = 0
             self._round += 1
             self._delay_s = min(max(self._delay_s * self._factor, self._interval_s), self._interval_s_max)
-        return ConnectAttempt(delay, target)
+
+    def hold(self) -> None:
+        """End the round behind the targets that come first: a handover has not come to its end."""
+        if self._position:
+            self._order = self._order[: max(self._position, self._first)]
+            self._end_round()
 
     def _begin_round(self, known: KnownTargets) -> tuple[Endpoint, ...]:
         order = self._policy.order(known.nodes, last=self._last, leave_last=self._leave_last)
+        self._first = 0
         if len(order) < len(known.nodes):
             # The policy wants none of the others.
             return tuple(order)
         more = (*known.spares, *known.gone[self._round % len(known.gone) :][:1]) if known.gone else known.spares
-        return tuple(dict.fromkeys((*order, *more)))
+        first = tuple(dict.fromkeys(known.first))
+        self._first = len(first)
+        return tuple(dict.fromkeys((*first, *order, *more)))
 
     def attached(self, target: Endpoint, now: float) -> None:
         """Note a link to ``target``."""

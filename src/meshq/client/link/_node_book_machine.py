@@ -6,13 +6,13 @@ is told can't weaken a connection (docs/design/client-topology.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import attrs
 
-from meshq.abc import ToldNode
+from meshq.abc import HandoverTarget, NodeDescription, ToldNode
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
@@ -26,12 +26,14 @@ class KnownTargets:
     """The endpoints of one round of attempts.
 
     ``nodes``: those among which the policy chooses.  ``spares``: those that are tried when none of these answers.
-    ``gone``: places of nodes that have gone; each round tries one of them, after all others.
+    ``gone``: places of nodes that have gone; each round tries one of them, after all others.  ``first``: those that are
+    tried before all others.
     """
 
     nodes: tuple[Endpoint, ...]
     spares: tuple[Endpoint, ...] = ()
     gone: tuple[Endpoint, ...] = ()
+    first: tuple[Endpoint, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -39,12 +41,13 @@ class ToldPlaceRules:
     """The rules by which places are dialed of which a node has told.
 
     ``schemes``: those of the client's own URL.  ``insecure``: plaintext to other machines is allowed.  ``options``: the
-    options of each place.
+    options of each place.  ``names``: the client's own places for nodes whose connectors have these names.
     """
 
     schemes: frozenset[str]
     insecure: bool
     options: tuple[tuple[str, str], ...] = ()
+    names: Mapping[str, Endpoint] = attrs.field(factory=dict)
 
     def place(self, told: str) -> Endpoint:
         """Return a place as it is dialed.
@@ -111,6 +114,8 @@ class NodeBook:
         """Note all that a node tells; return, as text, which nodes are not dialed and why."""
         self._view = self._view.told(nodes)
         self._told_at = {one.about.primary: one.about.node_id for one in self._view.nodes}
+        named = ((self._rules.names.get(one.about.connector), one) for one in self._view.nodes)
+        self._told_at.update((str(bare(place)), one.about.node_id) for place, one in named if place is not None)
         refused = []
         for one in self._view.nodes:
             try:
@@ -136,7 +141,18 @@ class NodeBook:
 
     def node_at(self, place: Endpoint) -> bytes:
         """Return the id of the node at a place; empty: it is not known."""
-        return self._answered.get(place) or self._told_at.get(str(_bare(place)), b"")
+        return self._answered.get(place) or self._told_at.get(str(bare(place)), b"")
+
+    def places_of(
+        self, target: HandoverTarget, listed: Sequence[Endpoint], last: Endpoint | None
+    ) -> tuple[Endpoint, ...]:
+        """Return the places of a node to which a client was sent."""
+        known = [one.about.connector for one in self._view.nodes if one.about.node_id == target.node_id]
+        about = NodeDescription(
+            node_id=target.node_id, name=target.name, primary=target.place, connector=known[0] if known else ""
+        )
+        places = self._places([ToldNode(about=about, distance=1)], listed, last)
+        return tuple(dict.fromkeys(places[target.node_id]))
 
     def known(self, listed: Sequence[Endpoint], last: Endpoint | None) -> KnownTargets:
         """Return the places of the next round.
@@ -168,20 +184,25 @@ class NodeBook:
         for place, node_id in reversed(self._answered.items()):
             if node_id in found:
                 found[node_id].append(place)
-        own = {_bare(place): place for place in reversed(listed)}
+        own = {bare(place): place for place in reversed(listed)}
         for one in nodes:
             with suppress(SettingsError):
                 # Why a place is not dialed was said when it was told.
                 told = self._told_place(one)
                 if told is not None:
-                    found[one.about.node_id].append(own.get(_bare(told), told))
+                    is_own = one.about.connector in self._rules.names
+                    found[one.about.node_id].append(told if is_own else own.get(bare(told), told))
         for places in found.values():
             places.sort(key=lambda place: (place != last, place in self._failed))
         return found
 
     def _told_place(self, one: ToldNode) -> Endpoint | None:
+        own = self._rules.names.get(one.about.connector)
+        if own is not None:
+            return own
         return self._rules.place(one.about.primary) if one.about.primary else None
 
 
-def _bare(place: Endpoint) -> Endpoint:
+def bare(place: Endpoint) -> Endpoint:
+    """Return a place without its options."""
     return attrs.evolve(place, options=()) if place.options else place

@@ -7,8 +7,11 @@ from typing import ClassVar
 
 import attrs
 
-from meshq.abc import ToldNode
+from meshq.abc import HandoverTarget, ToldNode
 from meshq.client.link._events import ConnectionEvent
+from meshq.endpoint import told_place
+from meshq.ids import IDENTITY_BYTES
+from meshq.wire import Close, violation
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +44,25 @@ def topology_of(nodes: Iterable[ToldNode]) -> tuple[TopologyNode, ...]:
     )
 
 
+def sent_to(close: Close) -> HandoverTarget:
+    """Return the node to which a node sends its client.
+
+    Raises:
+        RemoteProtocolError: no node can be so.
+    """
+    sizes = {len(close.node_id), len(close.instance), len(close.target)}
+    if sizes != {IDENTITY_BYTES} or close.target_place != told_place(close.target_place):
+        raise violation("bad_header", "a client is sent to a node whose ids or place no node can have")
+    if not close.target_name.isprintable():
+        raise violation("bad_header", "a client is sent to a node whose name no node can have")
+    return HandoverTarget(node_id=close.target, name=close.target_name, place=close.target_place)
+
+
+def node_of(target: HandoverTarget) -> TopologyNode:
+    """Return a node to which a client is sent, as programs see it."""
+    return TopologyNode(node_id=target.node_id.hex(), name=target.name, primary=target.place, backup="", distance=1)
+
+
 @attrs.frozen(kw_only=True)
 class TopologyChanged(ConnectionEvent):
     """The client has been told of a change of its cluster.
@@ -54,6 +76,18 @@ class TopologyChanged(ConnectionEvent):
     joined: tuple[TopologyNode, ...] = ()
     left: tuple[TopologyNode, ...] = ()
     changed: tuple[TopologyNode, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ScaledDown(ConnectionEvent):
+    """The client's node leaves for good, and hands over all that it has to ``target``, where the client goes.
+
+    The target lets the client in when everything is there.
+    """
+
+    code: ClassVar[str] = "scaled_down"
+
+    target: TopologyNode
 
 
 def topology_changed(

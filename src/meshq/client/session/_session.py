@@ -268,6 +268,7 @@ class ClientSession:
             received=stream.incoming.last if resumes else 0,
             ttl_ms=self.settings.ttl_ms,
             window_bytes=self.settings.window_bytes,
+            came_from=facts.came_from(node_id),
         )
 
     def attach(self, link: Link, attached: Attached, node_id: bytes, owner: LinkOwner) -> None:
@@ -280,6 +281,7 @@ class ClientSession:
         if attached.resumed and not (self.stream.resumable and attached.session == facts.number):
             raise violation("bad_header", "a session was resumed that was not asked for")
         self._link_owner = owner
+        facts.arrived()
         self.link_failures.attached()
         self.ttl = min(self.settings.connection_ttl, attached.ttl_ms / 1000)
         self.stream.attach(link, attached)

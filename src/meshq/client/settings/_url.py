@@ -81,10 +81,6 @@ def _not_here(key: str, text: str) -> str:
     raise SettingsError(key, "***", f"{key}= beside the URL, not in it")
 
 
-def _ha(key: str, text: str) -> Any:
-    raise SettingsError(key, text, "not in this version (backups to come)")
-
-
 Read = Callable[[str, str], Any]
 
 #: Option → how its text is read.  Names are those of the settings.
@@ -121,7 +117,7 @@ CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
     "initialConnectAttempts": ("initial_connect_attempts", _count),
     "connectionLoadBalancingPolicyClassName": ("load_balancing", _text),
     "loadBalancingPolicyClassName": ("load_balancing", _text),
-    "ha": ("ha", _ha),
+    "ha": ("ha", _bool),
     "reconnectAttempts": ("reconnect_attempts", _count),
     "retryInterval": ("retry_interval", _milliseconds),
     "retryIntervalMultiplier": ("retry_interval_multiplier", _number),
@@ -179,6 +175,8 @@ class ClientUrl:
 
     #: Empty if brokers are discovered.
     targets: tuple[Endpoint, ...] = ()
+    #: The targets that have a name, with which a node that has told the name of its connector is reached.
+    names: dict[str, Endpoint] = attrs.field(factory=dict)
     #: Settings by their names; and those that hold unless they are given elsewhere.
     options: dict[str, Any]
     defaults: dict[str, Any] = attrs.field(factory=dict)
@@ -205,21 +203,30 @@ def parse_url(url: str) -> ClientUrl:
     if scheme and read.inside and not (scheme == "static" and read.bracketed):
         raise SettingsError("url", shown(url), ALLOWED)
     of_places, others = divided(read.options)
-    targets = _list(read, of_places) if read.bracketed else (_target(read, of_places),)
-    return ClientUrl(targets=targets, options=_options(others, _OPTIONS))
+    options = _options(others, _OPTIONS)
+    if read.bracketed:
+        targets, names = _list(read, of_places)
+        return ClientUrl(targets=targets, names=names, options=options)
+    return ClientUrl(targets=(_target(read, of_places),), options=options)
 
 
-def _list(read: Url, of_places: Pairs) -> tuple[Endpoint, ...]:
-    """Return the targets in the brackets of a list; ``of_places``: the options of those that have none of their own."""
-    found = []
+def _list(read: Url, of_places: Pairs) -> tuple[tuple[Endpoint, ...], dict[str, Endpoint]]:
+    """Return the targets in the brackets of a list, and those by name that have one.
+
+    ``of_places``: the options of those that have none of their own.
+    """
+    found: list[Endpoint] = []
+    names: dict[str, Endpoint] = {}
     for target in read.inside:
-        if "name" in dict(target.options):
-            raise SettingsError("name", dict(target.options)["name"], "no name in this version (backups to come)")
-        own, others = divided(target.options)
+        own, others = divided([pair for pair in target.options if pair[0] != "name"])
         if others:
             raise SettingsError("url", shown(str(read)), "a list whose options stand once, after the bracket")
         found.append(_target(target, own or of_places))
-    return tuple(found)
+        for name in (text for key, text in target.options if key == "name"):
+            if not name or name in names or found[-1] in names.values():
+                raise SettingsError("name", name, "a name that no other place of the list has, once for a place")
+            names[name] = found[-1]
+    return tuple(found), names
 
 
 def _target(url: Url, of_places: Pairs) -> Endpoint:
@@ -239,7 +246,8 @@ def _discovery(read: Url) -> ClientUrl:
     known = {**_OPTIONS, **_RETRIES}
     of_places, others = divided((*agent.options, *read.options))
     if scheme == "static" and agent.bracketed:
-        found = ClientUrl(targets=_list(agent, of_places), options=_options(others, known))
+        targets, names = _list(agent, of_places)
+        found = ClientUrl(targets=targets, names=names, options=_options(others, known))
     elif scheme in ENDPOINT_SCHEMES and not agent.inside:
         found = _heard(agent, (*agent.options, *read.options), known)
     else:
@@ -273,6 +281,11 @@ def _options(pairs: Pairs, known: Mapping[str, tuple[str, Read]]) -> dict[str, A
             raise unknown_key(key, [*known, *PLACE_OPTIONS])
         name, read = known[key]
         value = read(key, text)
+        if name == "ha":
+            # Who follows the topology to backups follows the topology; who does not may do so all the same.
+            if not value:
+                continue
+            name = "use_topology"
         if name in options:
             raise SettingsError(key, "***" if name == "password" else text, f"{name} once")
         options[name] = value

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import attrs
 import trio
 
-from meshq.abc import LocalBroker, StoreAndForwardQueue
+from meshq.abc import HandoverTarget, LocalBroker, StoreAndForwardQueue
 from meshq.cluster._peer import Peer
 from meshq.cluster._topology import ClusterTopology
 from meshq.concurrency import ChangeSignal
+from meshq.endpoint import told_place
 from meshq.errors import MeshqError
 
 #: States of a node that does not come back by itself.
@@ -22,7 +23,8 @@ class Successor:
     """Another node of a cluster, a possible successor of this node.
 
     ``state``: as in ``PeerStatistics``.  ``leaving``: it takes nothing in any more.  ``group``: its
-    group's name; empty: none, or it has not said so yet.  ``link``: what waits here for it.
+    group's name; empty: none, or it has not said so yet.  ``place``: where it says that it is, for clients; empty:
+    nowhere that others can dial.  ``link``: what waits here for it.
     """
 
     node_id: bytes
@@ -31,6 +33,7 @@ class Successor:
     state: str
     leaving: bool
     group: str
+    place: str
     link: StoreAndForwardQueue
 
     @property
@@ -77,6 +80,7 @@ class Departure:
                 state=peer.state,
                 leaving=(word := peer.word) is not None and word.leaving,
                 group=word.group if word is not None else "",
+                place=word.primary if word is not None and word.primary else told_place(peer.url),
                 link=peer.forwarding,
             )
             for peer in self._peers()
@@ -98,9 +102,19 @@ class Departure:
             if one.state not in GONE and not self._topology.linked_here(one.node_id)
         ]
 
-    def leave(self, successor: bytes = b"") -> None:
-        """Tell the others that this node leaves, and its successor; empty: there is none yet."""
-        self._topology.leave(successor)
+    def hand_over_to(self, one: Successor) -> None:
+        """Tell the others that this node leaves, and hands over to another one, where its clients are to go."""
+        self._topology.leave(target=one.node_id)
+        self.broker.topologies.hand_over(HandoverTarget(node_id=one.node_id, name=one.name, place=one.place))
+
+    def handed_over_to(self, one: Successor) -> None:
+        """Tell the others that the handover has come to its end."""
+        self._topology.leave(successor=one.node_id, target=one.node_id)
+
+    def break_off(self) -> None:
+        """Tell the others that the handover is broken off."""
+        self._topology.leave()
+        self.broker.topologies.hand_over(None)
 
     async def give_back(self, one: Successor) -> int:
         """Route the messages anew that wait for a node which has stored none of them; return how many.

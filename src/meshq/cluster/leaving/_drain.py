@@ -208,14 +208,19 @@ class Drain:
             return
         self._life.on("close")
         _log.info("%s hands over to %s", self._name, self._target.label, extra={"event": "drain_begins"})
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch, departure)
-            departure.leave()
-            await transfer.close()
-            task_status.started()
-            while not await self._step():
-                pass
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch, departure)
+                # Before the clients lose their sessions, so that they are told where to go.
+                departure.hand_over_to(self._target)
+                await transfer.close()
+                task_status.started()
+                while not await self._step():
+                    pass
+                nursery.cancel_scope.cancel()
+        finally:
+            if self._life.state == "moving":
+                self._departure.break_off()
         _log.info("%s has handed all over to %s", self._name, self._target.label, extra={"event": "drained"})
 
     async def _watch(self, departure: Departure) -> None:
@@ -298,14 +303,16 @@ class Drain:
         step = next_step(facts)
         if step == "choose":
             await self._departure.give_back(self._target)
+            self._departure.break_off()
             await self._choose()
+            self._departure.hand_over_to(self._target)
         elif step == "wait":
             await trio.sleep(PAUSE_S)
         elif step == "end":
             if facts.unheard:
                 text = f"{self._name} has handed all over, and {', '.join(facts.unheard)} did not hear of it"
                 self._departure.warn("drain_unheard", text, self._name)
-            self._departure.leave(self._target.node_id)
+            self._departure.handed_over_to(self._target)
             self._life.on("hand_over")
             self._tell()
         return step == "end"
