@@ -62,7 +62,9 @@ def is_so(node: MeshNode, stuck: StuckMessages) -> bool:
     if not queue.roster.consumers and not remote:
         return False
     if stuck.cause == "prepared":
-        return any(queue in one.transaction.acked_in_transaction for one in core.transactions.two_phase)
+        two_phase = core.transactions.two_phase
+        prepared = (*two_phase, *two_phase.arriving.values())
+        return any(queue in one.transaction.acked_in_transaction for one in prepared)
     if stuck.cause == "delay":
         return queue.counts.delayed > 0 or (queue.counts.ready > 0 and bool(queue.settings.redistribution_delay))
     if stuck.cause == "paused":
