@@ -89,6 +89,26 @@ def test_one_that_holds_nothing_gets_something_however_much_the_others_hold() ->
     house.check()
 
 
+def test_one_with_a_filter_goes_on_when_a_little_memory_is_free() -> None:
+    house, client = filled(83)
+    holders = [wide(client) for _ in range(12)]
+    assert house.queue().counts.ready == 0
+    sender = client.produce("others")
+    envelope = Envelope(4 << 8 | KIND_PROPERTIES, b"", b"", encode_map({"k": 1}))
+    client.put(sender, b"0 " + bytes(SIZE), envelopes=[envelope])
+    filtered = wide(client, queue="others", filter="k = 1")
+    memory = house.core.memory.unacked
+    client.put(sender, b"1 ", envelopes=[envelope])
+    assert memory.free_bytes < SIZE and len(got(client, filtered)) == 1, "it holds more than there is"
+    # Too little for those that are called when an eighth of the bound is free.
+    client.settle(holders[0], (1, 3))
+    assert SIZE < memory.free_bytes < memory.bound_bytes // 8
+    house.check()
+    client.put(sender, b"2 ", envelopes=[envelope])
+    assert got(client, filtered) == [0, 1, 2]
+    house.check()
+
+
 def test_what_a_consumer_holds_is_let_go_however_it_ends() -> None:
     for ending in ("leave", "drop", "end"):
         house, _ = filled(20)

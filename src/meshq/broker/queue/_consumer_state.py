@@ -149,6 +149,11 @@ class ConsumerState(Generic[QueueT]):
                 return 0
         return self.window - self.unacked
 
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether the last look at the credit found too much memory in use."""
+        return self.unacked_memory is not None and self in self.unacked_memory.limited
+
     def fits(self, size: int) -> bool:
         """Whether a message of this size fits into the window; a single message always fits."""
         return not self.unacked or size <= self.window_bytes - self.unacked_bytes

@@ -43,6 +43,10 @@ class FilterGroup:
             consumers = consumers[next_index:] + consumers[:next_index]
         return [consumer for consumer in consumers if consumer.credit() > 0]
 
+    def waits_for_memory(self) -> bool:
+        """Whether a consumer gets nothing because of the memory that unacked messages keep."""
+        return any(consumer.waits_for_memory for consumer in self.consumers)
+
     def served(self, last: AnyConsumer) -> None:
         """Advance the rotation behind the consumer that was served last."""
         self._next_index = (self.consumers.index(last) + 1) % len(self.consumers)

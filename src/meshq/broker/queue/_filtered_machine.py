@@ -43,7 +43,8 @@ class FilteredConsumers:
     A filter group with credit stands in exactly one of four sets.  ``_waiting``: a run with messages for the group is
     known.  ``_blocked``: such a run is known, and its messages can't be dispatched yet.  ``_behind``: no such run is
     known, and the group scans alone.  ``_seeking``: no such run is known, and the group scans with the others.  A group
-    without credit stands in none of these until ``changed`` is called.
+    without credit stands in none of these until ``changed`` is called; but one that waits for memory stands in
+    ``_blocked``, as nobody says a word when a little memory is free again.
     """
 
     __slots__ = (
@@ -161,7 +162,7 @@ class FilteredConsumers:
             if filter_group not in self._blocked and filter_group not in self._waiting:
                 self._wake(filter_group)
         elif not filter_group.willing():
-            self._drop(filter_group)
+            self._set_aside(filter_group)
 
     def _wake(self, filter_group: FilterGroup) -> None:
         """Put a filter group with credit into the set where it belongs."""
@@ -173,6 +174,12 @@ class FilteredConsumers:
             self._behind[filter_group] = None
         else:
             self._seeking[filter_group] = None
+
+    def _set_aside(self, filter_group: FilterGroup) -> None:
+        """Put a filter group without credit where it is looked at again: in each step, or when it has some."""
+        self._drop(filter_group)
+        if filter_group.waits_for_memory():
+            self._blocked[filter_group] = None
 
     def _drop(self, filter_group: FilterGroup) -> None:
         for filter_groups in (self._waiting, self._blocked, self._behind, self._seeking):
@@ -244,6 +251,7 @@ class FilteredConsumers:
         self._drop(filter_group)
         willing = filter_group.willing()
         if not willing:
+            self._set_aside(filter_group)
             return 0
         found = filter_group.next_rows()
         if found is None:
