@@ -233,6 +233,25 @@ async def test_a_target_that_leaves_in_the_middle_is_replaced_unless_it_was_name
         assert sorted(map(int, there + bodies(await taken(nodes, "b")))) == list(range(1_000))
 
 
+async def test_what_a_target_that_is_down_may_have_stored_goes_nowhere_else() -> None:
+    own = {"b": {"data_dir": "/data/b"}}
+    async with nodes_with_queues("abc", own=own, cluster={"reconnect_attempts": 1}) as nodes:
+        await nodes.send("a", numbered(1_000))
+        killed = False
+        async with nodes.brokers["a"].drain() as drain:
+            async for progress in drain:
+                if progress.moved and not killed:
+                    killed = True
+                    await nodes.kill("b")
+                    await until(lambda: "down" in [one.state for one in nodes.known("a").peers()])
+                    await trio.sleep(1.0)
+                    assert drain.progress.target == bytes(nodes.brokers["b"].node_id).hex()
+                    await nodes.start("b")
+        assert drain.state == "transferred"
+        assert bodies(await taken(nodes, "b")) == numbered(1_000)
+        assert bodies(await taken(nodes, "c")) == []
+
+
 async def test_queues_without_messages_are_made_at_the_other_node_and_subscribers_miss_nothing() -> None:
     both: Any = {"own": {"a": {"data_dir": "/data/a"}, "b": {"data_dir": "/data/b"}}}
     async with nodes_with_queues(**both) as nodes:

@@ -69,8 +69,11 @@ def next_step(facts: DrainFacts) -> Step:
         raise prepared_left(facts.label, facts.xids)
     if left.empty and not facts.lacking:
         return "wait" if facts.unheard and facts.idle_s < PATIENCE_S else "end"
-    if facts.target in ("left", "down"):
+    if facts.target == "left" or (facts.target == "down" and not facts.ahead):
         return "choose"
+    if facts.target == "down":
+        # It did not say goodbye: it may have stored what it has not confirmed.
+        return _waited(facts, f"{facts.label} is down, and may have some of the {facts.ahead} messages that wait for it")
     if facts.leaving:
         return _waited(facts, f"{facts.label} leaves, too, and takes nothing in")
     if facts.target == "linked" and not facts.ahead and (left.messages or left.ids or left.prepared or facts.lacking):
