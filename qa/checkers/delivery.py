@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
-from qa.checkers.history import Delivery, History, queue_of
+from qa.checkers.history import Delivery, History, node_of, queue_of
 
 
 @attrs.frozen
@@ -153,7 +153,7 @@ def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple
     """
     found = list(stands)
     known = dict.fromkeys(place for _, (place, _) in found)
-    doubted = any(place.rpartition("@")[2] in history.expected.doubted for place in known) if len(known) > 1 else False
+    doubted = any(node_of(place) in history.expected.doubted for place in known) if len(known) > 1 else False
     most = (once * len(known) if queue in history.expected.odd else once) + int(doubted)
     if queue in history.expected.forgetful:
         sent_s = min(send.invoked_s for uid, _ in found for send in history.sends_by_uid()[uid])
@@ -173,7 +173,7 @@ def _was_handed_over(history: History, stands: Sequence[tuple[int, tuple[str, in
     if history.expected.handed_over is None:
         return False
     ways: list[list[tuple[int, tuple[str, int]]]] = [
-        [stand for stand in stands if stand[1][0].rpartition("@")[2] == node] for node in history.expected.handed_over
+        [stand for stand in stands if node_of(stand[1][0]) == node] for node in history.expected.handed_over
     ]
     for uid, left in ways[0]:
         deliveries = history.deliveries_by_message().get((queue_of(left[0]), uid), ())
@@ -243,7 +243,7 @@ def _forgotten(history: History, stands: Iterable[tuple[int, tuple[str, int]]]) 
     sent_s = min(send.invoked_s for send in sends)
     # A message that comes once more comes after the start.
     until_s = max(_new_at_s(history, uid, stand) for uid, stand in found)
-    there = dict.fromkeys(place.rpartition("@")[2] if "@" in place else "" for _, (place, _) in found)
+    there = dict.fromkeys(node_of(place) for _, (place, _) in found)
     until = dict.fromkeys(there, until_s)
     for send in sends:
         if send.node not in there:

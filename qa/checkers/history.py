@@ -50,6 +50,11 @@ def queue_of(place: str) -> str:
     return place.partition("@")[0]
 
 
+def node_of(place: str) -> str:
+    """The node of a place; empty: there is only one node."""
+    return place.partition("@")[2].partition(".")[0]
+
+
 @attrs.define(eq=False, kw_only=True)
 class Send:
     """An attempt to send one message."""

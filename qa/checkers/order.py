@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from qa.checkers.delivery import Violation, numbers_of
-from qa.checkers.history import Delivery, History, Send, Settlement, queue_of
+from qa.checkers.history import Delivery, History, Send, Settlement, node_of, queue_of
 
 
 def q7_first_in_first_out(history: History) -> Iterator[Violation]:
@@ -68,7 +68,7 @@ def _dealt_anew(history: History, send: Send, place: str) -> bool:
 
     What of a run had gone on before that came from the first deal: the two have no order.
     """
-    if send.durable or place.rpartition("@")[2] in ("", send.node):
+    if send.durable or node_of(place) in ("", send.node):
         return False
     end = math.inf if send.ended_s is None else send.ended_s
     return any(send.invoked_s < at_s < end for at_s in history.starts.get(send.node, ()))

@@ -327,7 +327,13 @@ def logical(queue: str) -> str | None:
 
 
 def place(queue: str, node: str) -> str:
-    """The place of a queue of a bridge on a node."""
+    """The place of a queue of a bridge on a node.
+
+    A node to which another one has handed over has queues of two nodes, whose numbers are their own.
+    """
     known = logical(queue)
     assert known is not None
-    return place_of(known, f"{node}.{DEAD_PLACE}" if queue == DEAD else node)
+    near = {OUTWARD: "near", BRIEF: "near", DEAD: DEAD_PLACE}.get(queue, "")
+    if known == RING and queue != ring_queue(node):
+        near = queue
+    return place_of(known, f"{node}.{near}" if near else node)

@@ -112,6 +112,8 @@ class MeshDeparture:
         self._undecided: UndecidedTransactions
         for queue in (*CONSUMED, HELD):
             self._history.expected.redistributes(queue)
+        # Parts of a run whose ways took different times are due at different times.
+        self._history.expected.moves(LATER)
         for sight in DRAIN_SIGHTS:
             self.count(sight, 0)
 
@@ -330,6 +332,8 @@ class MeshDeparture:
             if queue == RETURNED:
                 leaving.left("messages that came back, and whose count was left behind", max(0, self._returned - again))
             got = [one.body for one in deliveries]
+            if queue == LATER:
+                sent, got = sorted(sent), sorted(got)
             origin = MessageOrigin(SOURCE, SOURCE, "moved") if queue == MOVED else None
             leaving.left(f"messages of {queue} with a wrong origin", sum(one.origin != origin for one in deliveries))
             leaving.left(f"messages of {queue} lost, doubled or out of order", sum(map(bytes.__ne__, sent, got)))
