@@ -28,9 +28,8 @@ from qa.seeds import BROKER, STAGES, SeedReport, Tally, many_seeds, one_seed, re
 
 #: Seeds that CI runs, always the same.
 SEEDS: Final = 200
-#: Where failing seeds are written down, in the root of the project.
-FAILED_SEEDS: Final = "tests/data/failed_seeds.txt"
-FAILED_MESH_SEEDS: Final = "tests/data/failed_mesh_seeds.txt"
+#: Where failing seeds are written down, in the root of the project: each simulation has a file of its own.
+FAILED_SEEDS: Final = "tests/data"
 #: The simulations besides that of a single broker, and what is said about each.
 ABOUT_STAGES: Final = {
     "mesh": "three brokers that are linked, not one",
@@ -55,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--until", metavar="Q1,Q2", help="stop at the first seed in which one of these finds something")
-    parser.add_argument("--hunt", action="store_true", help=f"add failing seeds to {FAILED_SEEDS}")
-    parser.add_argument("--record", metavar="FILE", help=f"where --hunt adds them; {FAILED_MESH_SEEDS} of the mesh")
+    parser.add_argument("--hunt", action="store_true", help=f"add failing seeds to a file in {FAILED_SEEDS}")
+    parser.add_argument("--record", metavar="FILE", help="the file to which --hunt adds them")
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
     parser.add_argument("--result", metavar="NAME", help=f"add the run to {RESULTS}/NAME.json")
     parser.add_argument("--resume", action="store_true", help="go on with the run of the result; needs --result")
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally = Tally()
     few = options.jobs < 2 or len(seeds) < 2
     here = (one_seed(seed, stage) for seed in seeds)
-    failed_seeds = Path(options.record or (FAILED_MESH_SEEDS if stage == "mesh" else FAILED_SEEDS))
+    failed_seeds = Path(options.record or failed_seeds_of(stage))
     for report in here if few else many_seeds(seeds, options.jobs, stage):
         tally.add(report)
         if run is not None and tally.seeds % PART == 0:
@@ -135,6 +134,11 @@ def _one(seed: int, stage: str) -> int:
     _say(f"seed {seed} FAILED: {', '.join(report.caught_by)}")
     _say(str(result.failure) if isinstance(result.failure, HistoryError) else report.failure)
     return 1
+
+
+def failed_seeds_of(stage: str) -> str:
+    """The file with the seeds of a simulation that ever failed."""
+    return f"{FAILED_SEEDS}/failed_seeds.txt" if stage == BROKER else f"{FAILED_SEEDS}/failed_{stage}_seeds.txt"
 
 
 def record(path: Path, report: SeedReport) -> None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from qa.seeds import SeedReport, many_seeds
+from qa.simulate import failed_seeds_of, recorded
 from tests.tiers import cores_of_a_test
+
+ROOT = Path(__file__).parents[2]
 
 
 def reports_that_meet(stage: str, kinds: Sequence[str], *, seeds: int, most: int) -> list[SeedReport]:
-    """The reports of the first ``seeds`` seeds, none of which may fail, and of so many more that each kind was met.
+    """The reports of the first ``seeds`` seeds and of all that ever failed, none of which may fail, and of so many more
+    that each kind was met.
 
     What a seed meets changes with the product; a simulation in which something never happens is told by ``most``.
     """
     reports: list[SeedReport] = []
     missing = set(kinds)
-    for report in many_seeds(range(most), cores_of_a_test(), stage):
+    always = dict.fromkeys([*range(seeds), *recorded(ROOT / failed_seeds_of(stage))])
+    drawn = dict.fromkeys([*always, *range(seeds, most)])
+    for report in many_seeds(drawn, cores_of_a_test(), stage):
         assert report.passed, report.line
         reports.append(report)
         missing.difference_update(kind for kind in kinds if report.counters[kind])
-        if len(reports) >= seeds and not missing:
+        if len(reports) >= len(always) and not missing:
             return reports
     raise AssertionError(f"{most} seeds of {stage} met none of {sorted(missing)}")

@@ -17,7 +17,7 @@ from meshq.testing._network import FAULTS as NETWORK_FAULTS
 from qa.mesh.faults import LINK_FAULTS, MESH_KINDS
 from qa.mesh.scenario import MESH_SIGHTS
 from qa.seeds import SeedReport, many_seeds
-from qa.simulate import FAILED_MESH_SEEDS, FAILED_SEEDS, SEEDS, recorded
+from qa.simulate import SEEDS, failed_seeds_of, recorded
 from qa.simulation.broker import SIGHTS
 from qa.simulation.faults import FAULTS_MIN, KINDS
 from qa.simulation.scenario import DURATION_S, SENDS_MIN
@@ -64,9 +64,9 @@ LAST_SIGHTS = ("damaged_indexes", "power_after_a_repeat")
 IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}
 
 
-def reports_of_all(recorded_in: str, *, stage: str) -> list[SeedReport]:
+def reports_of_all(stage: str) -> list[SeedReport]:
     """Run the seeds, none of which may fail."""
-    seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / recorded_in)])
+    seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / failed_seeds_of(stage))])
     reports = list(many_seeds(seeds, jobs=cores_of_a_test(), stage=stage))
     assert len(reports) >= SEEDS == 200
     failed = [report.line for report in reports if not report.passed]
@@ -106,7 +106,7 @@ def check_all_was_met(
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> None:
-    reports = reports_of_all(FAILED_SEEDS, stage="broker")
+    reports = reports_of_all("broker")
     met = check_all_was_met(reports, KINDS, sights=(*SIGHTS, *CAST_SIGHTS, *LAST_SIGHTS))
     assert [kind for kind in IMPOSSIBLE if met.get(kind)] == []
 
@@ -114,7 +114,7 @@ def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> N
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_promise_is_kept_on_a_mesh_in_two_hundred_seeds_that_meet_every_fault() -> None:
-    reports = reports_of_all(FAILED_MESH_SEEDS, stage="mesh")
+    reports = reports_of_all("mesh")
     check_all_was_met(reports, MESH_KINDS, sights=(*SIGHTS, *MESH_SIGHTS, "expired_in_doubt"))
     assert len(LINK_FAULTS) >= 6
 

@@ -73,9 +73,7 @@ def next_step(facts: DrainFacts) -> Step:
         return "choose"
     if facts.target == "down":
         # It did not say goodbye: it may have stored what it has not confirmed.
-        return _waited(
-            facts, f"{facts.label} is down, and may have some of the {facts.ahead} messages on their way"
-        )
+        return _waited(facts, f"{facts.label} is down, and may have some of the {facts.ahead} messages on their way")
     if facts.leaving:
         return _waited(facts, f"{facts.label} leaves, too, and takes nothing in")
     if facts.target == "linked" and not facts.ahead and (left.messages or left.ids or left.prepared or facts.lacking):
