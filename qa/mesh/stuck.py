@@ -34,7 +34,8 @@ async def judge_stuck(swarm: Swarm, nodes: list[MeshNode]) -> None:
     while True:
         found: dict[Finding, tuple[MeshNode, StuckMessages]] = {}
         for node in nodes:
-            for stuck in node.stuck():
+            # One that stands still does not look.
+            for stuck in node.stuck() if node.node.state == "running" else ():
                 found[node.place, node.node.life.number, stuck.queue, stuck.cause] = node, stuck
         seen = {finding: None for finding in seen if finding in found}
         doubted = {finding: since for finding, since in doubted.items() if finding in found}
