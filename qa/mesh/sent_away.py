@@ -55,8 +55,9 @@ class SentAway:
         # The messages that were held, and how many of these came again unmarked.
         self._held: dict[bytes, str] = {}
         self._unmarked = 0
-        # The client was sent away, and is not back; and how often it was let in too early.
+        # The client was sent away, and is not back; who served it last; and how often it was let in too early.
         self._away = False
+        self._served_by = ""
         self._early = 0
         self._begun = trio.Event()
         self._over = trio.Event()
@@ -141,7 +142,8 @@ class SentAway:
             self._away = True
         elif isinstance(event, FailedOver):
             elsewhere = event.node_name != self._leaving.place
-            if elsewhere and self._away:
+            # What it has sent since to another node, which has died, is handed over by nobody.
+            if elsewhere and self._away and self._served_by in ("", self._leaving.place):
                 self._count("sent_away_let_in")
                 self._count("sent_away_sent_again", int(bool(self._open)))
                 self._early += self._is_left()
@@ -150,7 +152,7 @@ class SentAway:
                 # anew goes where a consumer is.  So it ends.
                 self._doubtful.update(self._open)
                 self._over.set()
-            self._away = False
+            self._away, self._served_by = False, event.node_name
 
     def close(self) -> None:
         """Take no event any more."""
