@@ -426,6 +426,7 @@ async def chain_scenario(simulation: Simulation) -> Outcome:
     while chain.left:  # noqa: ASYNC110 - looking costs nothing here
         await trio.sleep(0.5)
     chain.history.healed()
+    simulation.swarm.force("chaos.broker.drop_connection", False)
     await chain.settle("after the faults")
     await chain.part()
     await chain.know()
