@@ -67,6 +67,8 @@ class Shape:
         self.retiring: str = rng.choice(self.names)
         for sight in CHAIN_SIGHTS:
             count(f"seen.{sight}", 0)
+        for kind in KINDS:
+            count(f"fault.{kind}", 0)
         count("seen.ring" if ring else "seen.chain")
         count("seen.one_way", int(not both))
         count("seen.on_demand", int(self.mode == "on_demand"))
