@@ -131,7 +131,7 @@ def debian_packages(steps: Steps) -> bool:
     """What some tests need of the system; root installs what is missing."""
     if all(map(shutil.which, ("redis-server", "strace"))):
         return True
-    install = "apt-get update -qq && apt-get install -qq -y --no-install-recommends redis-server strace"
+    install = "apt-get update -qq && apt-get install -qq -y --no-install-recommends redis-server strace iproute2"
     return steps.run("debian-packages", "bash", "-c", install, DEBIAN_FRONTEND="noninteractive")
 
 
