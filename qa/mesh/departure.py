@@ -53,6 +53,10 @@ LARGE_BYTES: Final = 20_000
 TTL_S: Final = 100_000.0
 #: Crashes and lost links while a node drains, at most.
 FAULTS_MAX: Final = 4
+#: The share of seeds in which the target is named by a URL that no cluster connection links, and dialed for the drain.
+DIALED_SHARE: Final = 0.4
+#: How the store-and-forward queues of such links are called.
+DIALED: Final = "$meshq.cluster.$handover."
 #: The calls of a disk within which a node dies, and seconds after which it is killed without.
 FUSE_CALLS: Final = 60
 FUSE_S: Final = 1.0
@@ -68,6 +72,7 @@ DRAIN_SIGHTS: Final = (
     "drain_crashed_leaving",
     "drain_crashed_target",
     "drain_cut",
+    "drain_dialed",
     "drain_under_way",
     "drained_ids",
     "drained_queues",
@@ -97,6 +102,7 @@ class MeshDeparture:
         self._scene = scene
         self._history = scene.history
         self._rng = simulation.swarm.rng("mesh/departure")
+        self._dialed = simulation.swarm.rng("mesh/dialed target").random() < DIALED_SHARE
         self._targets = {name: self._rng.choice([other for other in NODES if other != name]) for name in NODES}
         #: The lives of the node in which it took nothing in.
         self.lives: list[_Life] = []
@@ -143,16 +149,18 @@ class MeshDeparture:
         broker = node.broker
         assert broker is not None
         life: _Life | None = None
+        dialed = 0
         while life is None or not life.ended:
             moved = 0
             try:
-                async with broker.drain(URLS[target.place]) as drain:
+                async with broker.drain(self._url_of(target)) as drain:
                     if life is None:
                         life = _Life(trio.current_time())
                         self.lives.append(life)
                     async for progress in drain:
                         self.count("drained", progress.moved - moved)
                         moved = progress.moved
+                        dialed += self._count_dialed(node, dialed)
                 departure = broker.cluster("mesh").departure
                 assert departure is not None and life is not None
                 life.left = departure.broker.transfer.inventory()
@@ -160,6 +168,18 @@ class MeshDeparture:
             except MeshqError as error:
                 self._history.note(f"the drain of {node.place} has ended: {error}")
             await trio.sleep(AGAIN_S)
+
+    def _count_dialed(self, node: MeshNode, before: int) -> int:
+        """Count the messages that links which were dialed for the drain have been given, beyond ``before``."""
+        queues = node.serving_core.router.queues.values()
+        more = sum(queue.counts.added for queue in queues if queue.name.startswith(DIALED)) - before
+        self.count("drain_dialed", max(0, more))
+        return more
+
+    def _url_of(self, target: MeshNode) -> str:
+        """Return the URL of the target that its cluster connection has, or the same place as another URL."""
+        place, _, query = URLS[target.place].partition("?")
+        return f"({place})?{query}" if self._dialed else URLS[target.place]
 
     async def prepare(self, node: MeshNode, others: list[MeshNode]) -> None:
         """Drain a node, among crashes of the node and its target, and compare the inventory with the journal.

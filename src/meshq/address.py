@@ -13,6 +13,8 @@ Routing = Literal["anycast", "multicast"]
 ROUTINGS: Final = get_args(Routing)
 #: How the names begin that no user can give.
 INTERNAL: Final = "$meshq."
+#: The name of the links that a node makes to hand over; no cluster connection has it.
+HANDOVER: Final = "$handover"
 #: How the names of temporary queues begin, which a broker gives.
 TEMPORARY: Final = "$temporary."
 #: Where requests to a broker go as messages, and where it tells what happens.

@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "bridge": GROUND | {"client", "discovery"},
     "cluster": GROUND | {"bridge", "client", "discovery", "lb", "wire"},
     "lb.balancer": GROUND | {"cluster", "discovery", "client", "lb"},
-    "ha": GROUND | {"cluster", "client", "store", "wire"},
+    "ha": GROUND | {"cluster", "client", "discovery", "store", "wire"},
     "node": _BELOW_NODE,
     "portal": GROUND | {"env", "client"},
     "blocking": GROUND | {"env", "client", "cluster", "discovery", "node", "portal"},

@@ -11,7 +11,8 @@ import attrs
 import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
-from meshq.client import ClientFactory, ClusterQueue, TopologyNode, factory_of, shown_url, topology_of
+from meshq.address import HANDOVER
+from meshq.client import ClientFactory, ClusterQueue, TopologyNode, shown_url, topology_of
 from meshq.cluster._dial_plan import LOOK_PAUSE_S, AnnouncedNode, DialedConnector, DialRules
 from meshq.cluster._link_keeper import LinkKeeper
 from meshq.cluster._overlaps import overlap
@@ -21,7 +22,16 @@ from meshq.cluster._peer_view import peer_statistics
 from meshq.cluster._questions import Questions
 from meshq.cluster._redistributor import Redistributor
 from meshq.cluster._remote_queue import RemoteQueue, nearest
-from meshq.cluster._settings import ClusterOptions, ClusterSettings, load_balancing_of, url_of, wrong_connectors
+from meshq.cluster._settings import (
+    DEFAULT_PASSWORD,
+    DEFAULT_USER,
+    ClusterOptions,
+    ClusterSettings,
+    NodeLogin,
+    load_balancing_of,
+    url_of,
+    wrong_connectors,
+)
 from meshq.cluster._succession import Successions
 from meshq.cluster._topology import ClusterTopology
 from meshq.cluster._wait_conditions import FoundInCluster, WaitCondition, check_address, check_wanted
@@ -32,11 +42,8 @@ from meshq.endpoint import Endpoint
 from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
-from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, takes_settings
+from meshq.settings import TLS, Secret, SSLContext, takes_settings
 from meshq.statistics import BridgeStatistics, StuckMessages
-
-DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
-DEFAULT_PASSWORD = "CHANGE ME!!"
 
 
 class ClusterConnection(Service):
@@ -78,6 +85,8 @@ class ClusterConnection(Service):
         for key in settings:
             if key not in known:
                 raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
+        if name == HANDOVER:
+            raise SettingsError("name", name, "another name: this one is that of links which hand over")
         if forward_when_no_consumers is not None:
             settings["load_balancing"] = load_balancing_of(forward_when_no_consumers, settings)
         self.settings: ClusterSettings = ClusterSettings(
@@ -88,10 +97,8 @@ class ClusterConnection(Service):
             **settings,
         )
         self.name = name
-        self._user = check_user("user", user)
-        self._password = Secret(password)
-        check_tls("tls", tls)
-        self._tls = tls
+        #: The user and password of the nodes, and whom to believe.
+        self.login: NodeLogin = NodeLogin(user, password, tls)
         self._urls: list[str] = []
         # By URL; the static connectors first, in their order.
         self._keepers: dict[str, LinkKeeper] = {}
@@ -130,13 +137,9 @@ class ClusterConnection(Service):
         return () if self.settings.discovery is None else (self.settings.discovery,)
 
     @property
-    def _default(self) -> bool:
-        return (self._user, self._password) == (DEFAULT_USER, Secret(DEFAULT_PASSWORD))
-
-    @property
     def credentials(self) -> dict[str, Secret]:
         """The name and password with which other nodes log in, the same as this node's."""
-        return {self._user: self._password}
+        return self.login.credentials
 
     def check_exposure(self, *, loopback: bool) -> None:
         """Check the password against the acceptors of the broker.
@@ -144,7 +147,7 @@ class ClusterConnection(Service):
         Raises:
             SettingsError: other machines could come in with the password that everybody knows.
         """
-        if self._default and not loopback:
+        if self.login.default and not loopback:
             raise SettingsError("password", "***", "another one than the default: the broker listens to other machines")
 
     def check_acceptors(self, urls: Sequence[str]) -> None:
@@ -168,7 +171,7 @@ class ClusterConnection(Service):
         def loopback(url: str, setting: str) -> bool:
             return all(endpoint.loopback for endpoint in self._factory(url, setting, env).endpoints)
 
-        return wrong_connectors(self.settings, connectors, loopback, default=self._default)
+        return wrong_connectors(self.settings, connectors, loopback, default=self.login.default)
 
     def announce(self, control: NodeControl) -> None:
         """Find the connectors that are named.
@@ -182,7 +185,7 @@ class ClusterConnection(Service):
         named = self.settings.static_connectors
         own = self.settings.own_url(control)
         self._urls = [url for url in map(partial(url_of, connectors), named) if url != own]
-        if self._default:
+        if self.login.default:
             text = f"the cluster connection {self.name} uses the default user and password, which everybody knows"
             self._warnings.say("default_cluster_password", f"{text}: change them")
 
@@ -268,10 +271,7 @@ class ClusterConnection(Service):
 
     def _factory(self, url: str, setting: str, env: Env, **changed: Any) -> ClientFactory:
         """Make the client factory for a URL, which is part of a setting."""
-        # What says whom to believe is for links that go over TLS.
-        tls = self._tls if url.startswith("tls://") else None
-        settings = {**self.settings.client(), **changed}
-        return factory_of(url, setting, env=env, user=self._user, password=self._password, tls=tls, **settings)
+        return self.login.factory(url, setting, env=env, **{**self.settings.client(), **changed})
 
     def _peer_changed(self) -> None:
         self._questions.note()
@@ -304,7 +304,7 @@ class ClusterConnection(Service):
             if keeper.static
             for endpoint in self._factory(keeper.url, "static_connectors", control.env).endpoints
         ]
-        return DialRules(self.settings.own_url(control), static, loopback_only=self._default)
+        return DialRules(self.settings.own_url(control), static, loopback_only=self.login.default)
 
     async def _hear(self, group: DiscoveryGroup) -> None:
         while True:

@@ -21,7 +21,7 @@ from meshq.cluster._readiness import Readiness
 from meshq.cluster._remote_queue import RemoteQueue, described_queue, remote_queue
 from meshq.cluster._settings import ClusterSettings
 from meshq.cluster._succession import Succession
-from meshq.cluster._topology import ClusterTopology
+from meshq.cluster._topology import PeerTopology
 from meshq.errors import MeshqError, invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.logs import logger
@@ -48,7 +48,7 @@ class Peer:
         changed: Callable[[], None],
         claims: dict[bytes, Peer],
         *,
-        topology: ClusterTopology,
+        topology: PeerTopology,
         warn: Callable[[str, str, str], None],
     ) -> None:
         self._settings = settings
@@ -156,7 +156,8 @@ class Peer:
         Raises:
             RedundantLinkError: the node is linked by another connector.
         """
-        control, own = self._broker.control, self._topology.own
+        control, topology = self._broker.control, self._topology
+        own = topology.described_to(node_id)
         self._let_go()
         self._forget_session()
         self._life.on("open")
@@ -172,8 +173,8 @@ class Peer:
             node_id=control.node_id,
             instance=control.instance,
             node_name=control.name,
-            connector=self._settings.own_url(control),
-            cluster=self._settings.name,
+            connector=topology.connector_to(node_id),
+            cluster=topology.cluster,
             version=own.version,
             backup=own.backup,
             hops=self._settings.max_hops,
@@ -340,7 +341,12 @@ class Peer:
         if self._opened is None or "announced" not in self._opened[2]:
             return None
         self._counts["announced"] += 1
-        return node_news(ToldNode(about=self._topology.own))
+        return node_news(ToldNode(about=self._topology.described_to(self.node_id)))
+
+    def announce(self) -> None:
+        """Have the other node hear how this node describes itself now, if it is linked."""
+        if self.link is not None:
+            self.link.announce()
 
     def late(self, error: MeshqError) -> None:
         """Give up a session in which the other node leaves a call unanswered."""

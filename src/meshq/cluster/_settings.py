@@ -10,14 +10,16 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from meshq import limits
-from meshq.abc import NodeControl
+from meshq.abc import Env, NodeControl
 from meshq.address import check_name
 from meshq.bridge import LinkOptions, LinkSettings
-from meshq.client import shown_url
+from meshq.client import ClientFactory, factory_of, shown_url
 from meshq.discovery import DiscoveryGroup, announced_connector
 from meshq.errors import SettingsError
-from meshq.settings import in_range, is_bool, one_of
+from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, in_range, is_bool, one_of
 
+DEFAULT_USER: Final = "ACTIVEMQ.CLUSTER.ADMIN.USER"
+DEFAULT_PASSWORD: Final = "CHANGE ME!!"
 #: How messages are shared with other nodes: not at all, with all of them, or with those that have consumers.
 LoadBalancing = Literal["off", "strict", "on_demand", "off_with_redistribution"]
 
@@ -202,3 +204,38 @@ def wrong_connectors(
         urls = ", ".join(map(shown_url, far))
         found.append(SettingsError("password", "***", f"another one than the default, with {urls}"))
     return found
+
+
+class NodeLogin:
+    """The user and password of the nodes of a cluster, the same on all of them, and whom to believe on TLS links.
+
+    Raises:
+        SettingsError: one of them isn't allowed.
+    """
+
+    def __init__(
+        self,
+        user: str = DEFAULT_USER,
+        password: str | Secret = DEFAULT_PASSWORD,
+        tls: TLS | SSLContext | None = None,
+    ) -> None:
+        self._user = check_user("user", user)
+        self._password = Secret(password)
+        check_tls("tls", tls)
+        self._tls = tls
+
+    @property
+    def default(self) -> bool:
+        """Whether the user and password are the default ones, which are no secret."""
+        return (self._user, self._password) == (DEFAULT_USER, Secret(DEFAULT_PASSWORD))
+
+    @property
+    def credentials(self) -> dict[str, Secret]:
+        """The password by the name."""
+        return {self._user: self._password}
+
+    def factory(self, url: str, setting: str, *, env: Env, **settings: Any) -> ClientFactory:
+        """Make the client factory for a URL, the value of a setting.  Raises: SettingsError: nobody can dial it."""
+        # What says whom to believe is for links that go over TLS.
+        tls = self._tls if url.startswith("tls://") else None
+        return factory_of(url, setting, env=env, user=self._user, password=self._password, tls=tls, **settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -18,7 +18,41 @@ from meshq.endpoint import told_place
 from meshq.logs import logger
 from meshq.wire import COUNTER_MAX
 
+#: Nodes of which it is kept that they hand over, at most.
+GIVERS_MAX: Final = 256
 _log: Final = logger("cluster")
+
+
+class PeerTopology(Protocol):
+    """A topology as the peer of a link sees it, with the descriptions of this node and of other nodes.
+
+    ``cluster``: the name of the cluster that links name.
+    """
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+
+    def described_to(self, node_id: bytes) -> NodeDescription:
+        """Return the description of this node for another one."""
+
+    def connector_to(self, node_id: bytes) -> str:
+        """Return the URL by which another node reaches this node; empty: it is not to."""
+
+    def met(self, url: str, node_id: bytes, name: str) -> None:
+        """Note that a link to another node has begun, which may say more of itself, or nothing."""
+
+    def told(self, url: str, nodes: Sequence[ToldNode]) -> None:
+        """Note the nodes that the node at the other end of a link knows now."""
+
+    def word(self, url: str) -> NodeDescription | None:
+        """Return the last word of the node at a URL about itself, in its present session or the last one."""
+
+    def forget_word(self, url: str) -> None:
+        """Forget the word of a node, which says it anew in another session.  Twice is silent."""
+
+    def parted(self, url: str, how: str) -> None:
+        """Note that a link to another node has ended, and how.  Twice is silent."""
 
 
 class ClusterTopology(TopologyMember):
@@ -36,13 +70,16 @@ class ClusterTopology(TopologyMember):
         warn: Callable[[str, str, str], None],
     ) -> None:
         control = broker.control
-        self._cluster = settings.name
+        self.cluster: str = settings.name
+        self._own_url = partial(settings.own_url, control)
         # Whether nodes are found in another way, too.
         self._discovers = settings.discovery is not None
         self._changed = changed
         self._warn = warn
         self._expected = partial(_is_expected, broker, settings.prefix)
         self._gate = HandoverGate()
+        # Nodes that hand over, or did, and have named no successor; this life has seen them do it.
+        self._givers: dict[bytes, None] = {}
         self._news = Wakeup()
         own = NodeDescription(
             node_id=control.node_id,
@@ -64,11 +101,23 @@ class ClusterTopology(TopologyMember):
         """The description of the node by itself."""
         return self._machine.own
 
+    def described_to(self, node_id: bytes) -> NodeDescription:
+        """Return the description of this node by itself, the same for all."""
+        return self._machine.own
+
+    def connector_to(self, node_id: bytes) -> str:
+        """Return the URL by which other nodes reach this node, the same for all."""
+        return self._own_url()
+
+    def knows(self, node_id: bytes) -> bool:
+        """Whether another node is in the cluster now."""
+        return self._machine.described(node_id) is not None
+
     def listens(self, connector: str) -> None:
         """Tell the others where this node is reached: the port that the system chooses is known only now."""
         place = told_place(connector)
         if not place:
-            text = f"the connector {connector} of {self._cluster} is none that other nodes can dial"
+            text = f"the connector {connector} of {self.cluster} is none that other nodes can dial"
             self._warn("connector_not_told", f"{text}: they are not told of it", connector)
         self._machine.describe(primary=place)
         self._compare()
@@ -113,10 +162,11 @@ class ClusterTopology(TopologyMember):
             self._compare()
 
     def missing(self, node_id: bytes, instance: bytes) -> str:
-        about = self._machine.described(node_id)
-        facts = GateFacts(
-            about=about, name=about.name if about is not None else node_id.hex(), expected=self._expected(node_id)
-        )
+        about, expected = self._machine.described(node_id), self._expected(node_id)
+        if expected is None:
+            # A node that links to this one, and is linked from nowhere here, can't have said goodbye.
+            expected = node_id in self._givers
+        facts = GateFacts(about=about, name=about.name if about is not None else node_id.hex(), expected=expected)
         was_open = self._gate.given_up
         why = self._gate.missing(node_id, instance, facts, trio.current_time())
         if self._gate.given_up > was_open:
@@ -152,13 +202,18 @@ class ClusterTopology(TopologyMember):
         for one in self._machine.nodes():
             if one.about.successor:
                 self._gate.completed(one.about)
+                self._givers.pop(one.about.node_id, None)
+            elif one.about.hands_over:
+                self._givers[one.about.node_id] = None
+                if len(self._givers) > GIVERS_MAX:
+                    del self._givers[next(iter(self._givers))]
         for change in self._machine.changes():
             about = change.node.about
-            text = f"node {about.name} at {about.primary or 'no known place'}, of {self._cluster}: {change.reason}"
+            text = f"node {about.name} at {about.primary or 'no known place'}, of {self.cluster}: {change.reason}"
             _log.info("%s", text, extra={"event": f"topology_{change.reason}"})
         if self._machine.refused:
-            text = f"{self._cluster} has more than {NODES_MAX:,} nodes: {self._machine.refused} are not known here"
-            self._warn("topology_full", text, self._cluster)
+            text = f"{self.cluster} has more than {NODES_MAX:,} nodes: {self._machine.refused} are not known here"
+            self._warn("topology_full", text, self.cluster)
         self._news.wake()
         self._changed()
 
@@ -168,17 +223,17 @@ class ClusterTopology(TopologyMember):
         Checkpoint: always.
         Cancellation: nothing more is told.
         """
-        broker.topologies.add(self._cluster, self)
+        broker.topologies.add(self.cluster, self)
         try:
             while True:
                 self._news.clear()
                 broker.topologies.changed()
                 await self._news.wait()
         finally:
-            broker.topologies.drop(self._cluster)
+            broker.topologies.drop(self.cluster)
 
 
-def _is_expected(broker: LocalBroker, prefix: str, node_id: bytes) -> bool:
-    """Return whether a node that was once linked may come back: it has not said goodbye."""
+def _is_expected(broker: LocalBroker, prefix: str, node_id: bytes) -> bool | None:
+    """Return whether a node that was once linked may come back: it has not said goodbye; None: it was never linked."""
     name = f"{prefix}{node_id.hex()}"
-    return any(one.name == name and not one.left for one in broker.peers.former(name))
+    return next((not one.left for one in broker.peers.former(name) if one.name == name), None)

@@ -8,8 +8,9 @@ from typing import Any
 import attrs
 
 from meshq.address import check_name
+from meshq.discovery import DiscoveryGroup
 from meshq.errors import SettingsError
-from meshq.settings import is_bool, only
+from meshq.settings import is_bool
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -28,21 +29,29 @@ def _name_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
         check_name(attribute.name, value)
 
 
+def _group_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and not isinstance(value, DiscoveryGroup):
+        raise SettingsError(attribute.name, value, "one DiscoveryGroup, or None")
+
+
 @attrs.frozen(kw_only=True)
 class ScaleDown:
-    """The order to hand over all that a node holds to another node of its cluster when it stops cleanly.
+    """The order to hand over all that a node holds to another node when it stops cleanly.
 
-    ``connectors``: the nodes that may take over, by the names or URLs of their connectors, in this order; empty: any
-    node, one of the same process first.  ``group_name``: only nodes whose ``ClusterConnection`` has this group; None:
-    of any group.  ``cluster_name``: the cluster connection that finds the node; None: the first.  ``enabled``: False
-    leaves the order unused.  Without a node that can take over the stop is an ordinary one, with a warning.
+    ``connectors``: the nodes that may take over, by the names or URLs of their connectors, in this order.
+    ``discovery``: without ``connectors``, the group that hears of them; the broker then has the group, too.  Without
+    both it is a node of the same process to which a connector of the broker leads, or else one that a cluster
+    connection links: that of ``cluster_name``, which also goes before the same process; None: the first one.
+    ``group_name``: only nodes whose ``ClusterConnection`` has this group; None: of any group.  ``enabled``: False
+    leaves the order unused.  A node that no cluster connection links is dialed for this, with the user and password of
+    that cluster connection.  Without a node that can take over the stop is an ordinary one, with a warning.
 
     Raises:
         SettingsError: a setting isn't allowed.
     """
 
     connectors: Sequence[str] = attrs.field(default=(), converter=_names, validator=_all_names)
-    discovery: None = attrs.field(default=None, validator=only(None, "targets that only a discovery group knows are"))
+    discovery: DiscoveryGroup | None = attrs.field(default=None, validator=_group_or_none)
     group_name: str | None = attrs.field(default=None, validator=_name_or_none)
     cluster_name: str | None = attrs.field(default=None, validator=_name_or_none)
     enabled: bool = attrs.field(default=True, validator=is_bool)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
@@ -29,7 +28,7 @@ from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
 from meshq.node._policy_block import PolicyBlock
-from meshq.node._scale_down import departures_of, hand_over, order_of
+from meshq.node._scale_down import LeavingBroker, hand_over, order_of
 from meshq.node._settings import BrokerSettings
 from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
@@ -40,7 +39,7 @@ from meshq.statistics import BrokerStatistics
 from meshq.wire import Link
 
 if TYPE_CHECKING:
-    from meshq.cluster import ClusterConnection, Departure, Drain
+    from meshq.cluster import ClusterConnection, Drain
 
 #: Notifications kept for a program that does not look.
 EVENTS_MAX = 4_096
@@ -309,7 +308,7 @@ class Broker:
         try:
             order = order_of(self._settings.ha, scale_down)
             if order is not None and self._life.state == "active":
-                await hand_over(self.name, partial(self._departures, order.cluster_name), order)
+                await hand_over(self._leaving(), self.name, order)
         finally:
             self._stop.set()
             if self._turn is not None:
@@ -321,11 +320,13 @@ class Broker:
 
         The node takes nothing in from then on, until it is started again, and sends its clients away.  The block is
         left when the other node has everything; ``stop`` follows.  A drain that is cut leaves the rest to the next.
-        ``target``: the name or URL of a connector, or the name or id of a node; None: any node that is linked.  With
-        ``dry_run`` only the target is found, and counted what would move.
+        ``target``: the name or URL of a connector, which is dialed unless a cluster connection links it, or the name or
+        id of a linked node; None: any linked one.  With ``dry_run`` only the target is found, and counted what would
+        move.
 
         The block raises:
-            NotFoundError: no such node is linked; nothing changed.
+            NotFoundError: no such node is linked, or takes the link; nothing changed.
+            SettingsError: the connector can't be dialed; nothing changed.
             BusyError: transactions are prepared for which that node is too old, and named; nothing changed.
             RefusedError: something is left that the other node can't take; what has moved has moved.
             NotActiveError: the node is not active, or has ended meanwhile.
@@ -333,11 +334,10 @@ class Broker:
         from meshq.cluster import Drain, DrainOrder
 
         order = DrainOrder(targets=() if target is None else (target,), dry_run=dry_run)
-        return Drain(self.name, self._departures, order)
+        return Drain(self.name, self._leaving(), order)
 
-    def _departures(self, cluster: str | None = None) -> list[Departure]:
-        self._active()
-        return departures_of(self._settings, cluster)
+    def _leaving(self) -> LeavingBroker:
+        return LeavingBroker(self._settings, lambda: self._active().handover, lambda: self._loop)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the node; reports started once it is active, or waits by its policy; returns after ``stop``.

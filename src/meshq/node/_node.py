@@ -37,6 +37,7 @@ from meshq.node._local_broker import LocalDemand, LocalPeerQueues, LocalRemoteBi
 from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
+from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
 from meshq.node._stranded_messages import LocalAnswers, LocalHeldQueues, LocalStrandedMessages
@@ -125,6 +126,7 @@ class Node:
         links = LinkServer(self.core, self.sessions, self.counts, credentials)
         self.inproc = InprocAcceptor(settings.name, links)
         self.listeners = Listeners(links, env.network, tls=env.tls, bounds=bounds)
+        self.handover = HandoverService(settings)
         self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
         self._lag = LoopLag()
         # A scope for each service that is served: a scope is entered once.
@@ -207,9 +209,9 @@ class Node:
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
         nursery.start_soon(self._age)
-        control = self._control()
+        control, services = self._control(), (self.handover, *self._settings.services)
         self._warn_of_conflicts()
-        for service in self._settings.services:
+        for service in services:
             service.announce(control)
             if isinstance(service, abc.Controllable):
                 core.settings.controlled[service.name] = service
@@ -227,10 +229,10 @@ class Node:
             answers=LocalAnswers(core),
             held=LocalHeldQueues(core),
         )
-        for service in self._settings.services:
+        for service in services:
             service.take_up(broker)
         await self.listeners.listen(self._settings.acceptors, nursery)
-        for service in self._settings.services:
+        for service in services:
             served = ServedService(service, broker)
             self._served.append(served)
             await nursery.start(served.run)

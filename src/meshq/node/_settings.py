@@ -16,7 +16,7 @@ from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
 from meshq.discovery import AcceptorGroup, acceptor_groups
 from meshq.errors import NotFoundError, SettingsError, UsageError
-from meshq.ha import LiveOnly
+from meshq.ha import LiveOnly, ScaleDown
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
     TLS,
@@ -247,6 +247,7 @@ class BrokerSettings:
 
     def __attrs_post_init__(self) -> None:
         self._announce_acceptors()
+        self._hear_targets()
         if self.data_dir is None and self.directories != StoreDirectories():
             allowed = "StoreDirectories of a broker that has a data_dir, or None"
             raise SettingsError("directories", self.directories, allowed)
@@ -273,8 +274,19 @@ class BrokerSettings:
         """The policy by which the node takes turns; None: it is active from the start to the stop."""
         return None if isinstance(self.ha, LiveOnly) else self.ha
 
+    def _hear_targets(self) -> None:
+        """Add the discovery group that hears of the nodes which may take over, unless it is among the services."""
+        group = self.scale_down.discovery if self.scale_down is not None else None
+        if group is not None and all(one is not group for one in self.services):
+            object.__setattr__(self, "services", _services((group, *self.services)))
+
+    @property
+    def scale_down(self) -> ScaleDown | None:
+        """The order to hand over at a stop; None: there is none."""
+        return self.ha.scale_down if isinstance(self.ha, LiveOnly) else None
+
     def _check_scale_down(self) -> None:
-        order = self.ha.scale_down if isinstance(self.ha, LiveOnly) else None
+        order = self.scale_down
         if order is None:
             return
         clusters = [one.name for one in self.services if one.kind == "cluster_connection"]

@@ -32,6 +32,10 @@ class NodeAnnouncements:
                 await channel.opening.wait()
                 plan.opened(trio.current_time())
             if plan.due(trio.current_time()):
-                about = self._events.announcement()
-                if about is not None and channel.announce(about):
-                    self._sent.wake()
+                self.make()
+
+    def make(self) -> None:
+        """Announce the node now, if there is a connection."""
+        about = self._events.announcement()
+        if about is not None and self._channel.announce(about):
+            self._sent.wake()

@@ -82,6 +82,10 @@ class PeerLink:
         self._channel.submit(run)
         self._session.stream.wake()
 
+    def announce(self) -> None:
+        """Say once more who this node is, if there is a connection."""
+        self._announcements.make()
+
     def give_up(self, error: MeshqError) -> None:
         """Give the session up, and the connection if there is one: a call was not answered in time."""
         if self.connected:

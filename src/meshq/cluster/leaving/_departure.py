@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import attrs
 import trio
 
-from meshq.abc import HandoverTarget, LocalBroker, StoreAndForwardQueue
+from meshq.abc import HandoverTarget, LocalBroker, NodeDescription, StoreAndForwardQueue
 from meshq.cluster._peer import Peer
-from meshq.cluster._topology import ClusterTopology
 from meshq.concurrency import ChangeSignal
 from meshq.endpoint import told_place
 from meshq.errors import MeshqError
@@ -47,19 +47,43 @@ class Successor:
         return f"node {self.name} at {self.url.partition('?')[0]}"
 
 
+class LeavingTopology(Protocol):
+    """The topology that hears of a departure."""
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+
+    @property
+    def own(self) -> NodeDescription:
+        """The description of the node by itself."""
+
+    def connector_to(self, node_id: bytes) -> str:
+        """Return the URL by which another node reaches this node; empty: it is not to."""
+
+    def knows(self, node_id: bytes) -> bool:
+        """Whether another node is in the cluster now."""
+
+    def linked_here(self, node_id: bytes) -> bool:
+        """Whether another node is told of a departure."""
+
+    def leave(self, successor: bytes = b"", target: bytes = b"") -> None:
+        """Tell the others that this node leaves, its successor, and to whom it hands over now; empty: to none."""
+
+
 class Departure:
     """The part of a cluster in the departure of its node, for a life of the node."""
 
     def __init__(
         self,
         broker: LocalBroker,
-        topology: ClusterTopology,
+        topology: LeavingTopology,
         peers: Callable[[], Sequence[Peer]],
         changed: ChangeSignal,
         warn: Callable[[str, str, str], None],
     ) -> None:
         self.broker: LocalBroker = broker
-        self._topology = topology
+        self.topology: LeavingTopology = topology
         self._peers = peers
         #: Told when a node or a queue elsewhere has changed.
         self.changed: ChangeSignal = changed
@@ -99,21 +123,21 @@ class Departure:
         return [
             one.label
             for one in self.successors()
-            if one.state not in GONE and not self._topology.linked_here(one.node_id)
+            if one.state not in GONE and not self.topology.linked_here(one.node_id)
         ]
 
     def hand_over_to(self, one: Successor) -> None:
         """Tell the others that this node leaves, and hands over to another one, where its clients are to go."""
-        self._topology.leave(target=one.node_id)
+        self.topology.leave(target=one.node_id)
         self.broker.topologies.hand_over(HandoverTarget(node_id=one.node_id, name=one.name, place=one.place))
 
     def handed_over_to(self, one: Successor) -> None:
         """Tell the others that the handover has come to its end."""
-        self._topology.leave(successor=one.node_id, target=one.node_id)
+        self.topology.leave(successor=one.node_id, target=one.node_id)
 
     def break_off(self) -> None:
         """Tell the others that the handover is broken off."""
-        self._topology.leave()
+        self.topology.leave()
         self.broker.topologies.hand_over(None)
 
     async def give_back(self, one: Successor) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -13,16 +12,15 @@ import trio
 from meshq.abc import TransferInventory
 from meshq.cluster.leaving._departure import Departure, Successor
 from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS, DrainFacts, next_step, prepared_left, queues_lacking
+from meshq.cluster.leaving._target_search import PAUSE_S, DrainOrder, LeavingNode, TargetSearch
 from meshq.concurrency import BackgroundBlock
-from meshq.errors import AddressFullError, NotActiveError, NotFoundError, UsageError
+from meshq.errors import AddressFullError, NotActiveError
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
 from meshq.loops import check_in_trio
 
 #: Messages of one move.
 STEP: Final = 256
-#: Seconds before the next look, if nothing could be moved.
-PAUSE_S: Final = 0.05
 _log = logger("cluster")
 
 
@@ -47,37 +45,22 @@ class DrainProgress:
     prepared: int
 
 
-@attrs.frozen(kw_only=True)
-class DrainOrder:
-    """The settings of a drain.
-
-    ``targets``: the nodes that may take over, in this order; empty: any, with ``nearest`` one of this process first.
-    ``group``: only nodes of this group.  ``linked_s``: seconds for which it waits for such a node; ``patience_s``: for
-    one that does not answer any more.
-    """
-
-    targets: Sequence[str] = ()
-    group: str | None = None
-    nearest: bool = False
-    dry_run: bool = False
-    linked_s: float = 10.0
-    patience_s: float = math.inf
-
-
 class Drain:
     """The drain of a broker, made by ``broker.drain`` and used as ``async with``; an async iterator of its progress.
 
     The iterator gives the newest ``DrainProgress`` whenever something has changed, and ends with the drain.
     """
 
-    def __init__(self, name: str, departures: Callable[[], Sequence[Departure]], order: DrainOrder) -> None:
+    def __init__(self, name: str, node: LeavingNode, order: DrainOrder) -> None:
         self._name = name
-        self._departures = departures
         self._order = order
+        self._search = TargetSearch(name, node, order)
         self._block = BackgroundBlock(f"the drain of {name!r}")
         self._life = LifeCycle(f"the drain of {name!r}", DRAIN_TRANSITIONS)
         self._departure: Departure
         self._target: Successor
+        # All that hear of it, the departure among them.
+        self._told: Sequence[Departure] = ()
         self._moved = 0
         # When something went, or had gone, last.
         self._changed_at = 0.0
@@ -204,6 +187,7 @@ class Drain:
         self._left = transfer.inventory()
         if self._order.dry_run:
             self._life.on("look")
+            self._search.release()
             task_status.started()
             return
         self._life.on("close")
@@ -212,7 +196,7 @@ class Drain:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, departure)
                 # Before the clients lose their sessions, so that they are told where to go.
-                departure.hand_over_to(self._target)
+                self._hand_over()
                 await transfer.close()
                 task_status.started()
                 while not await self._step():
@@ -220,7 +204,7 @@ class Drain:
                 nursery.cancel_scope.cancel()
         finally:
             if self._life.state == "moving":
-                self._departure.break_off()
+                self._break_off()
         _log.info("%s has handed all over to %s", self._name, self._target.label, extra={"event": "drained"})
 
     async def _watch(self, departure: Departure) -> None:
@@ -233,43 +217,20 @@ class Drain:
 
         Raises:
             NotFoundError: there is none.
+            SettingsError: a URL that is to be dialed can't be.
         """
-        departures = self._departures()
-        if not departures:
-            raise NotFoundError(f"the broker {self._name!r} has no cluster connection: no node can take over")
-        if trio.lowlevel.current_trio_token() is not departures[0].loop:
-            raise UsageError(f"the broker {self._name!r} runs in another thread: drain it there")
-        with trio.move_on_after(self._order.linked_s):
-            while True:
-                for departure in departures:
-                    for one in self._fitting(departure):
-                        if one.ready:
-                            self._departure, self._target = departure, one
-                            return
-                with trio.move_on_after(PAUSE_S):
-                    await departures[0].changed.wait()
-        known = [
-            f"{one.label} ({'leaving' if one.leaving else one.state})" for all in departures for one in all.successors()
-        ]
-        targets, group = self._order.targets, self._order.group
-        what = f"no node {' or '.join(map(repr, targets))} is linked" if targets else "no other node is linked"
-        what += f" of the group {group!r}" if group is not None else ""
-        raise NotFoundError(f"{what} that takes over from {self._name!r}; known: {', '.join(known) or 'none'}")
+        found = await self._search.find()
+        self._departure, self._target, self._told = found.departure, found.target, found.told
 
-    def _fitting(self, departure: Departure) -> list[Successor]:
-        order, found = self._order, departure.successors()
-        if order.group is not None:
-            found = [one for one in found if one.group == order.group]
-        if order.nearest and not order.targets:
-            found.sort(key=lambda one: not one.url.startswith("inproc:"))
-        if not order.targets:
-            return found
-        return [
-            one
-            for wanted in order.targets
-            for one in found
-            if departure.place(wanted) == one.url or wanted in (one.name, one.node_id.hex())
-        ]
+    def _hand_over(self) -> None:
+        for departure in self._told:
+            departure.hand_over_to(self._target)
+        # Only now is it known which links were dialed in vain.
+        self._search.release()
+
+    def _break_off(self) -> None:
+        for departure in self._told:
+            departure.break_off()
 
     async def _step(self) -> bool:
         """Do a round and look; return whether the drain has ended."""
@@ -298,21 +259,22 @@ class Drain:
             moved=moved,
             idle_s=now - self._changed_at,
             patience_s=self._order.patience_s,
-            unheard=self._departure.unheard() if self._left.empty else (),
+            unheard=[one for each in self._told for one in each.unheard()] if self._left.empty else (),
         )
         step = next_step(facts)
         if step == "choose":
             await self._departure.give_back(self._target)
-            self._departure.break_off()
+            self._break_off()
             await self._choose()
-            self._departure.hand_over_to(self._target)
+            self._hand_over()
         elif step == "wait":
             await trio.sleep(PAUSE_S)
         elif step == "end":
             if facts.unheard:
                 text = f"{self._name} has handed all over, and {', '.join(facts.unheard)} did not hear of it"
                 self._departure.warn("drain_unheard", text, self._name)
-            self._departure.handed_over_to(self._target)
+            for departure in self._told:
+                departure.handed_over_to(self._target)
             self._life.on("hand_over")
             self._tell()
         return step == "end"
