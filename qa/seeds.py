@@ -24,13 +24,14 @@ from qa.simulation.scenario import Outcome, run_seed
 BROKER: Final = "broker"
 #: The simulations by their names, which are the flags of ``qa.simulate``: of a single broker; of a broker that has to
 #: step back from time to time; of such a broker whose records have to be durable at a partner, too; of three brokers
-#: that are linked; of three such brokers that move messages to each other's consumers; of three that find each other;
-#: of three of which one drains and goes for good; and of three to five that are linked to their neighbours only.
+#: that are linked; of four to seven; of three that move messages to each other's consumers; of three that find each
+#: other; of three of which one drains and goes for good; and of three to five that are linked to their neighbours only.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "turns": partial(run_seed, turns=True),
     "replicated": partial(run_seed, replicated=True),
     "mesh": run_mesh_seed,
+    "wide": partial(run_mesh_seed, wide=True),
     "redistribution": partial(run_mesh_seed, redistributed=True),
     "discovery": partial(run_mesh_seed, discovered=True),
     "drain": partial(run_mesh_seed, drained=True),

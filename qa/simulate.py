@@ -3,7 +3,7 @@
 ``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time;
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
 ``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
-goes; ``--chain`` three to five in a chain or a ring.
+goes; ``--wide`` four to seven; ``--chain`` three to five in a chain or a ring.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results, a few seeds at a time; with ``--resume`` the same
@@ -33,6 +33,7 @@ FAILED_SEEDS: Final = "tests/data"
 #: The simulations besides that of a single broker, and what is said about each.
 ABOUT_STAGES: Final = {
     "mesh": "three brokers that are linked, not one",
+    "wide": "four to seven brokers that are linked",
     "chain": "three to five brokers, each linked to its neighbours only, in a chain or a ring",
     "drain": "three linked brokers, of which one hands its messages over to another one, and goes for good",
     "redistribution": "three linked brokers, which move messages to each other's consumers",

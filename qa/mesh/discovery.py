@@ -19,7 +19,7 @@ from meshq.discovery import Announcement, BroadcastGroup, ConnectorPair, Discove
 from meshq.discovery._datagram_format import encode_announcement
 from meshq.testing import MemoryNetwork, SimNode, Swarm
 from qa.mesh.finder import Finder
-from qa.mesh.membership import URLS, Membership
+from qa.mesh.membership import NODES, URLS, Membership
 from qa.mesh.node import MeshNode
 from qa.simulation.workload import Scene
 
@@ -57,6 +57,7 @@ class DiscoveredMemberships:
         self._swarm = swarm
         self._rng = swarm.rng("mesh/ports")
         self._secret = SECRET if swarm.on("mesh.secret") else None
+        self.names: Sequence[str] = NODES
         #: Where nodes are announced.
         self.endpoint: abc.BroadcastEndpoint = DNS_SD if swarm.on("mesh.dns_sd") else LAN
         # Unnamed, a connector is the first acceptor.

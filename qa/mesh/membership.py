@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
@@ -10,7 +10,16 @@ import attrs
 from meshq import abc
 
 NODES: Final = ("a", "b", "c")
-URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
+#: The nodes of a mesh of more.
+WIDE: Final = ("abcd", "abcde", "abcde", "abcdefg")
+
+
+def urls_of(names: Iterable[str]) -> dict[str, str]:
+    """The connectors of nodes."""
+    return {name: f"tcp://{name}:5000?insecure=true" for name in names}
+
+
+URLS: Final = urls_of(NODES)
 
 
 @attrs.frozen(kw_only=True)
@@ -29,6 +38,8 @@ class Membership:
 class Memberships(Protocol):
     """The memberships of all nodes, a new one for each life."""
 
+    #: The names of the nodes.
+    names: Sequence[str]
     #: The kinds of faults that there are besides those of every mesh.
     fault_kinds: tuple[str, ...]
 

@@ -23,7 +23,7 @@ from qa.checkers.history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
 from qa.mesh.delays import MeshDelays
 from qa.mesh.flood import BURST, BURST_BYTES
-from qa.mesh.membership import NODES, Memberships
+from qa.mesh.membership import Memberships
 from qa.simulation.accounts import FORWARDING
 from qa.simulation.broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
 from qa.simulation.workload import ADDRESSES, CLIENT_SETTINGS, SETTINGS
@@ -103,6 +103,11 @@ class MeshNode(BrokerNode):
     def spread(self) -> str:
         """The name of the node's queue on the address where each has one of its own."""
         return f"{SPREAD}-{self.place}"
+
+    @property
+    def cluster_size(self) -> int:
+        """The number of nodes, of which one may be gone for good."""
+        return len(self._memberships.names)
 
     @property
     def place(self) -> str:
@@ -231,7 +236,7 @@ class MeshNode(BrokerNode):
         """How it sees each of the others, ``forgotten`` if it knows nothing of one; empty while it does not serve."""
         if not self.active or self._cluster is None:
             return {}
-        states = {name: "forgotten" for name in NODES if name != self.place}
+        states = {name: "forgotten" for name in self._memberships.names if name != self.place}
         for peer in self._cluster.peers():
             name = Endpoint.parse(peer.connector).host
             known = peer.node_id or peer.state == "connecting"

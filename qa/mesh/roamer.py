@@ -13,7 +13,6 @@ import trio
 from meshq import BalancerPolicy, BalancerTarget, Client, ClientFactory, MeshqError
 from meshq.lb import NAMES as POLICIES
 from meshq.testing import MemoryNetwork, SimNode, Simulation
-from qa.mesh.membership import NODES
 from qa.mesh.node import LINKED_S, MeshNode
 from qa.simulation.workload import CLIENT_SETTINGS, Scene
 
@@ -47,7 +46,7 @@ class Roamer:
         self._nodes = list(nodes)
         assert isinstance(simulation.fabric, MemoryNetwork)
         self._fabric = simulation.fabric
-        self.listed: list[str] = self._rng.sample(NODES, self._rng.choice((1, 1, 2)))
+        self.listed: list[str] = self._rng.sample([node.place for node in nodes], self._rng.choice((1, 1, 2)))
         self.policy: str = self._rng.choice((*POLICIES, "last"))
         url = f"({','.join(f'tcp://{name}:5000' for name in self.listed)})"
         self._factory = ClientFactory(
@@ -110,7 +109,7 @@ class Roamer:
 
     async def _look(self) -> None:
         """Count the times that the client was without a node, though it knew one that served."""
-        lost_at, serves_since = 0.0, dict.fromkeys(NODES, 0.0)
+        lost_at, serves_since = 0.0, dict.fromkeys((node.place for node in self._nodes), 0.0)
         while True:
             now = trio.current_time()
             for node in self._nodes:

@@ -27,7 +27,7 @@ from qa.mesh.faults import MeshFaults
 from qa.mesh.finder import Finder
 from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
-from qa.mesh.membership import NODES, Memberships
+from qa.mesh.membership import NODES, WIDE, Memberships
 from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.roamer import ROAMER_SIGHTS, Roamer
 from qa.mesh.sends import send_where_it_stands, spread
@@ -168,13 +168,18 @@ def _observe(simulation: Simulation, history: History, nodes: list[MeshNode]) ->
 
 
 async def mesh_scenario(
-    simulation: Simulation, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
+    simulation: Simulation,
+    *,
+    wide: bool = False,
+    redistributed: bool = False,
+    discovered: bool = False,
+    drained: bool = False,
 ) -> Outcome:
     """A seed's minute, and its accounts.
 
-    ``redistributed``: messages go from node to node while they have no consumer.  ``discovered``: the nodes know
-    nothing of each other but a multicast group.  ``drained``: a node hands its messages over to another one, and goes
-    for good.
+    ``wide``: there are four nodes, five or seven.  ``redistributed``: messages go from node to node while they have no
+    consumer.  ``discovered``: the nodes know nothing of each other but a multicast group.  ``drained``: a node hands
+    its messages over to another one, and goes for good.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
@@ -183,18 +188,19 @@ async def mesh_scenario(
     history = History(trio.current_time)
     scene = Scene(history)
     mode = "on_demand" if redistributed or drained else rng("mesh").choice(MODES)
-    bridges = MeshBridges(simulation.swarm, NODES)
+    names = tuple(rng("mesh/width").choice(WIDE)) if wide else NODES
+    bridges = MeshBridges(simulation.swarm, names)
     bridges.known(history)
-    delays = MeshDelays(simulation.swarm, NODES)
+    delays = MeshDelays(simulation.swarm, names)
     delays.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
-    memberships: Memberships = ListedMemberships(simulation.swarm) if discovery is None else discovery
+    memberships: Memberships = ListedMemberships(simulation.swarm, names) if discovery is None else discovery
     departure = MeshDeparture(simulation, scene) if drained else None
     make = functools.partial(MeshNode, delays=delays, memberships=memberships, more_services=redistribution)
-    nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in NODES]
-    history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in NODES)
-    crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
+    nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in names]
+    history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in names)
+    crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(names) else 0
     for node in nodes:
         await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
     cast = MeshCast(simulation, scene, nodes, bridges, delays)
@@ -326,8 +332,10 @@ async def _retire(node: MeshNode, faults: MeshFaults) -> None:
 
 
 def run_mesh_seed(
-    seed: int, *, redistributed: bool = False, discovered: bool = False, drained: bool = False
+    seed: int, *, wide: bool = False, redistributed: bool = False, discovered: bool = False, drained: bool = False
 ) -> SimulationResult:
     """A seed: the result has the failure, if there was one.  The keywords are those of ``mesh_scenario``."""
-    made = functools.partial(mesh_scenario, redistributed=redistributed, discovered=discovered, drained=drained)
+    made = functools.partial(
+        mesh_scenario, wide=wide, redistributed=redistributed, discovered=discovered, drained=drained
+    )
     return run_scenario(seed, made, duration_s=DURATION_S, limit_s=LIMIT_S)

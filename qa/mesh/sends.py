@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
 
 import trio
 
 from qa.checkers.history import body_of
 from qa.mesh.gone import MeshGone
-from qa.mesh.membership import NODES
 from qa.mesh.node import LINKED_S, RETIRED, SPREAD, MeshNode
 from qa.simulation.workload import Scene
-
-#: So many messages can be dealt evenly to two nodes and to three.
-EVEN: Final = 6
 
 
 async def send_where_it_stands(scene: Scene, node: MeshNode) -> None:
@@ -22,7 +18,7 @@ async def send_where_it_stands(scene: Scene, node: MeshNode) -> None:
     Checkpoint: always.  Cancellation: the simulation ends.
     """
     async with node.client() as client:
-        for _ in range(2 * len(NODES)):
+        for _ in range(2 * node.cluster_size):
             uid = scene.uid()
             op = scene.history.sent(f"last@{node.place}", RETIRED, uid, node=node.place)
             await client.send(RETIRED, body_of(uid))
@@ -37,17 +33,19 @@ async def spread(scene: Scene, nodes: list[MeshNode], gone: MeshGone) -> None:
     Checkpoint: always.  Cancellation: the simulation ends.
     """
     mode = nodes[0].mode
+    # So many can be dealt evenly to all nodes, and to all but one.
+    even = math.lcm(nodes[0].cluster_size, nodes[0].cluster_size - 1)
     expected = dict.fromkeys((node.place for node in nodes), 0)
     for factor, node in enumerate(nodes, 1):
         takers = len(nodes) + int(gone.done and gone.state(node) == "away")
         async with node.client() as client:
-            for _ in range(factor * EVEN):
+            for _ in range(factor * even):
                 uid = scene.uid()
                 op = scene.history.sent(f"last@{node.place}", SPREAD, uid, node=node.place)
                 await client.send(SPREAD, body_of(uid))
                 scene.history.send_ok(op)
         for other in nodes if mode == "strict" else [node]:
-            expected[other.place] += factor * EVEN // (takers if mode == "strict" else 1)
+            expected[other.place] += factor * even // (takers if mode == "strict" else 1)
     # What crosses has crossed.
     await trio.sleep(LINKED_S)
     for node in nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -10,7 +11,7 @@ from meshq.abc import ToldNode
 from meshq.client import Client
 from meshq.errors import invariant
 from meshq.testing import SimNode, Swarm
-from qa.mesh.membership import NODES, URLS, Membership
+from qa.mesh.membership import Membership, urls_of
 from qa.mesh.node import LINKED_S, MeshNode
 
 TOPOLOGY_SIGHTS: Final = ("partial_lists", "client_was_told")
@@ -26,12 +27,13 @@ class ListedMemberships:
 
     fault_kinds: tuple[str, ...] = ()
 
-    def __init__(self, swarm: Swarm) -> None:
+    def __init__(self, swarm: Swarm, names: Sequence[str]) -> None:
+        self.names: Sequence[str] = names
         partial = swarm.on("mesh.partial_lists")
         rng = swarm.rng("mesh/partial_lists")
-        row = list(NODES)
+        row = list(names)
         rng.shuffle(row)
-        self._listed = {name: [other for other in NODES if other != name] for name in NODES}
+        self._listed = {name: [other for other in names if other != name] for name in names}
         if partial:
             self._listed = {name: [rng.choice(row[:at])] if at else [] for at, name in enumerate(row)}
         for sight in TOPOLOGY_SIGHTS:
@@ -44,7 +46,8 @@ class ListedMemberships:
 
     def of(self, name: str) -> Membership:
         """Return the membership of a life."""
-        return Membership(connectors=URLS, cluster={"connector": name, "static_connectors": self._listed[name]})
+        cluster = {"connector": name, "static_connectors": self._listed[name]}
+        return Membership(connectors=urls_of(self.names), cluster=cluster)
 
 
 class TopologyReader:
