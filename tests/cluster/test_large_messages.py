@@ -11,14 +11,14 @@ import attrs
 import pytest
 import trio
 
-from meshq import DamagedError, limits
+from meshq import AddressSettings, DamagedError, limits
 from meshq.broker.bodies._bodies import Got
 from meshq.broker.bodies._body import Body
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.session._session import ServerSession
 from meshq.client.session._link_upload_machine import LinkUploadMachine
 from meshq.wire import Frame, FrameType
-from tests.cluster.kit import Mesh, mesh
+from tests.cluster.kit import Mesh, mesh, until
 
 BLOCK = limits.LARGE_BLOCK_BYTES
 BODY = random.Random(3).randbytes(2 * BLOCK + 9)
@@ -238,6 +238,35 @@ async def test_a_body_that_can_not_be_read_is_given_up_and_what_is_behind_it_arr
         await trio.sleep(1)
         assert bodies_of(nodes, "a") == bodies_of(nodes, "b") == []
     assert "body_unreadable" in [getattr(one, "event", "") for one in caplog.records]
+
+
+async def test_a_large_message_whose_queue_is_gone_is_a_dead_letter_with_its_body() -> None:
+    settings = {
+        "#": AddressSettings(auto_create_queues=False),
+        "only": AddressSettings(auto_create_queues=False, dead_letter_address="dead"),
+    }
+    async with mesh("ab", root="simulated", mode="strict", broker={"address_settings": settings}) as nodes:
+        async with nodes.client("b") as client:
+            await client.create_queue("dead")
+            await client.create_queue("far", address="only")
+        await nodes.known("a").wait_for(nodes=2, queue="far", queues=1, timeout=10)
+        await nodes.kill("b")
+        await nodes.send("a", [BODY], "only")
+        await nodes.kill("a")
+        await nodes.start("b")
+        async with nodes.client("b") as client:
+            await client.delete_queue("far")
+        await nodes.start("a")
+        await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+        await nodes.kill("b")
+        await nodes.start("b")
+        async with nodes.client("b") as client, client.consumer("dead") as consumer:
+            message = await consumer.receive(timeout=10)
+            assert message is not None
+            assert message.size == len(BODY)
+            assert await message.read() == BODY
+            await message.ack(confirm=True)
+        await until(lambda: bodies_of(nodes, "b") == [])
 
 
 async def test_a_body_goes_on_over_a_node_between(frames: Counter[FrameType]) -> None:

@@ -116,5 +116,6 @@ class ForwardedPlaces:
             number_step=run.number_step,
         )
         letters.options = DeliveryOptions(0, origin=MessageOrigin(run.address, run.address, UNROUTED))
+        letters.body = run.body
         shares = deal_here(letters, address, address.queues, rows)
         return (letters, shares) if shares else None
