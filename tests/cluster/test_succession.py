@@ -42,6 +42,26 @@ async def test_what_reaches_a_middle_node_for_one_that_has_handed_over_is_routed
         assert bodies(await made.drain("b", "only")) == [b"later"]
 
 
+async def test_what_comes_for_a_node_that_has_handed_over_and_was_given_up_since_is_routed_anew_too() -> None:
+    async with mesh(
+        "bc",
+        root="simulated",
+        cluster={"initial_connect_attempts": 2, "reconnect_attempts": 2},
+        own={"b": {"queues": ["q"]}, "c": {"queues": ["q", "only"]}},
+    ) as made:
+        await made.known("b").wait_for(nodes=2, queue="only", timeout=30)
+        name = made.forward("c")
+        forward = made.brokers["b"]._node.core.router.queues[name]
+        async with made.brokers["c"].drain("b"):
+            pass
+        await made.stop("c")
+        await until(lambda: made.known("b").peers()[-1].state == "down")
+        _late_for(made, name)(b"late")
+        await until(lambda: forward.counts.added == 1)
+        await until(lambda: not forward.counts.ready)
+        assert bodies(await made.drain("b", "only")) == [b"late"]
+
+
 def _late_for(made: Mesh, name: str) -> Callable[[bytes], None]:
     """Return what places a message for the queue ``only`` of the node that has left, as a node further back does."""
     core = made.brokers["b"]._node.core

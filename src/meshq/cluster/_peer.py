@@ -397,8 +397,11 @@ class Peer:
         return word if word is not None and word.node_id == self.node_id else None
 
     def pass_on(self) -> None:
-        """Route the messages anew that wait here for the node, if it has left and had handed over all."""
-        if self.state == "left":
+        """Route the messages anew that wait here for the node, if it has left and had handed over all.
+
+        Given up since, it is no less gone.
+        """
+        if self.state in ("left", "down"):
             self._succession.pass_on(self._forwarding, self.label)
 
     @property
