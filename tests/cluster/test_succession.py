@@ -74,3 +74,28 @@ def _late_for(made: Mesh, name: str) -> Callable[[bytes], None]:
         core.pending.run()
 
     return place
+
+
+async def test_a_restart_does_not_forget_a_node_without_a_static_connector_that_has_handed_over() -> None:
+    async with mesh(
+        "abc",
+        root="simulated",
+        others={"a": ["b"], "b": ["a"], "c": ["b"]},
+        cluster={"max_hops": 2},
+        own={"a": {}, "b": {"queues": ["q"]}, "c": {"queues": ["q", "only"]}},
+    ) as made:
+        await made.joined()
+        await made.known("a").wait_for(nodes=3, queue="only", timeout=30)
+        name = made.forward("c")
+        assert made.brokers["b"]._node.core.router.relays.leads(made.brokers["b"]._node.core.router.queues[name].number)
+        async with made.brokers["c"].drain("b"):
+            pass
+        await made.stop("c")
+        await until(lambda: made.known("b").peers()[-1].state == "left")
+        await made.kill("b")
+        await made.start("b")
+        _late_for(made, name)(b"late")
+        forward = made.brokers["b"]._node.core.router.queues[name]
+        await until(lambda: forward.counts.added == 1)
+        await until(lambda: not forward.counts.ready)
+        assert bodies(await made.drain("b", "only")) == [b"late"]

@@ -203,7 +203,9 @@ class ClusterConnection(Service):
                 continue
             link = broker.peers.forwarding(former.name)
             broker.routes.take_up(link, self.settings.load_balancing)
-            if url not in self._keepers and rules is not None and not former.left and rules.fits(url):
+            # What still comes for a node that has handed over is for its peer to route anew, unless it was forgotten.
+            wanted = not former.left or (former.over and bool(broker.peers.former(former.name)))
+            if url not in self._keepers and rules is not None and wanted and rules.fits(url):
                 # It was announced or learned of before the restart, and may be there although nobody says so.
                 self._keepers[url] = self._keeper(url, broker, static=False)
             if url in self._keepers:
