@@ -6,7 +6,8 @@ import pytest
 
 from meshq import limits
 from meshq.client.session._link_upload_machine import LinkUploadMachine
-from meshq.cluster._frames_plan import frames_of
+from meshq.cluster._frames_plan import frames_of, rows_with_counts
+from meshq.wire import COUNTER_MAX, Forward, encode_former, encode_waits
 
 BLOCK = limits.LARGE_BLOCK_BYTES
 
@@ -25,6 +26,43 @@ def test_what_is_large_goes_alone_and_all_rows_go_once_in_their_order(
     sizes: list[int], parts: list[tuple[int, int, bool]]
 ) -> None:
     assert [(rows.start, rows.stop, large) for rows, large in frames_of(sizes, 10)] == parts
+
+
+def test_no_more_rows_than_allowed_go_together() -> None:
+    parts = frames_of([1, 1, 1, 1, 11, 1, 1, 1], 10, 3)
+    assert [(rows.start, rows.stop, large) for rows, large in parts] == [
+        (0, 3, False),
+        (3, 4, False),
+        (4, 5, True),
+        (5, 8, False),
+    ]
+
+
+@pytest.mark.parametrize(("texts", "queues"), [(["q"], 1), (["a" * 512, "é" * 400], 0), (["q"], 512)])
+def test_a_header_has_room_for_the_counts_of_the_rows_that_go_together(texts: list[str], queues: int) -> None:
+    rows = rows_with_counts(texts, queues)
+    header = Forward(
+        address=texts[0],
+        producer=bytes(16),
+        number=COUNTER_MAX,
+        step=1,
+        stride=1,
+        queues=tuple([2**32 - 1] * queues),
+        more=True,
+        topic=True,
+        arrival=COUNTER_MAX,
+        waited=COUNTER_MAX,
+        origin=tuple(texts[1:]),
+        counts=encode_former(dict.fromkeys(range(rows), (2 ** 16 - 1, 2 ** 16 - 1))),
+        due=encode_waits(dict.fromkeys(range(rows), 1)),
+        held=bytes(limits.XID_BYTES_MAX),
+        upload=2**32 - 1,
+    )
+    assert limits.HEADER_BYTES_MAX - 400 <= len(header.encode()) <= limits.HEADER_BYTES_MAX
+
+
+def test_of_a_run_with_more_queues_than_a_header_names_each_message_goes_alone() -> None:
+    assert rows_with_counts(["q"], 2_000) == 1
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (BLOCK, 1), (BLOCK + 1, 2), (10 * BLOCK, 10)])

@@ -8,7 +8,7 @@ from functools import partial
 from meshq import limits
 from meshq.abc import BodyReader, ForwardRun, LargeForwardRun
 from meshq.client import ForwardedRun
-from meshq.cluster._frames_plan import frames_of
+from meshq.cluster._frames_plan import frames_of, rows_with_counts
 from meshq.errors import MeshqError
 from meshq.wire import RunBytes, body_sizes, pick, without_body
 
@@ -24,9 +24,10 @@ def forwarded_runs(held: ForwardRun, origin: tuple[str, ...], large_from: int) -
     whole = _run(held, content, range(held.rows), origin)
     if isinstance(held, LargeForwardRun):
         return [whole._replace(large=held.large)]
-    if held.entry.kind or len(content.body) <= large_from:
+    counted = bool(held.former())
+    if held.entry.kind or (len(content.body) <= large_from and not counted):
         return [whole]
-    parts = frames_of(body_sizes(content), large_from)
+    parts = frames_of(body_sizes(content), large_from, _rows_max(held, origin) if counted else held.rows)
     if len(parts) == 1 and not parts[0][1]:
         return [whole]
     found = []
@@ -38,6 +39,11 @@ def forwarded_runs(held: ForwardRun, origin: tuple[str, ...], large_from: int) -
         else:
             found.append(_run(held, part, rows, origin))
     return found
+
+
+def _rows_max(held: ForwardRun, origin: tuple[str, ...]) -> int:
+    """Return how many messages of a run that have former counts go in one frame."""
+    return rows_with_counts((held.address, *held.queue, *origin), len(held.queues))
 
 
 def _run(held: ForwardRun, content: RunBytes, rows: range, origin: tuple[str, ...]) -> ForwardedRun:
