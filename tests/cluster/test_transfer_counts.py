@@ -10,7 +10,7 @@ from meshq import AddressSettings, limits
 from tests.cluster import kit
 from tests.cluster.kit import Mesh, bodies
 from tests.cluster.test_drain import drained
-from tests.cluster.test_transfer import nodes_with_queues, numbered, taken
+from tests.cluster.test_transfer import inside, nodes_with_queues, numbered, taken, to
 from tests.cluster.test_transfer_whole import Wall
 
 pytestmark = pytest.mark.slow
@@ -52,3 +52,19 @@ async def test_a_run_of_which_each_message_was_delivered_and_waits_crosses_in_se
         await nodes.kill("b")
         await nodes.start("b")
         await in_order(nodes, "q")
+
+
+async def test_a_node_starts_with_a_run_of_which_more_is_to_be_said_than_a_header_holds() -> None:
+    async with nodes_with_queues(**LATER) as nodes:
+        async with nodes.client("a") as client:
+            await client.create_queue("f", filter=f"colour <> '{'x' * 1_000}' OR TRUE")
+        await returned(nodes, "f")
+        await inside(nodes).transfer.close()
+        await inside(nodes).transfer.move("f", to(nodes), ROWS)
+        await nodes.kill("a")
+        await nodes.start("a")
+        await nodes.joined()
+        assert (await drained(nodes)).state == "transferred"
+        await nodes.kill("b")
+        await nodes.start("b")
+        await in_order(nodes, "f")

@@ -31,6 +31,8 @@ _ROUTED_HEAD: Final = struct.Struct("<16sQH")
 _ROUTED_TARGET: Final = struct.Struct("<IQHHHH")
 # bytes of notes, number of settled rows
 _PLACED_HEAD: Final = struct.Struct("<HH")
+#: What is said of a run, at most: the counts of all its rows are more than a header of a frame has room for.
+_NOTES_BYTES_MAX: Final = 2**16 - 1
 #: Where messages were moved from, and why.
 _ORIGIN: Final = ("address", "queue", "reason")
 #: Where the body of the one message lies, and how large it is.
@@ -252,7 +254,7 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         size, count = _PLACED_HEAD.unpack_from(payload)
         settled_at = _PLACED_HEAD.size + size
         routed_at = settled_at + count * _SETTLED_ROW.size
-        notes = decode_map(payload[_PLACED_HEAD.size : settled_at], limits.HEADER_BYTES_MAX)
+        notes = decode_map(payload[_PLACED_HEAD.size : settled_at], _NOTES_BYTES_MAX)
     except (struct.error, RemoteProtocolError) as error:
         raise unreadable("placed run") from error
     arrival, begun = notes.pop("arrival", 0), notes.pop("begun", 0)
