@@ -320,3 +320,23 @@ async def test_what_a_target_has_begun_waits_for_that_target() -> None:
         assert transfer.prepared() == []
         await until(lambda: undecided(nodes, "b") == 1)
         assert await recovered(nodes, "b") == [b"x"]
+
+
+@pytest.mark.parametrize("message", [bytes(1_500_000), b"small"])
+async def test_a_transaction_of_many_runs_goes_as_one_if_it_could_be_prepared(message: bytes) -> None:
+    async with nodes_with_queues(**BOTH) as nodes:
+        async with nodes.client("a") as client:
+            transaction = await client.transaction(xid=b"x").__aenter__()
+            for _ in range(12):
+                await transaction.send("r", message)
+                await trio.sleep(0.001)
+            await transaction.prepare()
+        transactions = nodes.brokers["a"]._node.core.transactions
+        (found,) = transactions.two_phase
+        assert len(found.transaction.work) == 12
+        assert transactions.transfer.weigh(found) <= transactions.two_phase._weigh(found)
+        assert (await drained(nodes)).state == "transferred"
+        await nodes.kill("b")
+        await nodes.start("b")
+        await decided(nodes, commit=True)
+        assert bodies(await taken(nodes, "b", "r")) == [message] * 12

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.transactions import PREPARED_FEATURE
-from meshq.errors import AddressFullError, JournalBrokenError
+from meshq.broker.work._long_operations import DiskSpaceWait, LongOperation, Steps, Values
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
@@ -31,17 +31,31 @@ def takes_prepared(core: Core, forward: Queue) -> bool:
 def hand_over_prepared(core: Core, xid: bytes, forward: Queue, watch: MoveWatch) -> None:
     """Take the next step of a prepared transaction's way to the node of a store-and-forward queue, and tell how many
     steps were taken, 0 or 1, when that is durable."""
-    found = core.transactions.two_phase.known(xid)
-    if found is None or not takes_prepared(core, forward) or not (found.forward or _goes(core, found, forward)):
-        watch.done(0)
-        return
-    try:
-        steps = int(core.transactions.transfer.hand_over(found, forward))
-    except (AddressFullError, JournalBrokenError) as error:
-        watch.failed(error)
-        return
-    core.release_queue.when_all_is_durable(partial(watch.done, steps))
+
+    def ended(values: Values) -> None:
+        core.release_queue.when_all_is_durable(partial(watch.done, values["steps"]))
+
+    core.running_operations.schedule(LongOperation(_step(core, xid, forward, watch), ended, watch.failed))
     core.pending.run()
+
+
+def _step(core: Core, xid: bytes, forward: Queue, watch: MoveWatch) -> Steps:
+    """Take a step once the disk has room for all that the transaction sends."""
+    transfer = core.transactions.transfer
+    found = _ready(core, xid, forward, watch)
+    if found is not None and (size := transfer.weigh(found)) > core.release_queue.large_bytes:
+        yield DiskSpaceWait(size)
+        # Somebody may have decided it meanwhile.
+        found = _ready(core, xid, forward, watch)
+    yield {"steps": int(found is not None and transfer.hand_over(found, forward))}
+
+
+def _ready(core: Core, xid: bytes, forward: Queue, watch: MoveWatch) -> ServerPreparedTransaction | None:
+    """Return a transaction that can take a step now; None: it can't."""
+    found = core.transactions.two_phase.known(xid)
+    if found is None or not watch.wanted or not takes_prepared(core, forward):
+        return None
+    return found if found.forward or _goes(core, found, forward) else None
 
 
 def _goes(core: Core, prepared: ServerPreparedTransaction, forward: Queue) -> bool:

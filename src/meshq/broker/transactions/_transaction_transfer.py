@@ -15,7 +15,13 @@ from meshq.address import Target
 from meshq.broker.catalog._distribution_plan import Share
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.ingress._held_rows import HeldRows
-from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._ingress import (
+    MARK_RECORD_BYTES,
+    PART_RECORD_BYTES,
+    ROW_RECORD_BYTES,
+    RUN_RECORD_BYTES,
+    Ingress,
+)
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._delivery_options import DeliveryOptions
@@ -60,6 +66,8 @@ _ADDRESS: Final = "prepared"
 #: Bytes of the records of a transaction that is handed over, beside its names, rows and runs; and of each row.
 _RECORDS_BYTES: Final = 1_024
 _ROW_BYTES: Final = 64
+#: Bytes for each record that one deletes.
+_TARGET_BYTES: Final = 16
 
 
 class TransactionTransfer:
@@ -102,6 +110,23 @@ class TransactionTransfer:
         self._end(prepared, forward)
         return True
 
+    def weigh(self, prepared: ServerPreparedTransaction) -> int:
+        """Return the bytes that the records of the next step may take.
+
+        No more than those of its prepare for what it sends: together they fit in one batch again.
+        """
+        transaction, names = prepared.transaction, len(prepared.xid) + len(prepared.user.encode())
+        size = _RECORDS_BYTES + 3 * names + _TARGET_BYTES * len(prepared.positions)
+        if prepared.forward:
+            return size
+        size += _ROW_BYTES * (sum(map(len, transaction.acked_in_transaction.values())))
+        for run, target, _ in transaction.work:
+            content = run.content
+            size += len(content.table) + len(content.body) + RUN_RECORD_BYTES + ROW_RECORD_BYTES * content.rows
+            size += PART_RECORD_BYTES + MARK_RECORD_BYTES + len(prepared.xid)
+            size += len(target.address.encode()) + len((target.queue or "").encode())
+        return size
+
     def _begin(self, prepared: ServerPreparedTransaction, forward: Queue) -> None:
         transaction = prepared.transaction
         acked = tuple(
@@ -110,9 +135,7 @@ class TransactionTransfer:
             for span in spans
             if queue.durable and (span.view.run.origin or span.view.run).position
         )
-        size = _RECORDS_BYTES + _ROW_BYTES * len(acked)
-        size += sum(_RECORDS_BYTES + self._ingress.weigh_moved(work.run.content) for work in transaction.work)
-        with self._release_queue.atomic_batch(size):
+        with self._release_queue.atomic_batch(self.weigh(prepared)):
             self._place_head(prepared, forward, BEGIN)
             for run, target, _ in transaction.work:
                 self._place(self._sent_part(prepared, run, target), forward)
@@ -130,7 +153,7 @@ class TransactionTransfer:
         where = known.connector if known is not None else forward.name
         record = encode_elsewhere(ElsewhereRecord(prepared.xid, prepared.user, where))
         deletes = [position for position in prepared.positions if position]
-        with self._release_queue.atomic_batch(_RECORDS_BYTES):
+        with self._release_queue.atomic_batch(self.weigh(prepared)):
             self._place_head(prepared, forward, END)
             position = self._release_queue.write(ELSEWHERE, [record], deletes=deletes, vital=True)
         self._held.forget(prepared.xid)
