@@ -11,10 +11,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from meshq import limits
 from meshq.broker import records
 from meshq.errors import DamagedError
 from meshq.store import JournalRecord
-from meshq.wire import encode_map, encode_run
+from meshq.wire import Binding, encode_map, encode_run
 from tests.broker.kit import make_core
 
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -230,3 +231,30 @@ def test_what_other_nodes_have_stands_in_definitions_as_the_page_says() -> None:
     assert [records.decode_definition(payload) for payload in encoded] == read
     with pytest.raises(DamagedError):
         records.decode_definition(encode_map({**peer, "left": 1}))
+
+
+def test_a_queue_of_a_further_node_is_read_back_although_its_names_fill_a_header() -> None:
+    ids = tuple(f"{number:032x}" for number in range(14))
+    told = Binding(
+        queue=2**32 - 1,
+        name=f"{'a' * 512}::{'n' * 200}",
+        address="a" * 512,
+        routing="multicast",
+        filter="f" * limits.FILTER_BYTES_MAX,
+        durable=True,
+        precise=False,
+        path=ids,
+        node_name="n" * limits.NODE_NAME_CHARACTERS_MAX,
+    )
+    assert len(told.encode()) == limits.HEADER_BYTES_MAX
+    kept = {
+        "name": told.name,
+        "address": told.address,
+        "routing": told.routing,
+        "filter": told.filter,
+        "path": " ".join(ids),
+        "node_name": told.node_name,
+        "durable": True,
+    }
+    values = {"kind": "binding", "queue": 2**31, "number": told.queue, "turn": 3, "relay": 2**31, **kept}
+    assert records.decode_definition(records.encode_definition(values)) == values

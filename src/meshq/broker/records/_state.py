@@ -39,6 +39,8 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "binding": {"kind": str, "queue": int, "number": int, "name": str, "address": str, "routing": str},
     "renumbered": {"kind": str, "queue": int, "turn": int, "last": int, "numbers": bytes},
 }
+#: A queue of a further node that fills the header which describes it takes a little more in its record.
+_DEFINITION_BYTES_MAX: Final = 2 * limits.HEADER_BYTES_MAX
 #: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
 _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "address": {"on_use": False},
@@ -71,7 +73,7 @@ def encode_definition(values: dict[str, Any]) -> bytes:
 def decode_definition(payload: bytes) -> dict[str, Any]:
     """Decode a definition; missing values are defaults."""
     try:
-        values = decode_map(payload, limits.HEADER_BYTES_MAX)
+        values = decode_map(payload, _DEFINITION_BYTES_MAX)
     except RemoteProtocolError as error:
         raise unreadable("definition") from error
     kind = values.get("kind")
