@@ -53,7 +53,7 @@ def test_a_header_has_room_for_the_counts_of_the_rows_that_go_together(texts: li
         arrival=COUNTER_MAX,
         waited=COUNTER_MAX,
         origin=tuple(texts[1:]),
-        counts=encode_former(dict.fromkeys(range(rows), (2 ** 16 - 1, 2 ** 16 - 1))),
+        counts=encode_former(dict.fromkeys(range(rows), (2**16 - 1, 2**16 - 1))),
         due=encode_waits(dict.fromkeys(range(rows), 1)),
         held=bytes(limits.XID_BYTES_MAX),
         upload=2**32 - 1,
