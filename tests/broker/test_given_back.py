@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from meshq import limits
+from meshq.abc import ForwardRun
 from meshq.address import TEMPORARY
+from meshq.broker.management._queue_operations import given_back as given_back_steps
+from meshq.node._local_broker import ForwardQueue
 from meshq.settings import AddressSettings
 from meshq.wire import KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import PRODUCER, House, make_house, with_ids
@@ -57,6 +61,33 @@ def test_who_sent_something_elsewhere_has_stored_nothing_here_though_it_was_give
         assert (house.queue().counts.ready, house.core.ingress.producers.get(PRODUCER)) == (3, None)
         log = house.log.after_crash()
         house = make_house(log, records=log.recovered(), settings=settings)
+
+
+def test_nothing_is_given_back_any_more_once_the_node_was_linked_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = make_house(FakeLog(), settings=SETTINGS)
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    forward = bind(house)
+    client = house.client()
+    sender = client.produce("q")
+    for body in (b"1", b"2", b"3", b"4", b"5"):
+        client.put(sender, body)
+    house.core.router.replace(forward.number.to_bytes(8, "big"), [])
+    waiting, here = forward.counts.ready, house.queue().counts.ready
+    assert waiting > 1
+    monkeypatch.setattr(limits, "STEP_MESSAGES_MAX", 1)
+    steps = given_back_steps(house.core, None, [forward])
+    assert next(steps) is None
+    # It takes all, and is gone before it has said so.
+    given: list[ForwardRun] = []
+    link = ForwardQueue(house.core, forward)
+    link.attach(given.append, 0)
+    house.rest()
+    link.detach()
+    assert len(given) == waiting - 1
+    *_, last = steps
+    assert last == {"moved": 1}
+    house.rest()
+    assert (forward.counts.ready, house.queue().counts.ready) == (waiting - 1, here + 1)
 
 
 @pytest.mark.parametrize("jump", JUMPS)

@@ -269,13 +269,19 @@ def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
 
 
 def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
-    """Route messages for a node as if the node did not exist, unless it is linked meanwhile."""
+    """Route messages for a node as if the node did not exist, until it is linked, if only for a moment.
+
+    From then on it may have stored what it has not confirmed.
+    """
+    linked = queue.roster.added
 
     def movable(view: QueueRun, run: StoredRun, rows: list[int]) -> list[int] | None:
         if view.run.options is not None and view.run.options.held:
             # A transaction belongs to the node that has its beginning.
             return []
-        return None if queue.roster.consumers else core.ingress.anew.movable(queue, run, view.remote, rows)
+        if queue.roster.consumers or queue.roster.added > linked:
+            return None
+        return core.ingress.anew.movable(queue, run, view.remote, rows)
 
     return (lambda view: Target(view.run.address, None)), movable
 

@@ -51,8 +51,8 @@ class ConsumerRoster:
     """
 
     __slots__ = (
-        "_by_priority", "_counts", "_exclusive", "_lists", "_pending", "_serving", "_watcher", "browsers", "consumers",
-        "groups", "only", "used",
+        "_by_priority", "_counts", "_exclusive", "_lists", "_pending", "_serving", "_watcher", "added", "browsers",
+        "consumers", "groups", "only",
     )  # fmt: skip
 
     def __init__(
@@ -65,8 +65,8 @@ class ConsumerRoster:
         self.consumers: list[AnyConsumer] = []
         #: The browses that have begun and not ended.
         self.browsers: dict[Browser, None] = {}
-        #: Whether the queue had a consumer since the node started.
-        self.used: bool = False
+        #: How many consumers the queue had since the node started.
+        self.added: int = 0
         # The served consumers by priority; and from the highest priority down.
         self._by_priority: dict[int, ConsumerPriorityGroup] = {}
         self.groups: list[ConsumerPriorityGroup] = []
@@ -76,9 +76,14 @@ class ConsumerRoster:
         # The exclusive consumer that alone is served; None exactly if the state is ``SHARED``.
         self._exclusive: AnyConsumer | None = None
 
+    @property
+    def used(self) -> bool:
+        """Whether the queue had a consumer since the node started."""
+        return self.added > 0
+
     def add(self, consumer: AnyConsumer) -> None:
         """Add a consumer, last in the rotation."""
-        self.used = True
+        self.added += 1
         self.consumers.append(consumer)
         if consumer.exclusive or self._exclusive is not None:
             self._elect_exclusive()
