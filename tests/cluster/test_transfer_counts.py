@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from meshq import AddressSettings, limits
+from meshq import AddressSettings, RefusedError, limits
 from tests.cluster import kit
 from tests.cluster.kit import Mesh, bodies
 from tests.cluster.test_drain import drained
@@ -68,3 +68,16 @@ async def test_a_node_starts_with_a_run_of_which_more_is_to_be_said_than_a_heade
         await nodes.kill("b")
         await nodes.start("b")
         await in_order(nodes, "f")
+
+
+async def test_a_message_of_which_more_is_to_be_said_than_a_header_holds_stays_and_is_named() -> None:
+    async with nodes_with_queues(broker={"queues": ["q"]}) as nodes:
+        async with nodes.client("a") as client:
+            await client.create_queue("o" * 512)
+            await client.create_queue("n" * 512, address="a" * 512, filter=f"colour <> '{'x' * 2_000}' OR TRUE")
+            for body in (b"1", b"2"):
+                await client.send("o" * 512 if body == b"1" else "a" * 512, body)
+            assert await client.move_messages("o" * 512, "a" * 512) == 1
+        with pytest.raises(RefusedError, match="1 of 'nnn"):
+            await drained(nodes)
+        assert bodies(await taken(nodes, "b", "n" * 512)) == [b"2"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from meshq import limits
 from meshq.address import INTERNAL, Target
 from meshq.broker.catalog._distribution_plan import RemoteBinding, Share, takes
 from meshq.broker.catalog._router import Router
@@ -18,6 +19,10 @@ from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.records import SettledRow
 from meshq.errors import UsageError
+
+#: Bytes that the header of a forwarded message takes beside its texts, its counts included; and before each text.
+_HEADER_BYTES: Final = 416
+_TEXT_BYTES: Final = 3
 
 
 class _Way(NamedTuple):
@@ -69,6 +74,8 @@ class TransferPlaces:
         there = way.binding
         if there is not None and run.durable and queue.durable and not there.durable:
             return []
+        if "queue" in way.features and not self._can_be_said(queue, run):
+            return []
         wants, filter = wants_of(run), there.filter if there is not None else None
         if filter is not None and queue.spec.filter is not None and filter.text == queue.spec.filter.text:
             # All that is in the queue has passed it.
@@ -108,6 +115,12 @@ class TransferPlaces:
         return QueueThere(
             queue.name, address.routing, spec.filter_text, spec.subscription, " ".join(filter(None, features))
         )
+
+    def _can_be_said(self, queue: Queue, run: StoredRun) -> bool:
+        """Whether a header has room for all that is said of a message of a queue: where it goes, and its origin."""
+        origin = run.options.origin if run.options is not None else None
+        texts = (queue.address, *self.described(queue), *(origin or ()))
+        return sum(_TEXT_BYTES + len(text.encode()) for text in texts) <= limits.HEADER_BYTES_MAX - _HEADER_BYTES
 
     def _way(self, queue: Queue, forward: Queue) -> _Way | None:
         """The way to the queue of the same name and address on a node that is linked, if nothing is dropped there
