@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from meshq import AddressFullError
 from meshq.broker.catalog._distribution_plan import Share
 from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere
 from meshq.broker.queue._run import StoredRun
@@ -59,6 +61,29 @@ async def test_what_comes_for_a_node_that_has_handed_over_and_was_given_up_since
         _late_for(made, name)(b"late")
         await until(lambda: forward.counts.added == 1)
         await until(lambda: not forward.counts.ready)
+        assert bodies(await made.drain("b", "only")) == [b"late"]
+
+
+async def test_what_finds_no_room_is_routed_anew_again_after_a_pause_without_any_news() -> None:
+    async with mesh("bc", root="simulated", own={"b": {"queues": ["q"]}, "c": {"queues": ["q", "only"]}}) as made:
+        await made.known("b").wait_for(nodes=2, queue="only", timeout=30)
+        name = made.forward("c")
+        core = made.brokers["b"]._node.core
+        async with made.brokers["c"].drain("b"):
+            pass
+        await made.stop("c")
+        await until(lambda: made.known("b").peers()[-1].state == "left")
+        place, refused = core.ingress.place_anew, [0]
+
+        def full(*what: Any) -> bool:
+            refused[0] += 1
+            raise AddressFullError("the disk is full")
+
+        core.ingress.place_anew = full
+        _late_for(made, name)(b"late")
+        await until(lambda: refused[0] > 1)
+        core.ingress.place_anew = place
+        await until(lambda: not core.router.queues[name].counts.ready)
         assert bodies(await made.drain("b", "only")) == [b"late"]
 
 

@@ -396,13 +396,13 @@ class Peer:
         word = self._topology.word(self.url)
         return word if word is not None and word.node_id == self.node_id else None
 
-    def pass_on(self) -> None:
-        """Route the messages anew that wait here for the node, if it has left and had handed over all.
+    def pass_on(self) -> bool:
+        """Route the messages anew that wait here for the node, if it has left and had handed over all; return whether
+        to call again after a pause instead.
 
         Given up since, it is no less gone.
         """
-        if self.state in ("left", "down"):
-            self._succession.pass_on(self._forwarding, self.label)
+        return self.state in ("left", "down") and self._succession.pass_on(self._forwarding, self.label)
 
     @property
     def forwarding(self) -> StoreAndForwardQueue | None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
+
+import trio
 
 from meshq.abc import PeerQueues, StoreAndForwardQueue
 from meshq.concurrency import Wakeup
 from meshq.errors import MeshqError
+
+#: Seconds before messages are routed anew again that had found no room.
+PAUSE_S: Final = 1.0
 
 
 class Succession:
@@ -22,8 +28,8 @@ class Succession:
         self._warn = warn
         #: Whether the node has handed over all, so that it stores nothing that waits for it.
         self.over: bool = False
-        # Whether messages are being routed anew, and whether others have come meanwhile.
-        self._giving = self._again = False
+        # Whether messages are being routed anew, whether others have come meanwhile, and whether some found no room.
+        self._giving = self._again = self._failed = False
 
     def begin(self, forwarding: StoreAndForwardQueue | None) -> None:
         """Note, also for later lives, that the node has handed over all."""
@@ -31,21 +37,26 @@ class Succession:
         if forwarding is not None:
             self._queues.handed_over(forwarding)
 
-    def pass_on(self, forwarding: StoreAndForwardQueue | None, label: str) -> None:
-        """Route the messages anew that wait for the node, which has stored none of them.
+    def pass_on(self, forwarding: StoreAndForwardQueue | None, label: str) -> bool:
+        """Route the messages anew that wait for the node, which has stored none of them; return whether to call again
+        after a pause instead, since there was no room for them.
 
         They may come at any time, from nodes that do not know it yet.
         """
         if forwarding is None or not self.over or not forwarding.waiting:
-            return
+            return False
         if self._giving:
             self._again = True
-            return
+            return False
+        if self._failed:
+            self._failed = False
+            return True
 
         def failed(error: MeshqError) -> None:
             text = f"what waits for {label}, which has handed all over, stays: {error}"
             self._warn("peer_not_given_back", text, label)
-            self._giving = False
+            self._giving, self._failed = False, True
+            self._changed()
 
         def done(moved: int) -> None:
             self._giving = False
@@ -54,13 +65,15 @@ class Succession:
 
         self._giving, self._again = True, False
         self._queues.give_back(forwarding, done, failed)
+        return False
 
 
 class SucceededPeer(Protocol):
     """A peer, as far as its node may be gone with a successor."""
 
-    def pass_on(self) -> None:
-        """Route the messages anew that wait for the node, if it has a successor."""
+    def pass_on(self) -> bool:
+        """Route the messages anew that wait for the node, if it has a successor; return whether to call again after a
+        pause instead."""
 
 
 class Successions:
@@ -88,6 +101,6 @@ class Successions:
         """
         while True:
             self.look.clear()
-            for peer in self._peers():
-                peer.pass_on()
-            await self.look.wait()
+            later = [peer.pass_on() for peer in self._peers()]
+            with trio.move_on_after(PAUSE_S if any(later) else math.inf):
+                await self.look.wait()
