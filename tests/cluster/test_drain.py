@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import EventStream, MeshqError, Message, NotActiveError, NotFoundError, RefusedError
+from meshq import AddressFullError, EventStream, MeshqError, Message, NotActiveError, NotFoundError, RefusedError
+from meshq.node._transfer import LocalTransfer
 from meshq.notifications import NodeLeft, Notification
 from tests.cluster.kit import Mesh, bodies, until
 from tests.cluster.test_transfer import (
@@ -311,3 +312,25 @@ async def test_an_older_node_that_makes_no_queues_is_told_apart_before_anything_
         with pytest.raises(RefusedError, match=r"node b .* is older, and makes no queues: .* 'quiet'"):
             await drained(nodes)
         assert bodies(await taken(nodes, "a")) == numbered(3)
+
+
+async def test_what_the_disk_here_has_no_room_for_keeps_nothing_else_and_the_error_does_not_blame_the_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    move = LocalTransfer.move
+
+    async def full(transfer: LocalTransfer, queue: str, *about: Any) -> int:
+        if queue == "q":
+            raise AddressFullError("the disk has no room for 9 bytes")
+        return await move(transfer, queue, *about)
+
+    monkeypatch.setattr(LocalTransfer, "move", full)
+    async with nodes_with_queues() as nodes:
+        await nodes.send("a", numbered(3))
+        await nodes.send("a", numbered(5), "r")
+        with pytest.raises(RefusedError, match="left are 3 of 'q': the disk has no room for 9 bytes"):
+            await drained(nodes)
+        assert bodies(await taken(nodes, "b", "r")) == numbered(5)
+        monkeypatch.undo()
+        assert (await drained(nodes)).state == "transferred"
+        assert bodies(await taken(nodes, "b")) == numbered(3)

@@ -47,6 +47,7 @@ def facts(**changes: Any) -> DrainFacts:
         ({"target": "down", "ahead": 2}, "wait"),
         ({"leaving": True}, "wait"),
         ({"idle_s": STUCK_S / 2}, "wait"),
+        ({"idle_s": PATIENCE_S - 1, "full": "no room"}, "wait"),
     ],
 )
 def test_the_next_step_follows_from_what_is_left_and_how_the_target_is(changes: dict[str, Any], step: str) -> None:
@@ -57,6 +58,7 @@ def test_the_next_step_follows_from_what_is_left_and_how_the_target_is(changes: 
     ("changes", "named"),
     [
         ({"idle_s": STUCK_S}, "left are 3 of 'q': node b can't take this"),
+        ({"idle_s": PATIENCE_S, "full": "no room here"}, "left are 3 of 'q': no room here"),
         ({"target": "down", "ahead": 2, "idle_s": PATIENCE_S}, "node b is down, and may have some of the 2 messages"),
         ({"target": "away", "ahead": 2, "idle_s": 5.0, "patience_s": 5.0}, "node b does not answer"),
         ({"leaving": True, "idle_s": PATIENCE_S}, "node b leaves, too"),

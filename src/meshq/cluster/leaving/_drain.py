@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -65,6 +65,8 @@ class Drain:
         # When something went, or had gone, last.
         self._changed_at = 0.0
         self._bytes = 0
+        # Why something did not go in the last round, if this node's disk was full.
+        self._full = ""
         self._left: TransferInventory | None = None
         # What the reader has seen, and how it learns of more.
         self._seen: DrainProgress | None = None
@@ -235,11 +237,11 @@ class Drain:
     async def _step(self) -> bool:
         """Do a round and look; return whether the drain has ended."""
         transfer = self._departure.broker.transfer
-        try:
-            moved = await self._round()
-        except AddressFullError as error:
-            self._departure.warn("drain_waits", f"the drain of {self._name} waits for the disk: {error}", self._name)
-            moved = 0
+        self._full = ""
+        moved = await self._round()
+        if self._full:
+            text = f"the drain of {self._name} waits for the disk: {self._full}"
+            self._departure.warn("drain_waits", text, self._name)
         before, self._left = self._left, transfer.inventory()
         now = trio.current_time()
         if moved or before != self._left:
@@ -260,6 +262,7 @@ class Drain:
             idle_s=now - self._changed_at,
             patience_s=self._order.patience_s,
             unheard=[one for each in self._told for one in each.unheard()] if self._left.empty else (),
+            full=self._full,
         )
         step = next_step(facts)
         if step == "choose":
@@ -283,12 +286,12 @@ class Drain:
         transfer, link, moved = self._departure.broker.transfer, self._target.link, 0
         before = self._bytes - transfer.moved_bytes
         # What is sent there from now on finds them.
-        moved += await transfer.make_queues(link)
+        moved += await self._tried(transfer.make_queues(link))
         # A message that a transaction holds goes only behind the transaction's beginning.
         for xid in transfer.prepared():
-            moved += await transfer.hand_over(xid, link)
+            moved += await self._tried(transfer.hand_over(xid, link))
         for queue in transfer.inventory().messages:
-            now = await transfer.move(queue, link, STEP)
+            now = await self._tried(transfer.move(queue, link, STEP))
             self._moved += now
             self._bytes = before + transfer.moved_bytes
             moved += now
@@ -296,8 +299,16 @@ class Drain:
         if not left.messages:
             # An id whose message is still here would make a duplicate of what is sent again.
             for address in left.ids:
-                moved += await transfer.move_ids(address, link)
+                moved += await self._tried(transfer.move_ids(address, link))
         return moved
+
+    async def _tried(self, step: Awaitable[int]) -> int:
+        """Return what goes in a step; nothing if the disk has no room for it, which keeps nothing else."""
+        try:
+            return await step
+        except AddressFullError as error:
+            self._full = self._full or str(error)
+            return 0
 
     def _tell(self) -> None:
         news, self._news = self._news, trio.Event()

@@ -38,6 +38,7 @@ class DrainFacts:
     target understands these.  ``target``: the state of the target, ``label``; ``leaving``: it takes nothing in.
     ``ahead``: messages that wait for it.  ``moved``: what went in the round; ``idle_s``: seconds without a change,
     of which ``patience_s`` are allowed.
+    ``full``: why something could not go because of this node's own disk; empty: nothing was kept so.
     ``unheard``: other nodes that do not know how far their messages are stored.
     """
 
@@ -53,6 +54,7 @@ class DrainFacts:
     idle_s: float
     patience_s: float
     unheard: Sequence[str]
+    full: str = ""
 
 
 def next_step(facts: DrainFacts) -> Step:
@@ -77,6 +79,9 @@ def next_step(facts: DrainFacts) -> Step:
     if facts.leaving:
         return _waited(facts, f"{facts.label} leaves, too, and takes nothing in")
     if facts.target == "linked" and not facts.ahead and (left.messages or left.ids or left.prepared or facts.lacking):
+        if facts.full:
+            # Whoever frees space lets it go on.
+            return _waited(facts, facts.full)
         if facts.idle_s < STUCK_S:
             return "wait"
         raise RefusedError(f"{_shown(facts)}: {facts.label} can't take this; what has moved has moved")
