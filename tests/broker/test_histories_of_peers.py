@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshq.wire import FLAG_DURABLE, Forward, FrameType, encode_id_list, encode_run
+from meshq.wire import FLAG_DURABLE, FLAG_LAST, Forward, FrameType, encode_id_list, encode_run
 from tests.broker.kit import PRODUCER, House
 from tests.broker.peers import RawPeer, peer_of
 from tests.broker.test_peering import all_bodies, house_with_queue, refusal
@@ -106,6 +106,26 @@ def test_ids_are_remembered_for_an_address_that_is_made() -> None:
     # The next number of the link is taken.
     forward(peer, channel, first=2)
     assert all_bodies(house) == [b"x", b"y"]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"entry": "prepared_sends", "held": b"x", "queues": ()},
+        {"entry": "define", "queue": QUEUE},
+    ],
+)
+def test_what_is_no_message_has_no_large_body(about: dict[str, Any]) -> None:
+    house = house_with_queue()
+    peer = peer_of(house)
+    channel = peer.open()
+    peer.channels += 1
+    peer.calls += 1
+    flags = FLAG_DURABLE | FLAG_LAST
+    peer.send(FrameType.BLOCK, flags=flags, channel=peer.channels, first=peer.calls, body=bytes(300))
+    forward(peer, channel, b"", upload=peer.channels, **about)
+    assert refusal(peer) == "bad_header"
+    assert "made" not in house.core.router.queues
 
 
 @pytest.mark.parametrize(("name", "routing"), [("q", "multicast"), ("other", "anycast")])

@@ -45,6 +45,9 @@ def _entry(header: Forward, rows: int) -> str:
     several = part and header.entry == SENDS
     if header.entry and (header.entry not in ENTRIES or (rows != 1 and not several) or bool(header.queue) is part):
         raise violation("bad_header", f"an entry {header.entry!r} of {rows} rows; known: {', '.join(ENTRIES)}")
+    if header.entry and header.upload:
+        # Nothing keeps that body: the message would be stored without it.
+        raise violation("bad_header", f"an entry {header.entry!r} with a large body")
     if (part and not header.held) or (header.held and not part and not header.queue):
         raise violation(
             "bad_header", "a part of a transaction without an id, or messages that it holds without a queue"
