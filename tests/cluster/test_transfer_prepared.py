@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import BusyError, Client, MeshqError, Message, RefusedError, RetryTransactionError, UsageError
+from meshq import (
+    BusyError,
+    Client,
+    JournalSettings,
+    MeshqError,
+    Message,
+    RefusedError,
+    RetryTransactionError,
+    UsageError,
+)
 from tests.cluster.kit import Mesh, bodies, until
 from tests.cluster.test_drain import drained
 from tests.cluster.test_transfer import inside, known, nodes_with_queues, numbered, recounted, taken, to
@@ -340,3 +349,21 @@ async def test_a_transaction_of_many_runs_goes_as_one_if_it_could_be_prepared(me
         await nodes.start("b")
         await decided(nodes, commit=True)
         assert bodies(await taken(nodes, "b", "r")) == [message] * 12
+
+
+@pytest.mark.parametrize("size", [255_900, 500_000])
+async def test_what_a_transaction_sends_may_be_more_than_the_reserve_of_a_full_disk(size: int) -> None:
+    journal = {"journal": JournalSettings(segment_bytes=1 << 20)}
+    own = {name: {"data_dir": f"/data/{name}", **journal} for name in "ab"}
+    async with nodes_with_queues(own=own) as nodes:
+        sent = [b"%d" % number * size for number in range(6)]
+        whole = nodes.brokers["a"].client(min_large_message_size=1 << 24)
+        async with whole as client, client.transaction(xid=b"x") as transaction:
+            for body in sent:
+                await transaction.send("r", body)
+            await transaction.prepare()
+        assert (await drained(nodes)).state == "transferred"
+        await nodes.kill("b")
+        await nodes.start("b")
+        await decided(nodes, commit=True)
+        assert bodies(await taken(nodes, "b", "r")) == sent
