@@ -160,7 +160,8 @@ def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple
         most += int(any(at_s > sent_s for at_s in history.starts.get(history.expected.forgetful[queue][0], ())))
     # Looked for only where it matters.
     if len(found) > most and queue in history.expected.redistributed:
-        most += int(_was_handed_over(history, found))
+        handed_over = history.expected.handed_over is not None
+        most += int(_was_handed_over(history, found)) if handed_over else _moved_on(history, found)
     return most if len(found) <= most else most + int(_stays_at_its_source(history, found))
 
 
@@ -184,6 +185,31 @@ def _was_handed_over(history: History, stands: Sequence[tuple[int, tuple[str, in
             if other == uid and received and not kept and all(one.redelivered for one in found):
                 return True
     return False
+
+
+def _moved_on(history: History, stands: Sequence[tuple[int, tuple[str, int]]]) -> int:
+    """Return how many of these stands a message has left, after a delivery there that nothing came of.
+
+    It has gone on with its count, to a stand for each of these from which it comes marked as redelivered only.  A stand
+    where an acknowledgement was confirmed, or where it is in the end, has not been left.
+    """
+    left: dict[tuple[int, tuple[str, int]], None] = {}
+    marked: dict[tuple[int, tuple[str, int]], None] = {}
+    for uid, (place, number) in stands:
+        deliveries = [
+            one
+            for one in history.deliveries_by_message().get((queue_of(place), uid), ())
+            if (one.place, one.sequence) == (place, number)
+        ]
+        if all(one.redelivered for one in deliveries):
+            marked[uid, (place, number)] = None
+        kept = (uid, number) in history.final.remaining.get(place, ())
+        settlements = [settlement for one in deliveries for settlement in one.settlements]
+        final = any(one.outcome == "done" and one.kind != "nack" for one in settlements)
+        if deliveries and not kept and not final:
+            left[uid, (place, number)] = None
+    # The first one may be left and is marked itself, if nobody has looked at an earlier delivery.
+    return min(len(left), len(marked), len(stands) - 1)
 
 
 def _stays_at_its_source(history: History, stands: Sequence[tuple[int, tuple[str, int]]]) -> bool:

@@ -32,7 +32,9 @@ ROUNDING_S: Final = 0.001
 KEPT: Final = "kept = TRUE"
 #: So many of these are delivered before they are asked for; all others could go.
 WINDOW: Final = 3
-REDISTRIBUTION_SIGHTS: Final = ("redistributed", "kept_for_a_consumer", "unmatched")
+#: So many are with a consumer at their node, which leaves them.
+HELD: Final = 5
+REDISTRIBUTION_SIGHTS: Final = ("redistributed", "kept_for_a_consumer", "unmatched", "redistributed_again")
 
 
 class MeshRedistribution:
@@ -52,6 +54,10 @@ class MeshRedistribution:
     def make(self, node: MeshNode) -> list[_Guard]:
         """The guard of a node's life."""
         return [_Guard(self._swarm, node, self._delay_s)]
+
+    def seen(self, sight: str, times: int) -> None:
+        """Count a sight."""
+        self._swarm.count(f"seen.{sight}", times)
 
     async def furnish(self, client: Client) -> None:
         """Set the delay at a node, which the node keeps over all its lives.
@@ -135,12 +141,24 @@ async def redistribute_in_order(scene: Scene, nodes: list[MeshNode], redistribut
             await client.send_many(STRANDED, [Message(body_of(uid), properties={"kept": kept[uid]}) for uid in uids])
             for op in ops:
                 scene.history.send_ok(op)
+            held = await _left_behind(client)
             stay, go = ([body_of(uid) for uid in uids if kept[uid] is here] for here in (True, False))
             if stay:
                 consumer = await stack.enter_async_context(client.consumer(STRANDED, filter=KEPT, window=WINDOW))
-            _compare(node, "go", go, await received(scene.history, other, STRANDED, len(go)))
+            got = await received(scene.history, other, STRANDED, len(go))
+            _compare(node, "go", go, got)
+            again = [one for one in got if one.body in held]
+            node.left("stranded messages whose delivery is forgotten", sum(not one.redelivered for one in again))
+            redistribution.seen("redistributed_again", len(again))
             if stay:
                 _compare(node, "stay", stay, await _taken(scene.history, node, STRANDED, consumer, len(stay)))
+
+
+async def _left_behind(client: Client) -> list[bytes]:
+    """Return the first messages, which a consumer has got that leaves without a word on them."""
+    async with client.consumer(STRANDED, window=HELD) as consumer:
+        got = await consumer.receive_many(HELD, timeout=ARRIVED_S)
+    return [one.body for one in got]
 
 
 def _compare(node: MeshNode, way: str, sent: list[bytes], got: list[Delivery]) -> None:

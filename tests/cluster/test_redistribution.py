@@ -142,17 +142,67 @@ async def test_only_links_on_demand_or_for_redistribution_carry_it(mode: str, co
         assert moved(nodes, "b") == count
 
 
-async def test_what_a_link_does_not_carry_whole_stays() -> None:
-    async with redistributing() as nodes, nodes.client("b") as here:
+async def _with_a_history(nodes: Mesh) -> None:
+    """Have three messages on a node, of which the first was delivered and one more has an origin."""
+    async with nodes.client("b") as here:
         await here.create_queue("elsewhere")
         await nodes.send("b", numbered(3))
         async with here.consumer("q", window=1) as consumer:
-            # Once delivered to an application.
             await consumer.nack(*await consumer.receive_many(1))
         await here.send("elsewhere", b"moved before")
         await here.move_messages("elsewhere", "q")
+
+
+async def test_what_was_delivered_here_or_has_an_origin_goes_in_its_place_with_what_is_known_of_it() -> None:
+    async with redistributing() as nodes:
+        await _with_a_history(nodes)
+        found = await taken(nodes, "a", 4)
+        assert bodies(found) == [*numbered(3), b"moved before"]
+        assert [(one.delivery_count, one.redelivered) for one in found] == [(2, True), *[(1, False)] * 3]
+        assert [one.origin.queue if one.origin else "" for one in found] == ["", "", "", "elsewhere"]
+        assert moved(nodes, "b") == 4
+
+
+async def test_what_the_consumer_that_left_held_goes_too() -> None:
+    async with redistributing() as nodes:
+        await nodes.send("b", numbered(1_000))
+        async with nodes.client("b") as here, here.consumer("q", window=600) as consumer:
+            assert await consumer.receive_many(600) != []
+        found = await taken(nodes, "a", 1_000)
+        assert bodies(found) == numbered(1_000)
+        assert await nodes.left() == {}
+
+
+async def test_what_an_older_node_does_not_understand_stays_and_the_rest_goes_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshq.broker.session._peering.LINK_FEATURES", "due queue ids")
+    async with redistributing() as nodes:
+        await _with_a_history(nodes)
         assert bodies(await taken(nodes, "a", 2)) == numbered(2, 1)
         assert await nodes.left() == {"b/q": 2}
+
+
+async def test_a_message_that_was_delivered_goes_to_the_node_that_understands_its_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = "meshq.broker.session._peering.LINK_FEATURES"
+    async with redistributing("abc") as nodes:
+        await _with_a_history(nodes)
+        everything = __import__("meshq.broker.session._peering", fromlist=["LINK_FEATURES"]).LINK_FEATURES
+        await nodes.stop("c")
+        await nodes.ended("c")
+        monkeypatch.setattr(shared, "due queue ids")
+        await nodes.start("c")
+        await nodes.joined()
+        monkeypatch.setattr(shared, everything)
+        async with nodes.client("c") as there, there.consumer("q") as older:
+            # The consumer at the newer node comes second, and gets what can't go to the older one.
+            plain = await older.receive_many(10, timeout=5)
+            await older.ack(*plain, confirm=True)
+            assert bodies(plain) == numbered(2, 1)
+            found = await taken(nodes, "a", 2)
+        assert bodies(found) == [b"0", b"moved before"] and found[0].redelivered
 
 
 async def test_messages_stay_if_the_filter_of_the_queue_there_is_not_understood(

@@ -84,6 +84,39 @@ def test_what_was_given_back_may_stand_once_more_on_the_node_that_is_gone_and_on
     assert {violation.checker for violation in violations_of(thrice)} == {"Q4", "Q5"}
 
 
+def moved_on(*, marked: bool = True, ack: str | None = None, kept: bool = False, redistributed: bool = True) -> History:
+    """Message 1 was delivered at a, went from there to b, and was delivered and acknowledged there.
+
+    ``marked``: as redelivered; ``ack``: the outcome of an acknowledgement at a; ``kept``: it is still there.
+    """
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    if redistributed:
+        history.expected.redistributes("q")
+    history.send_ok(history.sent("s", "q", 1, duplicate_id="d1", node="a"))
+    first = history.delivered("r", "r", "q", body_of(1), sequence=5, node="a")
+    if ack is not None:
+        settling = history.settling([first])
+        if ack == "done":
+            history.settle_ok(settling)
+    again = {"redelivered": marked, "delivery_count": 2 if marked else 1}
+    second = history.delivered("t", "t", "q", body_of(1), sequence=8, node="b", **again)
+    history.settle_ok(history.settling([second]))
+    if kept:
+        history.final.recounted("q@a", [(1, 5)])
+    return history
+
+
+def test_what_was_delivered_and_not_settled_may_go_on_to_another_node_with_its_count() -> None:
+    assert violations_of(moved_on()) == []
+    assert violations_of(moved_on(ack="unknown")) == []
+
+
+@pytest.mark.parametrize("about", [{"marked": False}, {"ack": "done"}, {"kept": True}, {"redistributed": False}])
+def test_a_message_that_stands_at_two_nodes_otherwise_is_there_twice(about: dict[str, Any]) -> None:
+    assert {"Q4", "Q5"} <= {violation.checker for violation in violations_of(moved_on(**about))}
+
+
 def test_what_is_given_back_stands_behind_what_was_sent_later() -> None:
     now = iter(range(1_000))
     history = History(lambda: float(next(now)))

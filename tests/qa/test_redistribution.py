@@ -54,6 +54,25 @@ def test_messages_that_move_away_from_a_consumer_are_caught(monkeypatch: pytest.
 
 
 @pytest.mark.slow
+def test_messages_that_go_without_their_delivery_counts_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshq.broker.settlement._message_mover.former_counts", lambda queue, span: None)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "whose delivery is forgotten" in report.failure
+
+
+@pytest.mark.slow
+def test_messages_that_stay_because_they_were_delivered_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def undelivered(self: Redistribution, queue: Any, view: Any, run: Any, rows: Sequence[int]) -> Any:
+        return movable(self, queue, view, run, [row for row in rows if not view.deliveries(row)])
+
+    monkeypatch.setattr(Redistribution, "movable", undelivered)
+    report = run()
+    assert "Q14" in report.caught_by
+    assert "stranded messages that go, too few or too many" in report.failure
+
+
+@pytest.mark.slow
 def test_messages_that_move_out_of_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def every_other_first(self: Redistribution, queue: Any, view: Any, run: Any, rows: Sequence[int]) -> Any:
         found = movable(self, queue, view, run, rows)

@@ -18,6 +18,7 @@ MET = (
     "seen.kept_for_a_consumer",
     "seen.peer_away",
     "seen.redistributed",
+    "seen.redistributed_again",
 )
 
 

@@ -6,7 +6,7 @@ nothing to give back when a consumer comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 from meshq import limits
@@ -77,13 +77,18 @@ class Redistribution:
     def movable(self, queue: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]) -> list[int] | None:
         """Return those rows of a run that may move now; None: the queue keeps all its messages.
 
-        Only what a link can carry whole moves.
+        Only what a link can carry whole moves: messages with an origin or a delivery count go to nodes that understand
+        these.
         """
-        group = None if self.keeps(queue) else self._group(queue, run)
+        needed = _features_of(view, rows)
+        group = None if self.keeps(queue) else self._group(queue, run, needed)
+        if not group and group is not None and needed:
+            # None of the nodes does: the other messages go, to any.
+            needed, group = frozenset(), self._group(queue, run)
         if not group:
             return None if group is None else []
         wants, here = wants_of(run), filters_here(queue)
-        movable = [row for row in carried_whole(view, rows) if _is_wanted(group, row, wants)]
+        movable = [row for row in carried_whole(view, rows, tuple(needed)) if _is_wanted(group, row, wants)]
         if not here:
             return movable
         # A group stays with whoever gets the rest of it here.
@@ -112,16 +117,21 @@ class Redistribution:
             self._router.mobility_changed(forward.number.to_bytes(8, "big"))
 
     def _shares(self, queue: Queue, run: StoredRun) -> list[Share]:
-        group, rows = self._group(queue, run), range(run.content.rows)
+        rows = range(run.content.rows)
+        needed = run.options.features(rows) if run.options is not None else set()
+        if run.options is not None and run.options.origin is not None:
+            needed.add("origin")
+        group = self._group(queue, run, needed)
         if not group:
             return []
         shares = plan(group, rows, anycast=True, next_index=0, wants=wants_of(run))
         self._router.addresses[queue.address].clustered_queues[queue.name].next_index = group[0].next_index
         return shares
 
-    def _group(self, queue: Queue, run: StoredRun) -> list[ClusteredQueue] | None:
+    def _group(self, queue: Queue, run: StoredRun, needed: Set[str] = frozenset()) -> list[ClusteredQueue] | None:
         """The takers that have room, as the only members of their name; None if there are none, and empty if none of
-        these keeps the messages of a run as this queue does: one that is not durable would lose them with its node."""
+        these keeps the messages of a run as this queue does: one that is not durable would lose them with its node, and
+        one whose node lacks a feature that they need would not know all of them."""
         found = self.takers(queue)
         remotes = [remote for remote in found if has_room(remote.forward)]
         if len(remotes) < len(found):
@@ -129,7 +139,11 @@ class Redistribution:
         if not remotes:
             return None
         ring = ClusteredQueue(queue.name)
-        ring.remotes = [remote for remote in remotes if remote.durable or not (run.durable and queue.durable)]
+        ring.remotes = [
+            remote
+            for remote in remotes
+            if (remote.durable or not (run.durable and queue.durable)) and needed <= {*remote.features}
+        ]
         ring.next_index = self._router.addresses[queue.address].clustered_queues[queue.name].next_index
         return [ring] if ring.remotes else []
 
@@ -142,6 +156,14 @@ def filters_here(queue: Queue) -> tuple[Filter, ...] | None:
             return None
         found[consumer.filter] = None
     return tuple(found)
+
+
+def _features_of(view: QueueRun, rows: Sequence[int]) -> frozenset[str]:
+    """Return the features that a node needs for the origin and the delivery counts of some rows of a run."""
+    options = view.run.options
+    origin = {"origin"} if options is not None and options.origin is not None else set()
+    counts = {"counts"} if any(view.deliveries(row) for row in rows) else set()
+    return frozenset(origin | counts)
 
 
 def _is_wanted(group: Sequence[ClusteredQueue], row: int, wants: Wants) -> bool:
