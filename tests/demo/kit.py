@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshq.demo._flights_format import Flight
 from meshq.demo._report_format import REDELIVERED, Delivered, Settled
-from meshq.demo._result_format import Result, conclude
+from meshq.demo._result_format import Result, Steps, conclude
 from meshq.demo._tally_machine import Tally
 
 CARRIERS = ("UA", "AA", "B6")
@@ -27,8 +27,10 @@ def made_up(count: int) -> list[Flight]:
 class Story:
     """Deliveries and acknowledgements in the order in which they are told; each happens a tick after the last."""
 
-    def __init__(self, count: int = 10) -> None:
+    def __init__(self, count: int = 10, **nodes: str) -> None:
+        """``nodes``: the node of each consumer; the first one if none is said."""
         self.flights = made_up(count)
+        self._nodes = {name.replace("_", " "): node for name, node in nodes.items()}
         self.tally = Tally(self.flights)
         self._ticks = 0
         self._batches: dict[str, int] = {}
@@ -45,9 +47,14 @@ class Story:
             carriers=[flight.carrier for flight in flights],
             delays=[flight.delay for flight in flights],
             flags=bytes([REDELIVERED if marked else 0]) * len(rows),
+            node=self._nodes.get(consumer, "node-1"),
         )
         self.tally.take_delivered(consumer, report)
         return number
+
+    def settle_at(self, node: str, consumer: str) -> None:
+        """A consumer goes on at another node."""
+        self._nodes[consumer] = node
 
     def settled(self, consumer: str, batch: int, *confirmed: bool) -> None:
         """The acknowledgement of a batch was confirmed, or not, for each of its rows."""
@@ -60,5 +67,4 @@ class Story:
     def result(self, confirmed: int | None = None, left: int = 0) -> Result:
         """What the demo would say."""
         count = len(self.flights) if confirmed is None else confirmed
-        consumers = [["consumer 1", "consumer 2", "consumer 3"]]
-        return conclude(self.tally, confirmed=count, kills=(), consumers=consumers, left=[left], phases={"all": 1.0})
+        return conclude(self.tally, confirmed=count, steps=Steps(), left=[left], phases={"all": 1.0})

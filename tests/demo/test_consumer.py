@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from meshq import errors
 from meshq.demo import _consumer_process
 from meshq.demo import _report_format as report
 from meshq.demo._consumer_process import Receiver, acknowledge, describe
+from meshq.demo._page_format import page_body, page_id, page_properties
 
 LINE = b"2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z"
 PROPERTIES = {"carrier": "UA", "origin": "EWR", "month": 1}
@@ -28,7 +30,7 @@ class FakeDelivery:
 
 
 def told(*deliveries: FakeDelivery) -> report.Delivered:
-    return describe(1, 2, list(deliveries))  # type: ignore[arg-type]
+    return describe(1, 2, list(deliveries), "node-3")[1]  # type: ignore[arg-type]
 
 
 def test_the_key_is_the_duplicate_id_the_carrier_a_property_and_the_delay_from_the_body() -> None:
@@ -41,6 +43,7 @@ def test_the_key_is_the_duplicate_id_the_carrier_a_property_and_the_delay_from_t
         carriers=["UA", "UA"],
         delays=[2, None],
         flags=bytes([0, report.REDELIVERED]),
+        node="node-3",
     )
 
 
@@ -96,6 +99,7 @@ class FakeClient:
 
     def __init__(self, consumer: FakeConsumer) -> None:
         self._consumer = consumer
+        self.node_name = "node-1"
         self.happen, self._events = trio.open_memory_channel[Any](100)
 
     async def __aenter__(self) -> FakeClient:
@@ -109,6 +113,9 @@ class FakeClient:
 
     def events(self) -> Any:
         return self._events
+
+    def statistics(self) -> Any:
+        return types.SimpleNamespace(node_name=self.node_name)
 
 
 class Hearer:
@@ -130,12 +137,17 @@ class Hearer:
 class Bench:
     """A receiver at work, with a parent and a client that are the test's."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, roams: bool = False) -> None:
         self.parent = Hearer()
         self.consumer = FakeConsumer()
         self.client = FakeClient(self.consumer)
-        self.receiver = Receiver(self.parent, 600)  # type: ignore[arg-type]
-        monkeypatch.setattr(_consumer_process, "connect", lambda url, **settings: self.client)
+        self.receiver = Receiver(self.parent, 600, roams=roams)  # type: ignore[arg-type]
+        self.connected: list[tuple[str, bool]] = []
+        monkeypatch.setattr(_consumer_process, "connect", self._connect)
+
+    def _connect(self, url: str, *, use_topology: bool, **settings: Any) -> FakeClient:
+        self.connected.append((url, use_topology))
+        return self.client
 
     def come(self, *sizes: int) -> None:
         """Batches of these sizes arrive."""
@@ -231,3 +243,63 @@ async def test_what_became_of_an_acknowledgement_is_said_of_each_message(
     consumer.error = error
     deliveries: Sequence[Any] = [FakeDelivery()] * 3
     assert await acknowledge(consumer, list(deliveries)) == confirmed  # type: ignore[arg-type]
+
+
+LINES = [LINE.replace(b"1545", b"%d" % number) for number in range(1, 151)]
+PAGE = FakeDelivery(body=page_body(LINES), properties=page_properties(7, 150), duplicate_id=page_id(7))
+
+
+def test_a_page_is_as_many_flights_as_it_has_lines_and_is_acknowledged_for_all_of_them() -> None:
+    again = attrs.evolve(PAGE, redelivered=True)
+    batch, said = describe(4, 2, [FakeDelivery(), again], "node-1")  # type: ignore[list-item]
+    assert said.keys == [KEY, *(b"2013-1-1 UA %d EWR" % number for number in range(1, 151))]
+    assert said.flags == bytes([0, *[report.REDELIVERED] * 150])
+    assert batch.settled(b"\0\1") == report.Settled(4, b"\0" + b"\1" * 150)
+
+
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        attrs.evolve(PAGE, duplicate_id=page_id(8)),
+        attrs.evolve(PAGE, properties=page_properties(7, 149)),
+        attrs.evolve(PAGE, body=page_body(LINES[1:])),
+        attrs.evolve(PAGE, body=page_body([*LINES[1:], b"no flight at all"])),
+        # No large message.
+        attrs.evolve(PAGE, body=page_body(LINES[:9]), properties=page_properties(7, 9)),
+    ],
+)
+def test_a_page_whose_parts_do_not_fit_each_other_is_marked(delivery: FakeDelivery) -> None:
+    assert told(delivery).flags == bytes([report.ALTERED])
+
+
+async def test_a_consumer_that_moves_leaves_what_it_holds_and_goes_on_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.receiver.work, "here")
+        bench.receiver.obey(report.AckQuota(0))
+        await bench.kinds()
+        bench.come(3, 4)
+        assert await bench.kinds() == ["delivered"] * 2
+        bench.client.node_name = "node-2"
+        bench.receiver.obey(report.MoveTo("there"))
+        await trio.testing.wait_all_tasks_blocked()
+        heard, bench.parent.heard = [said for said in bench.parent.heard if said.kind != "idle"], []
+        assert heard == [
+            report.Settled(1, bytes(3)),
+            report.Settled(2, bytes(4)),
+            report.Connection(up=True, node="node-2"),
+        ]
+        bench.come(1)
+        assert await bench.kinds() == ["delivered", "settled"]
+        assert bench.consumer.acknowledged == [1]
+        bench.receiver.obey(report.End())
+    assert bench.connected == [("here", False), ("there", False)]
+
+
+async def test_only_one_that_roams_goes_to_other_nodes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, roams=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.receiver.work, "here")
+        await bench.kinds()
+        bench.receiver.obey(report.End())
+    assert bench.connected == [("here", True)]

@@ -22,7 +22,8 @@ def test_everything_can_be_given() -> None:
     given = parse_options(["--rows", "5", "--no-kill", "--json", "--data-dir", "d", "--nodes", "4"])
     assert given == Options(nodes=4, rows=5, kill=False, json=True, data_dir="d")
     assert parse_options(["--discover"]).discover == parse_options(["--discover", "multicast"]).discover == "multicast"
-    assert parse_options(["--discover", "directory"]) == Options(discover="directory")
+    assert parse_options(["--discover", "directory"]) == Options(nodes=5, discover="directory")
+    assert parse_options(["--discover", "--nodes", "3"]).nodes == 3
     assert parse_options(["--nodes", "5", "--kill", "4"]).killed_first == 4
     assert parse_options(["--nodes", "1"]).killed_first == parse_options(["--nodes", "1", "--kill", "1"]).killed_first
 
@@ -50,7 +51,9 @@ def test_a_number_of_rows_that_cannot_be_is_refused(arguments: list[str], allowe
         (["--nodes", "2", "--kill", "3"], "kill=3 is not allowed; allowed: 2; node 1"),
         (["--nodes", "1", "--kill", "2"], "kill=2 is not allowed; allowed: 1, the only node"),
         (["--kill", "2", "--no-kill"], "kill=2 is not allowed; allowed: nothing with --no-kill"),
-        (["--nodes", "1", "--discover"], "discover='multicast' is not allowed; allowed: with 2 nodes or more"),
+        (["--nodes", "1", "--discover"], "discover='multicast' is not allowed; allowed: with 3 nodes or more"),
+        (["--nodes", "2", "--discover"], "discover='multicast' is not allowed; allowed: with 3 nodes or more"),
+        (["--discover", "--rows", "37499"], "rows=37499 is not allowed; allowed: 37500 or more"),
         (["--nodes", "5", "--rows", "32499"], "rows=32499 is not allowed; allowed: 32500 or more"),
     ],
 )
@@ -63,6 +66,8 @@ def test_nodes_that_cannot_be_are_refused(arguments: list[str], said: str) -> No
 def test_so_few_rows_that_the_kills_catch_nothing_are_allowed_without_them() -> None:
     assert parse_options(["--rows", "7", "--no-kill"]).rows == 7
     assert parse_options(["--rows", str(ROWS_MIN)]).kill
+    assert parse_options(["--discover", "--rows", "7", "--no-kill"]).moves is False
+    assert parse_options(["--discover", "--rows", "37500"]).moves
 
 
 def test_the_help_says_what_a_kill_waits_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import attrs
+import pytest
 
-from meshq.demo._result_format import KillResult, NodeCount, Result, as_json, as_table, conclude
+from meshq.demo._result_format import NodeCount, Result, Steps, as_json, as_table, conclude
+from meshq.demo.steps._step_result_format import KillResult, LeaveResult, MoveResult
 from tests.demo.kit import Story
 
 KILLS = (
@@ -38,8 +41,7 @@ def good() -> Result:
     return conclude(
         story.tally,
         confirmed=1_000,
-        kills=KILLS,
-        consumers=[["consumer 1"]],
+        steps=Steps(list(KILLS)),
         left=[0],
         phases={"start": 1.25, "the rest": 2.5},
     )
@@ -47,7 +49,7 @@ def good() -> Result:
 
 def clustered(left: int = 0) -> Result:
     """Three nodes, of which the second was killed; one flight came to it again, one came to the third as well."""
-    story = Story(9)
+    story = Story(9, consumer_1="node-1", consumer_2="node-2", consumer_3="node-3")
     story.acknowledged("consumer 1", 0, 3, 6)
     story.settled("consumer 2", story.delivered("consumer 2", 1, 4, 7), True, True, False)
     story.acknowledged("consumer 2", 7, marked=True)
@@ -55,8 +57,7 @@ def clustered(left: int = 0) -> Result:
     if left:
         story.acknowledged("consumer 3", 4, marked=True)
     kills = [attrs.evolve(KILLS[0], when="while node 1 forwards to it", node=2, ready=0, waiting=700)]
-    consumers = [["consumer 1"], ["consumer 2"], ["consumer 3"]]
-    return conclude(story.tally, confirmed=9, kills=kills, consumers=consumers, left=[left, 0, 0], phases={"all": 1.0})
+    return conclude(story.tally, confirmed=9, steps=Steps(kills), left=[left, 0, 0], phases={"all": 1.0})
 
 
 def bad() -> Result:
@@ -161,3 +162,71 @@ def test_a_cluster_in_which_nobody_was_killed_says_so() -> None:
 def test_a_single_broker_has_no_lines_for_nodes() -> None:
     assert "\nnode 1" not in as_table(good())
     assert [count.delivered for count in good().nodes] == [1_000]
+
+
+MOVE = MoveResult(node=2, to_node=3, consumers=1, stranded=700, redistributed=900, seconds=0.25)
+LEAVE = LeaveResult(
+    node=3,
+    target=1,
+    delivered=1_200,
+    ready=600,
+    held=1_800,
+    moved=768,
+    large=2,
+    prepared=1,
+    prepared_flights=500,
+    decided=True,
+    went_on_at=(1,),
+    left=0,
+    seconds=1.25,
+)
+
+
+def moving(*, kill: KillResult = KILLS[0], move: MoveResult = MOVE, leave: LeaveResult = LEAVE) -> Result:
+    """A run in which consumers moved and a node left."""
+    story = Story(3)
+    story.acknowledged("consumer 1", 0, 1, 2)
+    return conclude(story.tally, confirmed=3, steps=Steps([kill], [move], leave), left=[0, 0, 0], phases={"all": 1.0})
+
+
+def test_each_step_is_a_line_with_its_numbers() -> None:
+    kill = attrs.evolve(KILLS[0], places=("tcp://h:1", "tcp://h:2"))
+    result = moving(kill=kill, move=attrs.evolve(MOVE, consumers=2))
+    assert result.differences == []
+    text = as_table(result)
+    assert "back after 0.7 s at another place, tcp://h:2\n" in text
+    assert "MOVE 1, 2 consumers of node 2 to node 3: 700 stranded, 900 redistributed in 0.2 s\n" in text
+    assert (
+        "DRAIN of node 3: 1,800 messages, 1,200 of them delivered and not acknowledged, 2 large, 768 to node 1; "
+        "1 prepared transaction of 500 flights, committed there; consumers went on at node 1; 1.2 s\n"
+    ) in text
+    values = json.loads(as_json(result))
+    assert values["moves"][0]["redistributed"] == 900
+    assert (values["leave"]["large"], values["leave"]["went_on_at"], values["leave"]["seconds"]) == (2, [1], 1.25)
+    assert json.loads(as_json(good()))["leave"] is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"kill": {"places": ("tcp://h:1", "tcp://h:1")}}, "node 1 came back at the same place, tcp://h:1"),
+        ({"move": {"redistributed": 0}}, "of 700 messages stranded on node 2 0 were redistributed"),
+        ({"move": {"redistributed": 699}}, "of 700 messages stranded on node 2 699 were redistributed"),
+        ({"move": {"stranded": 0}}, "of 0 messages stranded on node 2 900 were redistributed"),
+        ({"leave": {"ready": 0}}, "node 3 left without a backlog"),
+        ({"leave": {"held": 1_799}}, "node 3 left without a backlog"),
+        ({"leave": {"moved": 0}}, "nothing of node 3 went to node 1"),
+        ({"leave": {"large": 0}}, "node 3 left without a large message"),
+        ({"leave": {"prepared": 0}}, "node 3 left without a prepared transaction"),
+        ({"leave": {"decided": False}}, "the prepared transaction was not found at node 1"),
+        ({"leave": {"left": 2}}, "node 3 left with 2 messages that no other node has"),
+        ({"leave": {"went_on_at": ()}}, "no consumer of node 3 went on at another node"),
+    ],
+)
+def test_a_step_that_did_not_show_what_it_is_there_for_is_a_difference(
+    changed: dict[str, dict[str, Any]], difference: str
+) -> None:
+    whole: dict[str, Any] = {"kill": KILLS[0], "move": MOVE, "leave": LEAVE}
+    result = moving(**{name: attrs.evolve(whole[name], **values) for name, values in changed.items()})
+    assert result.differences == [difference]
+    assert f"This differs:\n  {difference}" in as_table(result)

@@ -113,7 +113,9 @@ def test_a_flight_twice_in_one_batch_is_a_duplicate() -> None:
 def test_what_the_file_does_not_have_is_named() -> None:
     story = Story(3)
     story.acknowledged("consumer 1", 0, 1, 2)
-    stranger = Delivered(batch=9, at_ns=9, keys=[b"2013-1-1 ZZ 1 LGA"], carriers=["ZZ"], delays=[1], flags=b"\0")
+    stranger = Delivered(
+        batch=9, at_ns=9, keys=[b"2013-1-1 ZZ 1 LGA"], carriers=["ZZ"], delays=[1], flags=b"\0", node="n"
+    )
     story.tally.take_delivered("consumer 1", stranger)
     result = story.result()
     assert result.differences == ["delivered and not in the file: 1"]
@@ -125,7 +127,7 @@ def test_a_message_that_does_not_fit_itself_is_named() -> None:
     flight = story.flights[0]
     flags = bytes([ALTERED])
     report = Delivered(
-        batch=1, at_ns=1, keys=[flight.key], carriers=[flight.carrier], delays=[flight.delay], flags=flags
+        batch=1, at_ns=1, keys=[flight.key], carriers=[flight.carrier], delays=[flight.delay], flags=flags, node="n"
     )
     story.tally.take_delivered("consumer 1", report)
     (difference,) = story.result().differences
@@ -136,7 +138,13 @@ def test_another_delay_than_the_file_has_is_named() -> None:
     story = Story(1)
     flight = story.flights[0]
     report = Delivered(
-        batch=1, at_ns=1, keys=[flight.key], carriers=[flight.carrier], delays=[flight.delay + 1], flags=b"\0"
+        batch=1,
+        at_ns=1,
+        keys=[flight.key],
+        carriers=[flight.carrier],
+        delays=[flight.delay + 1],
+        flags=b"\0",
+        node="n",
     )
     story.tally.take_delivered("consumer 1", report)
     assert story.result().differences == ["UA: -2 minutes of departure delay delivered, -3 in the file"]
@@ -170,12 +178,20 @@ def test_a_key_that_stands_for_two_flights_is_refused() -> None:
         Tally([*flights, flights[1]])
 
 
-def test_each_consumer_has_its_own_count_and_the_same_sum() -> None:
-    story = Story(9)
+def test_each_node_has_its_own_count_and_the_same_sum() -> None:
+    story = Story(9, consumer_1="one", consumer_2="two", consumer_3="three")
     story.settled("consumer 1", story.delivered("consumer 1", 0, 1, 2), True, False, False)
     story.acknowledged("consumer 2", 1, 3, 4, marked=True)
     story.acknowledged("consumer 3", 0, marked=True)
     verdict = story.tally.verdict(0)
-    assert dict(story.tally.delivered_to) == {"consumer 1": 3, "consumer 2": 2, "consumer 3": 0}
-    assert (verdict.redelivered_to, verdict.duplicates_to) == ({"consumer 2": 1}, {"consumer 3": 1})
+    assert dict(story.tally.delivered_to) == {"one": 3, "two": 2, "three": 0}
+    assert (verdict.redelivered_to, verdict.duplicates_to) == ({"two": 1}, {"three": 1})
     assert (verdict.redelivered, len(verdict.duplicates)) == (1, 1)
+
+
+def test_a_consumer_that_moves_counts_at_each_node_where_it_was() -> None:
+    story = Story(4)
+    story.acknowledged("consumer 1", 0, 1)
+    story.settle_at("node-2", "consumer 1")
+    story.acknowledged("consumer 1", 2, 3)
+    assert dict(story.tally.delivered_to) == {"node-1": 2, "node-2": 2}

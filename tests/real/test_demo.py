@@ -19,6 +19,7 @@ import pytest
 import meshq
 from meshq.demo._kill_plan import CLUSTER_WINDOW, CONSUMERS, WINDOW
 from meshq.demo._main import STOP_SECONDS
+from meshq.demo._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
 
 #: Long enough for a machine that is busy with other tests.
 PATIENCE_SECONDS = 90.0
@@ -26,6 +27,8 @@ SOURCE = str(Path(meshq.__file__).parents[1])
 #: As few rows as both kills allow: for three nodes, and for one, which starts faster.
 SMALL = ("--rows", "20000")
 ONE = ("--nodes", "1", *SMALL)
+#: The same for a run in which consumers move and a node leaves.
+MOVING_ROWS = moving_rows_min(MOVING_NODES)
 
 
 class Demo:
@@ -96,14 +99,14 @@ def _until(condition: Any) -> None:
         time.sleep(0.01)
 
 
-def result_of(scratch: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+def result_of(scratch: Path, *arguments: str, rows: int = 20_000) -> tuple[dict[str, Any], str]:
     """The result of a demo in which all is well, and what it said meanwhile."""
     with Demo(scratch, *arguments, "--json", "--data-dir", "kept") as demo:
         status, output, errors = demo.wait()
     assert status == 0, errors
     result: dict[str, Any] = json.loads(output)
     assert result["ok"] is True
-    assert (result["rows"], result["confirmed"], result["delivered"]) == (20_000, 20_000, 20_000)
+    assert (result["rows"], result["confirmed"], result["delivered"]) == (rows, rows, rows)
     assert (result["lost"], result["duplicates"], result["differences"]) == (0, 0, [])
     for sides in result["carriers"].values():
         assert sides["delivered"] == sides["in_the_file"]
@@ -147,10 +150,27 @@ def test_in_a_cluster_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path
 
 @pytest.mark.demo
 @pytest.mark.parametrize("discover", ["multicast", "directory"])
-def test_nodes_that_are_told_nothing_find_each_other_and_nothing_is_lost(tmp_path: Path, discover: str) -> None:
-    result, errors = result_of(tmp_path, "--discover", discover, *SMALL)
-    assert f"3 nodes that found each other by {discover}" in errors
+def test_nodes_that_are_told_nothing_lose_two_are_left_by_consumers_and_leave_and_nothing_is_lost(
+    tmp_path: Path, discover: str
+) -> None:
+    result, errors = result_of(tmp_path, "--discover", discover, "--rows", str(MOVING_ROWS), rows=MOVING_ROWS)
+    assert f"5 nodes that found each other by {discover}" in errors
     assert [kill["node"] for kill in result["kills"]] == [2, 1]
+    for kill in result["kills"]:
+        before, after = kill["places"]
+        assert before != after
+    for move, (node, to_node, consumers) in zip(result["moves"], [(2, 3, 1), (3, 2, 2)], strict=True):
+        assert (move["node"], move["to_node"], move["consumers"]) == (node, to_node, consumers)
+        assert move["redistributed"] >= move["stranded"] >= 500
+    leave = result["leave"]
+    assert leave["node"] == 5 and leave["target"] in (1, 2, 3, 4)
+    assert set(leave["went_on_at"]) <= {1, 2, 3, 4} and leave["went_on_at"]
+    assert leave["held"] >= leave["delivered"] + leave["ready"] >= 600
+    assert leave["large"] and leave["moved"] and leave["decided"]
+    assert (leave["prepared"], leave["prepared_flights"], leave["left"]) == (1, 500, 0)
+    assert sum(node["delivered"] for node in result["nodes"]) == MOVING_ROWS
+    for number in range(1, 6):
+        check_store(tmp_path, f"kept/node-{number}")
 
 
 @pytest.mark.demo
@@ -200,6 +220,33 @@ sharing.plan = twice
 """
 
 
+LEAVING = ("--discover", "--nodes", str(MOVING_NODES_MIN), "--rows", str(moving_rows_min(MOVING_NODES_MIN)))
+# The nodes say that nothing was redistributed.
+NEVER_REDISTRIBUTES = """
+import meshq.demo._broker_process as role
+numbers = role.numbers
+async def without(*arguments):
+    import attrs
+    return attrs.evolve(await numbers(*arguments), redistributed=0)
+role.numbers = without
+"""
+STAYS_AT_ITS_PORT = """
+import meshq.demo._nodes as nodes
+restart = nodes.Nodes.restart
+async def at_its_port(self, member):
+    port = member.port_for_nodes
+    member.port_for_nodes = 0
+    self.start_broker = lambda one: (setattr(one, "port_for_nodes", port), type(self).start_broker(self, one))
+    await restart(self, member)
+    del self.start_broker
+nodes.Nodes.restart = at_its_port
+"""
+NOTHING_IS_LARGE = """
+import meshq.demo._discovery as discovery
+discovery.LARGE_BYTES = 102_400
+"""
+
+
 @pytest.mark.demo
 @pytest.mark.parametrize(
     ("sabotage", "arguments", "named"),
@@ -207,6 +254,9 @@ sharing.plan = twice
         pytest.param(MEMORY_ONLY, ONE, "lost: ", id="a-broker-without-a-disk"),
         pytest.param(UNMARKED, SMALL, "duplicate: ", id="redelivery-without-a-mark"),
         pytest.param(GIVES_BACK, ("--rows", "500", "--no-kill"), "duplicate: ", id="again-after-the-confirm"),
+        pytest.param(NEVER_REDISTRIBUTES, LEAVING, "messages stranded on node 2 0 were", id="what-is-stranded-stays"),
+        pytest.param(STAYS_AT_ITS_PORT, LEAVING, "came back at the same place", id="a-port-that-stays"),
+        pytest.param(NOTHING_IS_LARGE, LEAVING, "left without a large message", id="no-large-message"),
         pytest.param(DEALS_TWICE, ("--rows", "500", "--no-kill"), "duplicate: ", id="dealt-to-two-nodes"),
     ],
 )

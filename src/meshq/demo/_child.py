@@ -9,20 +9,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import Any, Final
 
 import trio
 
-from meshq.demo._broker_process import run_broker, run_finder
-from meshq.demo._consumer_process import run_consumer
 from meshq.demo._parent import Parent
-from meshq.demo._producer_process import run_producer
 
-ROLES: Final[dict[str, Callable[..., Awaitable[None]]]] = {
-    "broker": run_broker,
-    "finder": run_finder,
-    "producer": run_producer,
-    "consumer": run_consumer,
+#: Where each role is: what another one needs is not loaded.
+ROLES: Final[dict[str, tuple[str, str]]] = {
+    "broker": ("meshq.demo._broker_process", "run_broker"),
+    "finder": ("meshq.demo._broker_process", "run_finder"),
+    "producer": ("meshq.demo._producer_process", "run_producer"),
+    "consumer": ("meshq.demo._consumer_process", "run_consumer"),
 }
 
 
@@ -36,7 +35,8 @@ def main() -> None:
     reports = os.dup(1)
     os.dup2(2, 1)
     role, *arguments = sys.argv[1:]
-    trio.run(_play, ROLES[role], reports, arguments)
+    module, name = ROLES[role]
+    trio.run(_play, getattr(import_module(module), name), reports, arguments)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from meshq.abc import BroadcastEndpoint, Service
 from meshq.cluster import ClusterConnection
+from meshq.demo._page_format import LARGE_BYTES
 from meshq.demo._settings import CLUSTER, CONNECTOR, LINKS
 from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, UDPMulticast
 
@@ -42,5 +43,5 @@ def discovering(place: str) -> list[Service]:
     group = DiscoveryGroup(CHANNEL, endpoint, refresh_timeout=REFRESH_S)
     return [
         BroadcastGroup(CHANNEL, endpoint, connectors=[CONNECTOR], broadcast_period=PERIOD_S),
-        ClusterConnection(CLUSTER, connector=CONNECTOR, discovery=group, **LINKS),
+        ClusterConnection(CLUSTER, connector=CONNECTOR, discovery=group, min_large_message_size=LARGE_BYTES, **LINKS),
     ]

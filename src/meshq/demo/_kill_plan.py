@@ -123,9 +123,15 @@ def _plan_one(rows: int) -> tuple[Kill, Kill]:
 
 
 def _plan_cluster(rows: int, nodes: int, first_killed: int) -> tuple[Kill, Kill]:
+    first, second = (rows * tenths // 10 for tenths in CLUSTER_TENTHS)
+    return plan_cluster_kills(nodes, (first, second, rows), first_killed)
+
+
+def plan_cluster_kills(nodes: int, at: tuple[int, int, int], first_killed: int) -> tuple[Kill, Kill]:
+    """Plan both kills in a cluster: the rows at which they come, and how far the producer may go at the second one."""
+    first, second, end = at
     # Every node is dealt the same share: so many rows fill the window of each consumer.
     fill = nodes * CLUSTER_WINDOW
-    first, second = (rows * tenths // 10 for tenths in CLUSTER_TENTHS)
     return (
         Kill(
             when=f"while node {PRODUCER_NODE} forwards to it",
@@ -140,6 +146,6 @@ def _plan_cluster(rows: int, nodes: int, first_killed: int) -> tuple[Kill, Kill]
             node=PRODUCER_NODE,
             hold_at=second - fill,
             check_at=second,
-            go_on_to=rows,
+            go_on_to=end,
         ),
     )

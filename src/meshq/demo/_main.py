@@ -77,11 +77,11 @@ def data_directory(given: str | None) -> Iterator[str]:
 
 async def _in_peace(director: Director, interruption: Interruption) -> None:
     """Let the processes that are at work end by themselves, for a while; one that still starts has nothing to end."""
-    children = list(director.children)
+    children = list(director.processes.children)
     interruption.peace.deadline = trio.current_time() + STOP_SECONDS
     with interruption.peace:
         for child in children:
-            if director.is_ready(child):
+            if director.processes.is_ready(child):
                 await child.end()
             else:
                 child.kill()

@@ -14,8 +14,14 @@ class Member:
 
     number: int
     data_dir: str
+    #: Where clients find it, and where other nodes do (0: there, too).
     port: int = 0
+    port_for_nodes: int = 0
+    #: The same as the broker says it, of its last life: empty before.
     url: str = ""
+    url_for_nodes: str = ""
+    #: Whether it has left for good.
+    left: bool = False
     process: Child | None = None
     consumers: list[Child] = attrs.field(factory=list)
 

@@ -21,6 +21,7 @@ from meshq.demo._kill_plan import (
     WAITING_MIN,
     rows_min,
 )
+from meshq.demo._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
 from meshq.errors import SettingsError
 
 _DESCRIPTION: Final = (
@@ -49,6 +50,16 @@ class Options:
     data_dir: str | None = None
 
     @property
+    def moves(self) -> bool:
+        """Whether consumers move and a node leaves for good, after both kills."""
+        return self.discover is not None and self.kill
+
+    @property
+    def rows_min(self) -> int:
+        """The fewest rows for which every step can be made."""
+        return moving_rows_min(self.nodes) if self.moves else rows_min(self.nodes)
+
+    @property
     def killed_first(self) -> int:
         """The node that is killed first."""
         if self.first_killed is not None:
@@ -68,10 +79,9 @@ def parse_options(arguments: Sequence[str]) -> Options:
     parser.add_argument(
         "--nodes",
         type=int,
-        default=NODES,
         metavar="N",
-        help=f"broker nodes, 1 to {NODES_MAX} (%(default)s): in a cluster with one consumer each, the producer on node "
-        f"{PRODUCER_NODE}; a single one has three consumers and takes both kills",
+        help=f"broker nodes, 1 to {NODES_MAX} ({NODES}, and {MOVING_NODES} with --discover): in a cluster with one "
+        f"consumer each, the producer on node {PRODUCER_NODE}; a single one has three consumers and takes both kills",
     )
     parser.add_argument(
         "--rows",
@@ -98,13 +108,18 @@ def parse_options(arguments: Sequence[str]) -> Options:
         choices=(MULTICAST, DIRECTORY),
         help=f"tell the nodes nothing of each other: they meet in the multicast group {GROUP} on the loopback "
         "interface (multicast, if nothing is said), or in a shared directory (directory); a node that was killed comes "
-        "back at another port for the other nodes",
+        "back at another port for the other nodes. After both kills consumers move from node to node, so that what "
+        "they leave behind has to follow, and the last node leaves for good, with its backlog, a prepared transaction "
+        f"and large messages; {MOVING_NODES_MIN} nodes at least",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
     )
-    options = Options(**vars(parser.parse_args(arguments)))
+    given = vars(parser.parse_args(arguments))
+    if given["nodes"] is None:
+        given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
+    options = Options(**given)
     check_options(options)
     return options
 
@@ -114,16 +129,17 @@ def check_options(options: Options) -> None:
     nodes, rows = options.nodes, options.rows
     if not 1 <= nodes <= NODES_MAX:
         raise SettingsError("nodes", nodes, f"1 to {NODES_MAX}")
-    if options.discover is not None and nodes == 1:
-        raise SettingsError("discover", options.discover, "with 2 nodes or more")
+    if options.discover is not None and nodes < MOVING_NODES_MIN:
+        raise SettingsError("discover", options.discover, f"with {MOVING_NODES_MIN} nodes or more")
     _check_killed(options)
     if rows is None:
         return
     if rows < 1:
         raise SettingsError("rows", rows, "a whole number from 1")
-    least = rows_min(nodes)
+    least = options.rows_min
     if options.kill and rows < least:
-        allowed = f"{least} or more, for fewer can't fill the queues as both kills require; or any with --no-kill"
+        steps = "the kills and moves require" if options.moves else "both kills require"
+        allowed = f"{least} or more, for fewer can't fill the queues as {steps}; or any with --no-kill"
         raise SettingsError("rows", rows, allowed)
 
 

@@ -12,8 +12,8 @@ class ProcessStates:
     """The last report of each process about itself; a process may be in several states at a time."""
 
     def __init__(self) -> None:
-        #: Processes that are at work, with the URL of a broker.
-        self.ready: dict[Child, str] = {}
+        #: Processes that are at work, and what a broker said of its URLs.
+        self.ready: dict[Child, report.Ready] = {}
         #: Brokers that found their port taken.
         self.taken: dict[Child, None] = {}
         #: Brokers that know all others.
@@ -24,6 +24,14 @@ class ProcessStates:
         self.holding: dict[Child, None] = {}
         #: Consumers without a connection.
         self.offline: dict[Child, None] = {}
+        #: The node of each consumer that has connected again or moved; how often that was said.
+        self.places: dict[Child, str] = {}
+        self.arrivals = 0
+        #: Brokers that have left for good.
+        self.left: dict[Child, report.Left] = {}
+        #: The rows up to which the producer has prepared a transaction, and whether it found the transaction again.
+        self.prepared = 0
+        self.decided: bool | None = None
         #: Batches that consumers have acknowledged by ticket since the last kill.
         self.acknowledging = 0
         #: What the producer has sent.
@@ -35,7 +43,7 @@ class ProcessStates:
         if isinstance(said, report.Progress):
             self.progress = said
         elif isinstance(said, report.Ready):
-            self.ready[child] = said.url
+            self.ready[child] = said
         elif isinstance(said, report.PortTaken):
             self.taken[child] = None
         elif isinstance(said, report.MeshReady):
@@ -49,10 +57,25 @@ class ProcessStates:
         elif isinstance(said, report.Acknowledging):
             self.acknowledging += 1
         elif isinstance(said, report.Connection):
-            if said.up:
-                self.offline.pop(child, None)
-            else:
-                self.offline[child] = None
+            self._take_connection(child, said)
+        else:
+            self._take_of_leaving(child, said)
+
+    def _take_connection(self, child: Child, said: report.Connection) -> None:
+        if said.up:
+            self.offline.pop(child, None)
+            self.places[child] = said.node
+            self.arrivals += 1
+        else:
+            self.offline[child] = None
+
+    def _take_of_leaving(self, child: Child, said: report.Report) -> None:
+        if isinstance(said, report.Left):
+            self.left[child] = said
+        elif isinstance(said, report.Prepared):
+            self.prepared = said.sent
+        elif isinstance(said, report.Decided):
+            self.decided = said.found
 
     def all_ready(self, children: Iterable[Child]) -> bool:
         """Whether all these processes are at work."""
@@ -77,5 +100,8 @@ class ProcessStates:
 
     def sizes(self) -> tuple[int, ...]:
         """Figures that change while the run progresses."""
-        states: tuple[Sized, ...] = self.ready, self.taken, self.met, self.frozen, self.holding, self.offline
-        return (self.progress.sent, self.progress.confirmed, *map(len, states))
+        states: tuple[Sized, ...] = (
+            *(self.ready, self.taken, self.met, self.frozen, self.holding, self.offline, self.left),
+        )
+        counts = self.progress.sent, self.progress.confirmed, self.arrivals, self.prepared, self.decided is not None
+        return (*counts, *map(len, states))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from meshq.client import Producer, connect
+from meshq.client import Client, Producer, connect
 from meshq.demo._flights import parse_lines, read_lines
 from meshq.demo._flights_format import Flight
+from meshq.demo._page_format import page_body, page_id, page_properties
 from meshq.demo._parent import Parent
-from meshq.demo._report_format import End, Limit, Progress, Ready, Report
+from meshq.demo._report_format import Decide, Decided, End, Limit, Prepare, Prepared, Progress, Ready, Report, SendPages
 from meshq.demo._settings import CLIENT, QUEUE
 from meshq.message import PropertyValue
 
 #: Rows between two reports.
 REPORT_ROWS: Final = 1_000
+#: The transaction that is prepared at one node and decided at another.
+XID: Final = b"flights in doubt"
 
 
 class Sender:
@@ -26,8 +30,10 @@ class Sender:
         self._parent = parent
         self._lines = lines
         self._flights = flights
-        # Rows that may be sent by now, and rung when there are more.
+        # Rows that were sent, and those that may be by now; orders that come next; rung when there is more of these.
+        self._sent = 0
         self._limit = 0
+        self._orders: deque[Report] = deque()
         self._raised = trio.Event()
         self._ended = trio.Event()
 
@@ -35,6 +41,9 @@ class Sender:
         """The parent allows more."""
         if isinstance(command, Limit):
             self._limit = min(command.rows, len(self._lines))
+            self._raised.set()
+        elif isinstance(command, Prepare | SendPages | Decide):
+            self._orders.append(command)
             self._raised.set()
         elif isinstance(command, End):
             self._ended.set()
@@ -45,35 +54,67 @@ class Sender:
         async with connect(url, **CLIENT) as client:
             async with client.producer(QUEUE) as producer:
                 await self._parent.say(Ready())
-                sent = 0
-                while sent < rows:
-                    if sent >= self._limit:
-                        await self._wait(producer, sent)
-                        continue
-                    stop = min(self._limit, sent + REPORT_ROWS)
-                    await self._send(producer, sent, stop)
-                    sent = stop
-                    await self._parent.say(Progress(sent, sent - producer.unconfirmed))
+                while self._sent < rows:
+                    if self._orders:
+                        await self._carry_out(self._orders.popleft(), producer)
+                    elif self._sent >= self._limit:
+                        await self._wait(producer)
+                    else:
+                        await self._send(producer, min(self._limit, self._sent + REPORT_ROWS))
             await self._parent.say(Progress(rows, rows, finished=True))
         await self._ended.wait()
 
-    async def _wait(self, producer: Producer, sent: int) -> None:
+    async def _wait(self, producer: Producer) -> None:
         await producer.flush()
-        await self._parent.say(Progress(sent, sent))
-        while sent >= self._limit:
+        await self._parent.say(Progress(self._sent, self._sent))
+        while self._sent >= self._limit and not self._orders:
             self._raised = trio.Event()
             await self._raised.wait()
 
-    async def _send(self, producer: Producer, start: int, stop: int) -> None:
+    async def _send(self, producer: Producer, stop: int) -> None:
         """Send a message for each flight: its line as it stands in the file."""
         send = producer.send
-        for line, flight in zip(self._lines[start:stop], self._flights[start:stop], strict=True):
-            properties: dict[str, PropertyValue] = {
-                "carrier": flight.carrier,
-                "origin": flight.origin,
-                "month": flight.month,
-            }
-            await send(line, properties=properties, duplicate_id=flight.key)
+        for row in range(self._sent, stop):
+            flight = self._flights[row]
+            await send(self._lines[row], properties=_properties(flight), duplicate_id=flight.key)
+        self._sent = stop
+        await self._parent.say(Progress(stop, stop - producer.unconfirmed))
+
+    async def _carry_out(self, order: Report, producer: Producer) -> None:
+        if isinstance(order, Prepare):
+            async with connect(order.url, **CLIENT) as client:
+                await self._prepare(client, self._sent + order.rows)
+            await self._parent.say(Prepared(self._sent))
+        elif isinstance(order, SendPages):
+            await self._send_pages(producer, order.pages, order.rows)
+        elif isinstance(order, Decide):
+            async with connect(order.url, **CLIENT) as client:
+                found = XID in await client.recover()
+                if found:
+                    await client.commit(XID)
+            await self._parent.say(Decided(found))
+
+    async def _prepare(self, client: Client, stop: int) -> None:
+        """Send a message for each flight in a transaction, and prepare that."""
+        async with client.transaction(XID) as transaction:
+            for row in range(self._sent, stop):
+                flight = self._flights[row]
+                await transaction.send(QUEUE, self._lines[row], properties=_properties(flight), duplicate_id=flight.key)
+            await transaction.prepare()
+        self._sent = stop
+
+    async def _send_pages(self, producer: Producer, pages: int, rows: int) -> None:
+        """Send a message for so many flights at a time."""
+        for number in range(1, pages + 1):
+            lines = self._lines[self._sent : self._sent + rows]
+            await producer.send(
+                page_body(lines), properties=page_properties(number, rows), duplicate_id=page_id(number)
+            )
+            self._sent += rows
+
+
+def _properties(flight: Flight) -> dict[str, PropertyValue]:
+    return {"carrier": flight.carrier, "origin": flight.origin, "month": flight.month}
 
 
 async def run_producer(parent: Parent, path: str, rows: str) -> None:

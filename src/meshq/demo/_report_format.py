@@ -22,10 +22,11 @@ class Report:
 
 @attrs.frozen
 class Ready(Report):
-    """The process has started; a broker adds its URL."""
+    """The process has started; a broker adds its URL for clients, and the one for other nodes."""
 
     kind = "ready"
     url: str = ""
+    for_nodes: str = ""
 
 
 @attrs.frozen
@@ -44,13 +45,35 @@ class MeshReady(Report):
 
 @attrs.frozen
 class Numbers(Report):
-    """The messages of a broker: ready and unacked in its queue; in total, and waiting for each other node by name."""
+    """The messages of a broker: ready and unacked in its queue; in total, and waiting for each other node by name.
+
+    ``redistributed``: messages that have left its queue for consumers on other nodes, since the broker started.
+    """
 
     kind = "numbers"
     ready: int
     delivering: int
     total: int
     waiting: dict[str, int]
+    redistributed: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Left(Report):
+    """The broker has handed everything over to the node ``target``, and ends.
+
+    ``held``: messages that it had; ``moved``: those of them that went to that node, and not to a consumer on another
+    one; ``prepared``: prepared transactions that have gone; ``large``: messages whose bodies have gone in blocks;
+    ``left``: messages that no other node has.
+    """
+
+    kind = "left"
+    target: str
+    held: int
+    moved: int
+    prepared: int
+    large: int
+    left: int
 
 
 @attrs.frozen
@@ -83,6 +106,8 @@ class Delivered(Report):
     carriers: list[str]
     delays: list[int | None]
     flags: bytes
+    #: The name of the consumer's node at that moment.
+    node: str
 
 
 @attrs.frozen
@@ -110,11 +135,28 @@ class Acknowledging(Report):
 
 @attrs.frozen
 class Connection(Report):
-    """A consumer has lost its connection, or has one again; ``resumed``: with the same session."""
+    """A consumer has lost its connection, or has one again, to ``node``; ``resumed``: with the same session."""
 
     kind = "connection"
     up: bool
     resumed: bool = False
+    node: str = ""
+
+
+@attrs.frozen
+class Prepared(Report):
+    """The producer has prepared a transaction; the row at which the transaction ends."""
+
+    kind = "prepared"
+    sent: int
+
+
+@attrs.frozen
+class Decided(Report):
+    """The producer has looked for its prepared transaction, and committed the transaction if it was there."""
+
+    kind = "decided"
+    found: bool
 
 
 @attrs.frozen
@@ -138,6 +180,47 @@ class Limit(Report):
 
     kind = "limit"
     rows: int
+
+
+@attrs.frozen
+class Prepare(Report):
+    """To a producer that has reached its limit: send so many rows in a transaction at this broker, and prepare it."""
+
+    kind = "prepare"
+    url: str
+    rows: int
+
+
+@attrs.frozen
+class SendPages(Report):
+    """To a producer that has reached its limit: send so many large messages, each with so many rows."""
+
+    kind = "pages"
+    pages: int
+    rows: int
+
+
+@attrs.frozen
+class Decide(Report):
+    """To the producer: commit the prepared transaction at this broker, if the broker has it."""
+
+    kind = "decide"
+    url: str
+
+
+@attrs.frozen
+class MoveTo(Report):
+    """To a consumer: give unacknowledged messages back, and go on at this broker."""
+
+    kind = "move"
+    url: str
+
+
+@attrs.frozen
+class LeaveForGood(Report):
+    """To a broker: hand everything over to another node, and end."""
+
+    kind = "leave"
 
 
 @attrs.frozen
@@ -182,8 +265,9 @@ _KINDS: Final = {
     cls.kind: cls
     for cls in (
         *(Ready, Progress, Delivered, Settled, Holding, Acknowledging, Connection, Idle),
-        *(PortTaken, MeshReady, Numbers, Frozen),
+        *(PortTaken, MeshReady, Numbers, Frozen, Left, Prepared, Decided),
         *(Connect, Limit, AckQuota, AwaitMesh, AskNumbers, Freeze, End),
+        *(Prepare, SendPages, Decide, MoveTo, LeaveForGood),
     )
 }
 

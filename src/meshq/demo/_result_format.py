@@ -9,30 +9,13 @@ from typing import Any, Final
 import attrs
 
 from meshq.demo._flights_format import Flight
+from meshq.demo._settings import node_name
 from meshq.demo._tally_machine import CarrierCount, Tally
+from meshq.demo.steps._step_result_format import KillResult, LeaveResult, MoveResult
 
 #: Flights named in full where some are lost or duplicate.
 NAMED_MAX: Final = 3
 _COLUMNS: Final = ("carrier", "flights", "in the file", "with delay", "in the file", "sum of dep_delay", "in the file")
-
-
-@attrs.frozen(kw_only=True)
-class KillResult:
-    """The result of one kill: the messages in flight, and the time without a broker."""
-
-    when: str
-    #: The node that it took.
-    node: int
-    #: Messages that consumers had been handed and that were not confirmed as acknowledged.
-    delivered_unacknowledged: int
-    #: Messages that waited in its queue, at least.
-    ready: int
-    #: Messages that waited for it on the producer's node.
-    waiting: int
-    #: Messages that the producer had given to its client and that were not confirmed.
-    sent_unconfirmed: int
-    #: From the kill until the broker was ready again.
-    seconds_down: float
 
 
 @attrs.frozen(kw_only=True)
@@ -62,6 +45,8 @@ class Result:
     #: Both sides by carrier: delivered, in the file.
     carriers: Mapping[str, tuple[CarrierCount, CarrierCount]]
     kills: Sequence[KillResult]
+    moves: Sequence[MoveResult] = ()
+    leave: LeaveResult | None = None
     #: What is not as it should be, a sentence each; empty if all is well.
     differences: Sequence[str]
     #: Seconds of each phase, in order.
@@ -84,16 +69,30 @@ def count_file(flights: Iterable[Flight]) -> dict[str, CarrierCount]:
     return counts
 
 
+@attrs.define
+class Steps:
+    """The results of the steps of a run, as they come."""
+
+    kills: list[KillResult] = attrs.field(factory=list)
+    moves: list[MoveResult] = attrs.field(factory=list)
+    leave: LeaveResult | None = None
+
+    @property
+    def differences(self) -> list[str]:
+        """The missing evidence of all steps, a sentence each."""
+        steps = [*self.kills, *self.moves, *([self.leave] if self.leave is not None else ())]
+        return [text for step in steps for text in step.differences]
+
+
 def conclude(
     tally: Tally,
     *,
     confirmed: int,
-    kills: Sequence[KillResult],
-    consumers: Sequence[Sequence[str]],
+    steps: Steps,
     left: Sequence[int],
     phases: Mapping[str, float],
 ) -> Result:
-    """Make the result of a run, from the ``consumers`` of each node and the messages ``left`` in it."""
+    """Make the result of a run, from its steps and the messages ``left`` in each node."""
     verdict = tally.verdict(confirmed)
     own, rows = count_file(tally.flights), len(tally.flights)
     carriers = {
@@ -104,12 +103,12 @@ def conclude(
     nodes = [
         NodeCount(
             node=number,
-            delivered=sum(tally.delivered_to[name] for name in names),
-            redelivered=sum(verdict.redelivered_to.get(name, 0) for name in names),
-            duplicates=sum(verdict.duplicates_to.get(name, 0) for name in names),
+            delivered=tally.delivered_to[name := node_name(number)],
+            redelivered=verdict.redelivered_to.get(name, 0),
+            duplicates=verdict.duplicates_to.get(name, 0),
             left=held,
         )
-        for number, (names, held) in enumerate(zip(consumers, left, strict=True), 1)
+        for number, held in enumerate(left, 1)
     ]
 
     def named(what: str, flights: list[int]) -> list[str]:
@@ -125,6 +124,7 @@ def conclude(
         *_unless_zero("delivered and not in the file", tally.foreign),
         *_unless_zero("delivered with a body, properties and duplicate id that don't fit each other", tally.altered),
         *_unless_zero("still in the queue at the end", sum(left)),
+        *steps.differences,
         *(text for carrier, (ours, files) in carriers.items() for text in _carrier_differences(carrier, ours, files)),
     ]
     return Result(
@@ -136,7 +136,9 @@ def conclude(
         duplicates=len(verdict.duplicates),
         nodes=nodes,
         carriers=carriers,
-        kills=tuple(kills),
+        kills=tuple(steps.kills),
+        moves=tuple(steps.moves),
+        leave=steps.leave,
         differences=differences,
         phases=phases,
     )
@@ -160,6 +162,8 @@ def as_json(result: Result) -> str:
     values: dict[str, Any] = attrs.asdict(result, filter=lambda field, _: field.name not in ("carriers", "phases"))
     for kill in values["kills"]:
         kill["seconds_down"] = round(kill["seconds_down"], 3)
+    for step in [*values["moves"], *([values["leave"]] if values["leave"] else ())]:
+        step["seconds"] = round(step["seconds"], 3)
     values["differences"] = list(result.differences)
     values["ok"] = not result.differences
     values["carriers"] = {
@@ -192,6 +196,12 @@ def as_table(result: Result) -> str:
     lines += [_kill_line(number, kill, several) for number, kill in enumerate(result.kills, 1)]
     if not result.kills:
         lines.append("No node was killed." if several else "The broker was not killed.")
+    lines += [
+        f"MOVE {number}, {move.whose} of node {move.node} to node {move.to_node}: {move.what}"
+        for number, move in enumerate(result.moves, 1)
+    ]
+    if result.leave is not None:
+        lines.append(f"DRAIN of node {result.leave.node}: {result.leave.what}")
     lines += ["", *_closing(result)]
     return "\n".join(lines)
 
@@ -232,7 +242,8 @@ def _kill_line(number: int, kill: KillResult, several: bool) -> str:
         caught.append(f"{kill.ready:,} ready")
     if kill.sent_unconfirmed:
         caught.append(f"{kill.sent_unconfirmed:,} sent and not confirmed")
-    return f"SIGKILL {number}{whom}, {kill.when}: caught {', '.join(caught)}; back after {kill.seconds_down:.1f} s"
+    back = f"back after {kill.seconds_down:.1f} s{kill.moved_to}"
+    return f"SIGKILL {number}{whom}, {kill.when}: caught {', '.join(caught)}; {back}"
 
 
 def _closing(result: Result) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from meshq.demo._page_format import LARGE_BYTES
+
 QUEUE: Final = "flights"
 #: A broker that was killed is back within a second or so: ask often.  Nobody gives up before the demo does.
 CLIENT: Final[dict[str, Any]] = {
@@ -12,9 +14,13 @@ CLIENT: Final[dict[str, Any]] = {
     "max_retry_interval": 0.25,
     "initial_connect_attempts": 20,
     "call_failover_timeout": 120,
-    # Each worker belongs to one node, and waits for it.
+    # Each worker belongs to one node, and waits for it, unless it roams.
     "use_topology": False,
+    "min_large_message_size": LARGE_BYTES,
 }
+#: The last argument of a consumer that goes on at another node when its own one is gone, and of one that waits for it.
+ROAMS: Final = "roams"
+STAYS: Final = "stays"
 #: The cluster connection of each node, and the name by which a node calls its own address in it.
 CLUSTER: Final = "mesh"
 CONNECTOR: Final = "here"

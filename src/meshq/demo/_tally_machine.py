@@ -35,7 +35,7 @@ class CarrierCount:
 
 @attrs.define
 class _Batch:
-    consumer: str
+    node: str
     # The first delivery of the batch, by the order in which they were reported; how many; when.
     first: int
     count: int
@@ -49,7 +49,7 @@ class Verdict:
     lost: list[int]
     redelivered: int
     duplicates: list[int]
-    #: The same by the consumer to which they came again.
+    #: The same by the name of the node where they came again.
     redelivered_to: Mapping[str, int]
     duplicates_to: Mapping[str, int]
 
@@ -69,7 +69,7 @@ class Tally:
         #: Flights delivered, and deliveries of all kinds.
         self.delivered = 0
         self.deliveries = 0
-        #: Flights delivered, by the consumer from which that was heard first.
+        #: Flights delivered, by the node of the delivery that was heard of first.
         self.delivered_to: Counter[str] = Counter()
         #: Deliveries whose acknowledgement is not decided yet, by consumer.
         self.unsettled: dict[str, int] = {}
@@ -102,7 +102,7 @@ class Tally:
     def take_delivered(self, consumer: str, report: Delivered) -> None:
         """Take a batch that a consumer has received."""
         delivery = self.deliveries
-        batch = _Batch(consumer, delivery, len(report.keys), report.at_ns)
+        batch = _Batch(report.node, delivery, len(report.keys), report.at_ns)
         before = self.delivered
         self._batches.append(batch)
         self._open[consumer, report.batch] = batch
@@ -124,7 +124,7 @@ class Tally:
                 self._others.setdefault(row, []).append(delivery)
             delivery += 1
         self.deliveries = delivery
-        self.delivered_to[consumer] += self.delivered - before
+        self.delivered_to[report.node] += self.delivered - before
         self.altered += sum(flag & ALTERED != 0 for flag in report.flags if flag)
         self.unsettled[consumer] = self.unsettled.get(consumer, 0) + batch.count
 
@@ -148,9 +148,9 @@ class Tally:
             for place, delivery in enumerate(sorted(deliveries, key=lambda found: (of[found].at_ns, found))):
                 if place and (acknowledged or not self._flags[delivery] & REDELIVERED):
                     duplicates.append(row)
-                    duplicates_to[of[delivery].consumer] += 1
+                    duplicates_to[of[delivery].node] += 1
                 elif place:
-                    redelivered[of[delivery].consumer] += 1
+                    redelivered[of[delivery].node] += 1
                 acknowledged |= bool(self._confirmed[delivery])
         return Verdict(
             lost=[row for row in range(confirmed) if self._first[row] < 0],
