@@ -184,6 +184,7 @@ async def test_who_commits_after_the_session_was_lost_is_told_so_once(node: Fake
 async def test_another_node_is_not_asked_to_decide(node: FakeNode) -> None:
     """It knows nothing of the transaction, and would say that it is committed."""
     env, _ = fake_env(node)
+    node.answer_values["recover"] = {"more": False}
     async with connect(TCP, env=env) as client:
         tx = await client.transaction(XID).__aenter__()
         await tx.prepare()
@@ -195,7 +196,8 @@ async def test_another_node_is_not_asked_to_decide(node: FakeNode) -> None:
                 await work()
             assert caught.value.outcome == "not_done"
         assert first.hex() in str(caught.value)
-        assert asked(node) == ["prepare"]
+        # The first commit says that the session was lost.
+        assert asked(node) == ["prepare", "recover", "recover"]
         node.node_id = first
         node.restart()
         await until_attached(client, 3)
@@ -206,8 +208,11 @@ async def test_another_node_is_not_asked_to_decide(node: FakeNode) -> None:
 
 
 @pytest.mark.parametrize("operation", ["commit", "rollback"])
-async def test_the_client_that_has_prepared_it_asks_no_other_node(node: FakeNode, operation: str) -> None:
+async def test_the_client_that_has_prepared_it_asks_no_other_node_for_a_decision(
+    node: FakeNode, operation: str
+) -> None:
     env, _ = fake_env(node)
+    node.answer_values["recover"] = {"xid0": b"somebody else's", "more": False}
     async with connect(TCP, env=env) as client:
         await prepared(client)
         first, node.node_id = node.node_id, b"another" + bytes(9)
@@ -220,12 +225,58 @@ async def test_the_client_that_has_prepared_it_asks_no_other_node(node: FakeNode
             assert caught.value.outcome == "not_done" and first.hex() in str(caught.value)
         # Others are nobody's business.
         await client.commit(b"somebody else's")
-        assert asked(node) == [*heard, "commit_prepared"]
+        assert asked(node) == [*heard, "recover", "recover", "commit_prepared"]
         node.node_id = first
         node.restart()
         await until_attached(client, 3)
         await getattr(client, operation)(XID)
         assert asked(node)[-1] == {"commit": "commit_prepared", "rollback": "roll_back_prepared"}[operation]
+
+
+@pytest.mark.parametrize("operation", ["commit", "rollback"])
+@pytest.mark.parametrize("own", [True, False], ids=["of the transaction", "of the client"])
+async def test_what_another_node_lists_as_prepared_is_decided_there_also_when_that_is_repeated(
+    node: FakeNode, operation: str, own: bool
+) -> None:
+    """The first node has left for good and handed it over."""
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        tx = await client.transaction(XID).__aenter__()
+        await tx.prepare()
+        node.node_id = b"another" + bytes(9)
+        node.restart()
+        await until_attached(client, 2)
+        heard = len(asked(node))
+        node.answer_values["recover"] = {"xid0": b"more", "xid1": XID, "more": True}
+        decide = getattr(tx, operation) if own else lambda: getattr(client, operation)(XID)
+        if own and operation == "commit":
+            with pytest.raises(RetryTransactionError, match="the session was lost"):
+                await decide()
+        await decide()
+        # Decided, it is listed nowhere, and this node knows of it.
+        node.answer_values["recover"] = {"more": False}
+        await getattr(client, operation)(XID)
+    decision = {"commit": "commit_prepared", "rollback": "roll_back_prepared"}[operation]
+    assert asked(node)[heard:] == ["recover", decision, decision]
+
+
+async def test_a_look_for_a_prepared_transaction_that_is_cut_off_is_not_done(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        await prepared(client)
+        node.node_id = b"another" + bytes(9)
+        node.restart()
+        await until_attached(client, 2)
+        node.answers = False
+        result = Result()
+        nursery.start_soon(result.of, client.commit, XID)
+        await wait_all_tasks_blocked()
+        assert asked(node)[-1] == "recover"
+        await cut_off(client, node, network)
+        network.nodes["127.0.0.1", 1] = node
+        await until(lambda: result.done)
+        assert isinstance(result.error, RetryTransactionError) and result.error.outcome == "not_done"
+    assert "commit_prepared" not in asked(node)
 
 
 async def test_what_is_prepared_at_another_node_than_it_began_at_is_decided_there(node: FakeNode) -> None:

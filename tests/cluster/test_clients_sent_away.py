@@ -307,3 +307,17 @@ async def test_a_stop_that_scales_down_sends_its_clients_to_the_target() -> None
         got = await consumer.receive(timeout=5)
         assert got is not None and got.body == b"x"
         assert seen.kinds == [ScaledDown, Disconnected, FailedOver]
+
+
+@pytest.mark.parametrize("operation", ["commit", "rollback"])
+async def test_a_client_that_was_sent_away_decides_at_the_target_what_it_has_prepared(operation: str) -> None:
+    async with nodes_of() as nodes, factory_of(nodes).connect() as client:
+        async with client.transaction(xid=b"x") as transaction:
+            await transaction.send("q", b"prepared")
+            await transaction.prepare()
+        await drain(nodes)
+        assert await client.recover() == [b"x"]
+        await getattr(client, operation)(b"x")
+        await getattr(client, operation)(b"x")
+        assert await client.recover() == []
+        assert (await client.queue("q")).ready == (operation == "commit")

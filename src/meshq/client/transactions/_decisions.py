@@ -1,4 +1,4 @@
-"""Decisions of prepared transactions, asked of the node at which the transaction was prepared."""
+"""Decisions of prepared transactions, asked of the node at which the transaction was prepared, or came to since."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def roll_back_prepared(context: ClientContext, xid: bytes) -> None:
 
 
 async def _decide(context: ClientContext, operation: str, xid: bytes) -> None:
-    """Ask the node at which the transaction was prepared, as far as this client knows."""
+    """Ask the node that has the transaction, as far as this client knows."""
     context.check()
     session = context.session
     session.transactions.check_prepared(xid)
@@ -45,17 +45,49 @@ async def _decide(context: ClientContext, operation: str, xid: bytes) -> None:
     if node_id is None:
         await context.ask(operation, xid=xid)
         return
+    if _elsewhere(session, xid, node_id) is not None:
+        node_id = await find_prepared(context, xid, node_id)
+    await session.ask(_call(session, operation, xid, node_id, "xid", xid))
+
+
+async def find_prepared(context: ClientContext, xid: bytes, node_id: bytes) -> bytes:
+    """Find a transaction at the node of the session, which is not the one that it was prepared at; return its id.
+
+    A node that leaves for good hands over what is prepared there.  Only what ``recover`` lists here is prepared here.
+
+    Checkpoint: always.  Cancellation: nothing has changed.
+    Raises:
+        RetryTransactionError: it is not there.
+        MeshqError: as ``client.recover``.
+    """
+    session = context.session
+    here = session.facts.node_id
     error = _elsewhere(session, xid, node_id)
-    if error is not None:
-        await trio.lowlevel.checkpoint()
-        raise error
-    header = WireCall(operation=operation, arguments=("xid", xid)).encode()
-    call = Call(
+    after = b""
+    while error is not None:
+        try:
+            values = await session.ask(_call(session, "recover", xid, here, "after", after))
+        except UnblockedError as cut:
+            raise error from cut
+        listed = [value for name, value in values.items() if name != "more"]
+        if xid in listed:
+            session.transactions.prepares(xid, here)
+            return here
+        if not values["more"]:
+            raise error
+        after = listed[-1]
+    await trio.lowlevel.checkpoint()
+    return node_id
+
+
+def _call(session: ClientSession, operation: str, xid: bytes, node_id: bytes, *arguments: str | bytes) -> Call:
+    """Make a call about a transaction that is sent to one node only."""
+    header = WireCall(operation=operation, arguments=arguments).encode()
+    return Call(
         operation,
         lambda number: Frame(FrameType.CALL, first=number, header=header),
         unfit=lambda sent: None if sent else _elsewhere(session, xid, node_id),
     )
-    await session.ask(call)
 
 
 def _elsewhere(session: ClientSession, xid: bytes, node_id: bytes) -> RetryTransactionError | None:

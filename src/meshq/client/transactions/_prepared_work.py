@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from meshq.client.session._client_context import ClientContext
-from meshq.client.transactions._decisions import commit_prepared, roll_back_prepared
+from meshq.client.transactions._decisions import commit_prepared, find_prepared, roll_back_prepared
 from meshq.errors import RetryTransactionError
 
 
@@ -31,7 +31,8 @@ class PreparedWork:
 
         Checkpoint: always.  Cancellation: it may have been committed or not: commit it again.
         Raises:
-            RetryTransactionError: the session was lost since, or is at another node: commit it again.
+            RetryTransactionError: the session was lost since, or is at another node that does not have it: commit it
+                again.
             MeshqError: as ``client.commit``.
         """
         facts = self._context.session.facts
@@ -52,7 +53,7 @@ class PreparedWork:
 
         Checkpoint: always.  Cancellation: it may have been rolled back or not: roll it back again.
         Raises:
-            RetryTransactionError: the session is at another node.
+            RetryTransactionError: the session is at another node, which does not have it.
             MeshqError: as ``client.rollback``.
         """
         await self._check_node()
@@ -61,7 +62,4 @@ class PreparedWork:
     async def _check_node(self) -> None:
         facts = self._context.session.facts
         if facts.node_id != self._node_id and facts.failure is None:
-            await trio.lowlevel.checkpoint()
-            raise RetryTransactionError(
-                f"the transaction is prepared at the node {self._node_id.hex()}, the session is at another one"
-            )
+            self._node_id = await find_prepared(self._context, self.xid, self._node_id)

@@ -19,8 +19,8 @@ class TransactionCalls:
     """The calls of a client that begin transactions, and the ones that decide a prepared transaction by its xid.
 
     A user sees and decides what the same user has prepared; a program that has its broker inside, everything.  Ask the
-    node that has prepared it: another one of a cluster does not know it.  A client that has prepared it remembers at
-    which node, and asks no other one.
+    node that has prepared it: another one of a cluster does not know it, unless that node has left and handed it over.
+    A client that has prepared it remembers at which node, and asks no other one that does not list it as prepared.
     """
 
     _context: ClientContext
@@ -47,7 +47,8 @@ class TransactionCalls:
         Raises:
             RetryTransactionError: it is prepared still, for what it sends can't be stored now; or the node does not
                 know it, and its disk is too full to remember it; or this client has prepared it at another node than
-                it is connected to; or the call was cut off (``outcome`` is unknown): commit it again.
+                it is connected to, which does not have it; or the call was cut off (``outcome`` is unknown): commit it
+                again.
             TransactionRolledBackError: it was rolled back.
             UsageError: it is open in this client, and not prepared.
             SecurityError: it is another user's.
@@ -66,7 +67,8 @@ class TransactionCalls:
         Raises:
             UsageError: it was committed, or the node has said so; or it is open in this client, and not prepared.
             AddressFullError: the node does not know it, and its disk is too full to remember it.
-            RetryTransactionError: this client has prepared it at another node than it is connected to.
+            RetryTransactionError: this client has prepared it at another node than it is connected to, which does not
+                have it.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.
