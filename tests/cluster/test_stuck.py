@@ -157,6 +157,7 @@ async def test_a_node_that_does_not_store_what_is_sent_and_one_that_is_gone_are_
     async with pair() as made:
         async with made.brokers["b"].client() as there, there.consumer("q"):
             await made.known("a").wait_for(queue="q", consumers=1)
+            events = made.brokers["a"].events()
             made.brokers["b"]._node.core.closing.take_nothing_in("nothing arrives")
             await made.send("a", "q", 2)
             await trio.sleep(FOUND_S)
@@ -165,6 +166,8 @@ async def test_a_node_that_does_not_store_what_is_sent_and_one_that_is_gone_are_
         await made.brokers["b"].stop()
         await trio.sleep(FOUND_S)
         assert causes(made) == [(name, "node_gone")]
+    told = [(event.queue, event.cause) async for event in events if isinstance(event, MessagesStuck)]
+    assert told == [(name, "flow_control"), (name, "node_gone")]
 
 
 async def test_what_is_stuck_is_told_by_a_notification_and_a_warning_a_minute_and_asked_for_over_any_connection(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from meshq.address import INTERNAL, NOTIFICATIONS
-from meshq.notifications import BrokerStateChanged, Notification
+from meshq.notifications import BrokerStateChanged, MessagesStuck, Notification
 
 Listener = Callable[[Notification], None]
 
@@ -89,8 +89,8 @@ class EventBus:
         announced = publisher is not None and publisher.wanted and kind is not BrokerStateChanged
         if not announced and not self._listeners and not self._watchers:
             return
-        if str(about.get("queue", "")).startswith(INTERNAL):
-            # Store-and-forward queues are the cluster's own.
+        if str(about.get("queue", "")).startswith(INTERNAL) and kind is not MessagesStuck:
+            # Store-and-forward queues are the cluster's own; what is stuck in one is somebody's messages.
             return
         notification = kind(timestamp=self._now_ms() / 1000, **about)
         for listener in self._listeners:
