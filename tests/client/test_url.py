@@ -183,6 +183,8 @@ def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:
         ("udp://231.7.7.7:9876?secret=x", "secret= beside the URL"),
         ("udp://231.7.7.7:9876?maxReconnectAttempts=3", "'reconnectAttempts'"),
         ("tcp://127.0.0.1:1?refreshTimeout=500", "the nearest one is"),
+        ("tcp://127.0.0.1:1?name=a", "a name of a place in a list"),
+        ("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)?name=a", "a name of a place in a list"),
         ("multicast://a-b", "letters and digits"),
         ("multicast://", "letters and digits"),
         ("udp:(tcp://127.0.0.1:1)", "tcp://HOST:PORT"),

@@ -113,7 +113,7 @@ def _here(held: HeldMessages) -> Cause | None:
     if wanting and not held.keeps:
         # They are about to move, or the other node has no room.
         return _held_back(held, [one for one in held.remote if one.wants])
-    more = f"; consumers on {len(wanting)} other nodes do, but {held.keeps}" if wanting else ""
+    more = f"; consumers on other nodes do, but {held.keeps}" if wanting else ""
     return Cause("filter", f"no filter of a consumer here accepts the first message{more}", wanting)
 
 

@@ -147,7 +147,8 @@ def _directories(value: StoreDirectories | None) -> StoreDirectories:
 
 def _policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and not isinstance(value, HAPolicy):
-        raise SettingsError("ha", value, "a policy, or None for a node that is active as soon as the broker starts")
+        allowed = "a policy, such as LiveOnly(scale_down=ScaleDown()), or None: active as soon as the broker starts"
+        raise SettingsError("ha", value, allowed)
     if value is not None and type(getattr(value, "wait_for_activation", None)) is not bool:
         raise SettingsError("ha", value, "a policy whose wait_for_activation is True or False")
 

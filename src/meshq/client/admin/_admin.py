@@ -440,7 +440,8 @@ class Administration:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         if type(message_id) is not MessageId:
-            raise SettingsError("message_id", message_id, "a MessageId, such as delivery.message_id")
+            allowed = "a MessageId, such as delivery.message_id or MessageId.parse(text)"
+            raise SettingsError("message_id", message_id, allowed)
         values, rows = await self._context.pages("trace", routes.LOCATION_KEYS, message_id=str(message_id))
         found = tuple(map(MessageLocation.of, rows))
         hops = await message_hops(self._context.ask, message_id) if check_everywhere(everywhere) else ()

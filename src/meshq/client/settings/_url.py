@@ -277,6 +277,8 @@ def _heard(place: Url, pairs: Pairs, known: Mapping[str, tuple[str, Read]]) -> C
 def _options(pairs: Pairs, known: Mapping[str, tuple[str, Read]]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, text in pairs:
+        if key == "name":
+            raise SettingsError(key, text, "a name of a place in a list: (tcp://HOST:PORT?name=NODE,...)")
         if key not in known:
             raise unknown_key(key, [*known, *PLACE_OPTIONS])
         name, read = known[key]
