@@ -208,9 +208,7 @@ async def test_another_node_is_not_asked_to_decide(node: FakeNode) -> None:
 
 
 @pytest.mark.parametrize("operation", ["commit", "rollback"])
-async def test_the_client_that_has_prepared_it_asks_no_other_node_for_a_decision(
-    node: FakeNode, operation: str
-) -> None:
+async def test_the_client_that_has_prepared_it_asks_no_other_node(node: FakeNode, operation: str) -> None:
     env, _ = fake_env(node)
     node.answer_values["recover"] = {"xid0": b"somebody else's", "more": False}
     async with connect(TCP, env=env) as client:

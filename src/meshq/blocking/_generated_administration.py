@@ -83,7 +83,8 @@ class AdministrationCalls:
         Raises:
             RetryTransactionError: it is prepared still, for what it sends can't be stored now; or the node does not
                 know it, and its disk is too full to remember it; or this client has prepared it at another node than
-                it is connected to; or the call was cut off (``outcome`` is unknown): commit it again.
+                it is connected to, which does not have it; or the call was cut off (``outcome`` is unknown): commit it
+                again.
             TransactionRolledBackError: it was rolled back.
             UsageError: it is open in this client, and not prepared.
             SecurityError: it is another user's.
@@ -399,7 +400,8 @@ class AdministrationCalls:
         Raises:
             UsageError: it was committed, or the node has said so; or it is open in this client, and not prepared.
             AddressFullError: the node does not know it, and its disk is too full to remember it.
-            RetryTransactionError: this client has prepared it at another node than it is connected to.
+            RetryTransactionError: this client has prepared it at another node than it is connected to, which does not
+                have it.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.

@@ -321,8 +321,8 @@ class Broker:
         The node takes nothing in from then on, until it is started again, and sends its clients away.  The block is
         left when the other node has everything; ``stop`` follows.  A drain that is cut leaves the rest to the next.
         ``target``: the name or URL of a connector, which is dialed unless a cluster connection links it, or the name or
-        id of a linked node; None: any linked one.  With ``dry_run`` only the target is found, and counted what would
-        move.
+        id of a node; None: any node that is linked within ten seconds.  With ``dry_run`` only the target is found, and
+        counted what would move.
 
         The block raises:
             NotFoundError: no such node is linked, or takes the link; nothing changed.

@@ -86,7 +86,8 @@ class QueueOnNode:
 class ClusterQueue:
     """The queue of one name on all nodes of a cluster that the asked broker knows, that broker first.
 
-    The sums count what the nodes have answered; ``complete`` says whether every node has.
+    The sums count what the nodes have answered, ``consumers`` the described ones of other nodes as well; ``complete``
+    says whether every node has answered.
     """
 
     name: str
