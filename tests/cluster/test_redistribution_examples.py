@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import AddressSettings, Delivery, MeshqError, Message, MessagesRedistributed, QueueCreated
+from meshq import AddressSettings, Delivery, MeshqError, Message, MessagesRedistributed, QueueCreated, limits
 from tests.cluster.hosts import hosts
 from tests.cluster.kit import Mesh, bodies, mesh, until
 from tests.cluster.test_redistribution import SETTLED_S, moved, numbered, redistributing, settings_of, taken
@@ -260,6 +260,26 @@ async def test_what_is_delayed_goes_when_it_is_due_and_what_is_large_goes_as_it_
             assert await consumer.receive(timeout=5) is None
             found = await consumer.receive(timeout=30)
             assert found is not None and found.body == b"later"
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_a_body_that_is_larger_than_a_frame_moves_to_a_node_that_takes_it_and_keeps_nothing_behind_it(
+    old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MESSAGE_BYTES_MAX", limits.LARGE_BLOCK_BYTES)
+    if old:
+        monkeypatch.setattr("meshq.broker.session._peering.LINK_FEATURES", "origin counts due queue ids hops announced")
+    sent = [bytes(2 * limits.LARGE_BLOCK_BYTES + 1), b"behind it"]
+    async with redistributing() as nodes, nodes.client("b") as here, nodes.client("a") as there:
+        for body in sent:
+            await here.send("q", body)
+        async with there.consumer("q") as consumer:
+            for body in sent[old:]:
+                found = await consumer.receive(timeout=5)
+                assert found is not None and await found.read() == body
+                await found.ack()
+            assert await consumer.receive(timeout=5) is None
+        assert (await here.queue("q")).ready == old
 
 
 async def test_what_a_prepared_transaction_has_acknowledged_stays_with_its_verdict() -> None:

@@ -77,8 +77,8 @@ class Redistribution:
     def movable(self, queue: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]) -> list[int] | None:
         """Return those rows of a run that may move now; None: the queue keeps all its messages.
 
-        Only what a link can carry whole moves: messages with an origin or a delivery count go to nodes that understand
-        these.
+        Only what a link can carry whole moves: messages with an origin or a delivery count, and bodies that are larger
+        than a frame, go to nodes that understand these.
         """
         needed = _features_of(view, rows)
         group = None if self.keeps(queue) else self._group(queue, run, needed)
@@ -121,6 +121,8 @@ class Redistribution:
         needed = run.options.features(rows) if run.options is not None else set()
         if run.options is not None and run.options.origin is not None:
             needed.add("origin")
+        if is_large_for_links(run):
+            needed.add("large")
         group = self._group(queue, run, needed)
         if not group:
             return []
@@ -159,11 +161,12 @@ def filters_here(queue: Queue) -> tuple[Filter, ...] | None:
 
 
 def _features_of(view: QueueRun, rows: Sequence[int]) -> frozenset[str]:
-    """Return the features that a node needs for the origin and the delivery counts of some rows of a run."""
+    """Return the features that a node needs for the origin, the delivery counts and the body of some rows of a run."""
     options = view.run.options
+    large = {"large"} if is_large_for_links(view.run) else set()
     origin = {"origin"} if options is not None and options.origin is not None else set()
     counts = {"counts"} if any(view.deliveries(row) for row in rows) else set()
-    return frozenset(origin | counts)
+    return frozenset(origin | counts | large)
 
 
 def _is_wanted(group: Sequence[ClusteredQueue], row: int, wants: Wants) -> bool:
