@@ -20,9 +20,7 @@ from meshq.demo._processes import Processes, StalledError
 from meshq.demo._progress import ProgressView
 from meshq.demo._result_format import Result, Steps, conclude
 from meshq.demo._tally_machine import Tally
-from meshq.demo.steps._kill_step import KillStep, said_of_kill
-from meshq.demo.steps._leave_step import LeaveStep, said_of_leave
-from meshq.demo.steps._move_step import MoveStep, said_of_move
+from meshq.demo.steps import KillStep, LeaveStep, MoveStep, said_of_kill, said_of_leave, said_of_move
 
 
 class Director:
