@@ -158,7 +158,7 @@ class Questions(NodeQuestions):
             return
         way = self._way(node_id)
         if way is None or (way.node_id != node_id and hops <= 1):
-            failed(NotFoundError("no node that is linked here leads there"))
+            failed(NotFoundError("no link of this node that is up leads there"))
             return
         if way.node_id != node_id:
             inner = encode_map(dict(arguments))
