@@ -227,13 +227,14 @@ class TargetSearch:
         ]
         known += links.troubles() if links is not None else ()
         if order.targets:
-            what = f"no node {' or '.join(map(repr, order.targets))} is linked"
+            what = f"no node {' or '.join(map(repr, order.targets))}"
         elif order.discovery is not None:
-            what = f"no node of the discovery group {order.discovery.name!r} is linked"
+            what = f"no node of the discovery group {order.discovery.name!r}"
         else:
-            what = "no other node is linked"
+            what = "no other node"
         what += f" of the group {order.group!r}" if order.group is not None else ""
-        return NotFoundError(f"{what} that takes over from {self._name!r}; known: {', '.join(known) or 'none'}")
+        text = f"{what} is linked that takes over from {self._name!r}; known: {', '.join(known) or 'none'}"
+        return NotFoundError(text)
 
 
 class _Named(Protocol):
