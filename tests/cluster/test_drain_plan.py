@@ -13,6 +13,8 @@ from meshq.cluster.leaving._drain_plan import PATIENCE_S, STUCK_S, DrainFacts, n
 LEFT = TransferInventory(messages={"q": 3}, forwarded={}, ids={}, prepared=0)
 EMPTY = TransferInventory(messages={}, forwarded={}, ids={}, prepared=0)
 
+UNDECIDED = TransferInventory(messages={"q": 3}, forwarded={}, ids={}, prepared=1)
+
 
 def facts(**changes: Any) -> DrainFacts:
     values: dict[str, Any] = {
@@ -48,6 +50,7 @@ def facts(**changes: Any) -> DrainFacts:
         ({"leaving": True}, "wait"),
         ({"idle_s": STUCK_S / 2}, "wait"),
         ({"idle_s": PATIENCE_S - 1, "full": "no room"}, "wait"),
+        ({"idle_s": PATIENCE_S - 1, "left": UNDECIDED, "xids": (b"x",)}, "wait"),
     ],
 )
 def test_the_next_step_follows_from_what_is_left_and_how_the_target_is(changes: dict[str, Any], step: str) -> None:
@@ -58,6 +61,7 @@ def test_the_next_step_follows_from_what_is_left_and_how_the_target_is(changes: 
     ("changes", "named"),
     [
         ({"idle_s": STUCK_S}, "left are 3 of 'q': node b can't take this"),
+        ({"idle_s": PATIENCE_S, "left": UNDECIDED, "xids": (b"x",)}, "78: node b can't take this, or another node has"),
         ({"idle_s": PATIENCE_S, "full": "no room here"}, "left are 3 of 'q': no room here"),
         ({"target": "down", "ahead": 2, "idle_s": PATIENCE_S}, "node b is down, and may have some of the 2 messages"),
         ({"target": "away", "ahead": 2, "idle_s": 5.0, "patience_s": 5.0}, "node b does not answer"),

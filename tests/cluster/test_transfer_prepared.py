@@ -367,3 +367,23 @@ async def test_what_a_transaction_sends_may_be_more_than_the_reserve_of_a_full_d
         await nodes.start("b")
         await decided(nodes, commit=True)
         assert bodies(await taken(nodes, "b", "r")) == sent
+
+
+async def test_a_drain_waits_for_the_node_at_which_a_transaction_was_begun_and_goes_on_there() -> None:
+    async with nodes_with_queues("abc", own={name: {"data_dir": f"/data/{name}"} for name in "abc"}) as nodes:
+        await nodes.send("a", numbered(10))
+        await prepared(nodes)
+        await inside(nodes).transfer.close()
+        await inside(nodes).transfer.hand_over(b"x", to(nodes))
+        await until(lambda: not to(nodes).waiting)
+        await nodes.stop("b")
+        with pytest.raises(RefusedError, match=r"transactions 78: node c .* or another node has a part of"):
+            async with nodes.brokers["a"].drain("c"):
+                await trio.sleep(20)
+                # Not yet.
+                assert inside(nodes).transfer.inventory().prepared == 1
+        await nodes.start("b")
+        await nodes.joined()
+        async with nodes.brokers["a"].drain("b") as drain:
+            pass
+        assert drain.state == "transferred" and await recovered(nodes, "b") == [b"x"]

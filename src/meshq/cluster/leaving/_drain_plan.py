@@ -82,6 +82,9 @@ def next_step(facts: DrainFacts) -> Step:
         if facts.full:
             # Whoever frees space lets it go on.
             return _waited(facts, facts.full)
+        if left.prepared:
+            # A transaction goes on only where it was begun, and that node may come back.
+            return _waited(facts, f"{facts.label} can't take this, or another node has a part of a transaction")
         if facts.idle_s < STUCK_S:
             return "wait"
         raise RefusedError(f"{_shown(facts)}: {facts.label} can't take this; what has moved has moved")
