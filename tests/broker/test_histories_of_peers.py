@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from meshq.wire import FLAG_DURABLE, FLAG_LAST, Forward, FrameType, encode_id_list, encode_run
+from meshq.wire import (
+    FLAG_DURABLE,
+    FLAG_LAST,
+    Forward,
+    FrameType,
+    PreparedHead,
+    encode_id_list,
+    encode_prepared_head,
+    encode_run,
+)
 from tests.broker.kit import PRODUCER, House
 from tests.broker.peers import RawPeer, peer_of
 from tests.broker.test_peering import all_bodies, house_with_queue, refusal
@@ -137,3 +146,16 @@ def test_a_queue_that_can_not_be_made_refuses_the_frame_and_stores_nothing(name:
     assert refusal(peer)
     assert all_bodies(house) == []
     assert house.core.ingress.links == {}
+
+
+def test_a_transaction_is_begun_once_before_its_end() -> None:
+    house = house_with_queue()
+    peer = peer_of(house)
+    channel = peer.open()
+    head = encode_prepared_head(PreparedHead(1, ""))
+    for first, entry in enumerate(("prepared", "prepared_end", "prepared"), 1):
+        forward(peer, channel, head, first=first, entry=entry, held=b"x", queues=())
+    assert not peer.all_closed()
+    forward(peer, channel, head, first=4, entry="prepared", held=b"x", queues=())
+    assert refusal(peer) == "bad_header"
+    assert len(house.core.transactions.two_phase.arriving) == 1

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class ServerPreparedTransaction:
     """A prepared transaction at the broker."""
 
-    __slots__ = ("forward", "positions", "prepared_ms", "transaction", "user", "xid")
+    __slots__ = ("forward", "positions", "prepared_ms", "transaction", "user", "whole", "xid")
 
     def __init__(self, xid: bytes, user: str, prepared_ms: int, transaction: ServerTransaction) -> None:
         self.xid: bytes = xid
@@ -21,6 +21,8 @@ class ServerPreparedTransaction:
         self.transaction: ServerTransaction = transaction
         #: The number of the store-and-forward queue for the node that takes it over; 0: it stays here.
         self.forward: int = 0
+        #: Whether the last part of one that another node hands over has come in this life.
+        self.whole: bool = False
         #: Positions of its own record and of those of its runs; the decision deletes these records.
         self.positions: list[int] = []
 

@@ -55,7 +55,15 @@ from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.broker.transactions._two_phase import TwoPhaseCommit
 from meshq.errors import UsageError
 from meshq.ids import IDENTITY_BYTES
-from meshq.wire import PREPARED_PARTS, PreparedHead, check_run, decode_prepared_head, encode_prepared_head, encode_run
+from meshq.wire import (
+    PREPARED_PARTS,
+    PreparedHead,
+    check_run,
+    decode_prepared_head,
+    encode_prepared_head,
+    encode_run,
+    violation,
+)
 
 #: Of the parts of a transaction: what begins it, what it sends, and what ends it.
 BEGIN, SENDS, END = PREPARED_PARTS
@@ -196,12 +204,17 @@ class TransactionTransfer:
         """Take a part of a transaction; ``link``: whose number.
 
         Raises:
+            RemoteProtocolError: it is begun a second time; nothing changed.
             UsageError: another user's transaction is prepared here under this id; nothing changed.
             AddressFullError, JournalBrokenError: nothing changed.
         """
         size = _RECORDS_BYTES + self._ingress.weigh_moved(run.content)
         if part == BEGIN:
             head = decode_prepared_head(run.content)
+            earlier = self._two_phase.arriving.get((link[0], xid))
+            if earlier is not None and not earlier.whole:
+                # Nobody could ever end the earlier one, nor decide what it holds.
+                raise violation("bad_header", f"the transaction {xid!r} is begun again before its end")
             self._check_user(xid, head.user)
             with self._release_queue.atomic_batch(size):
                 self._begin_here(xid, head, link)
@@ -214,6 +227,7 @@ class TransactionTransfer:
             with self._release_queue.atomic_batch(size):
                 position = self._release_queue.write(ARRIVED, [encode_arrived(found.positions[0])], vital=True)
                 found.positions.append(position)
+                found.whole = True
                 self._raise_link(link)
                 # Not before the messages that it holds are visible.
                 self._release_queue.release_after(position, (), partial(self._two_phase.arrived, found))
