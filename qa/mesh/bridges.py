@@ -187,6 +187,9 @@ class MeshBridges:
         if node in self.ring:
             history.expected.parts(place_of(RING, self.ring[self.ring.index(node) - 1]))
             history.expected.parts(place_of(RING, node))
+            if history.expected.handed_over is not None:
+                # Its queue stands there, and no bridge goes on with it.
+                history.expected.parts(place(ring_queue(node), history.expected.handed_over[1]))
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Return the senders into bridges at a node, and the receivers of their messages."""

@@ -19,8 +19,8 @@ from meshq.demo._process import Child
 from meshq.demo._processes import Processes, StalledError
 from meshq.demo._progress import ProgressView
 from meshq.demo._result_format import Result, Steps, conclude
+from meshq.demo._steps import KillStep, LeaveStep, MoveStep, said_of_kill, said_of_leave, said_of_move
 from meshq.demo._tally_machine import Tally
-from meshq.demo.steps import KillStep, LeaveStep, MoveStep, said_of_kill, said_of_leave, said_of_move
 
 
 class Director:

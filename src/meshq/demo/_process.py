@@ -45,7 +45,7 @@ class Child:
         self._reader = ReportReader()
         self._tail = b""
         #: Set when it has ended and everything it said was heard.
-        self.ended = trio.Event()
+        self.ended: trio.Event = trio.Event()
 
     @property
     def pid(self) -> int:

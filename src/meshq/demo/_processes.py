@@ -31,7 +31,7 @@ class Patience:
         self._moved = moved
         self._last = moved()
         #: The time at which it ends.
-        self.deadline = trio.current_time() + STALL_SECONDS
+        self.deadline: float = trio.current_time() + STALL_SECONDS
 
     def check(self, what: str) -> None:
         """Begin anew if something has moved.  Raises: StalledError: nothing has, for too long."""

@@ -10,8 +10,8 @@ import attrs
 
 from meshq.demo._flights_format import Flight
 from meshq.demo._settings import node_name
+from meshq.demo._steps._step_result_format import KillResult, LeaveResult, MoveResult
 from meshq.demo._tally_machine import CarrierCount, Tally
-from meshq.demo.steps._step_result_format import KillResult, LeaveResult, MoveResult
 
 #: Flights named in full where some are lost or duplicate.
 NAMED_MAX: Final = 3

@@ -303,7 +303,7 @@ class Drain:
         return moved
 
     async def _tried(self, step: Awaitable[int]) -> int:
-        """Return what goes in a step; nothing if the disk has no room for it, which keeps nothing else."""
+        """Return the number that goes in a step; 0 if the disk has no room for it, which keeps nothing else back."""
         try:
             return await step
         except AddressFullError as error:

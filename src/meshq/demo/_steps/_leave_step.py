@@ -11,8 +11,8 @@ from meshq.demo._nodes import Nodes
 from meshq.demo._process import Child
 from meshq.demo._processes import Processes
 from meshq.demo._settings import node_name
-from meshq.demo.steps._move_step import hold
-from meshq.demo.steps._step_result_format import LeaveResult
+from meshq.demo._steps._move_step import hold
+from meshq.demo._steps._step_result_format import LeaveResult
 
 
 class LeaveStep:

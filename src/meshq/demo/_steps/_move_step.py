@@ -10,7 +10,7 @@ from meshq.demo._nodes import Nodes
 from meshq.demo._process import Child
 from meshq.demo._processes import Processes
 from meshq.demo._settings import node_name
-from meshq.demo.steps._step_result_format import MoveResult
+from meshq.demo._steps._step_result_format import MoveResult
 
 
 async def hold(processes: Processes, producer: Child, hold_at: int, consumers: list[Child]) -> None:

@@ -10,7 +10,7 @@ from meshq.demo._nodes import Nodes
 from meshq.demo._process import Child, DemoError
 from meshq.demo._processes import Processes
 from meshq.demo._settings import node_name
-from meshq.demo.steps._step_result_format import KillResult
+from meshq.demo._steps._step_result_format import KillResult
 
 
 class KillStep:
