@@ -25,6 +25,11 @@ UNMATCHED_SEED = 1
 movable, place = Redistribution.movable, Redistribution.place
 
 
+def undelivered(self: Redistribution, queue: Any, view: Any, run: Any, rows: Sequence[int]) -> Any:
+    """Move nothing that was delivered before."""
+    return movable(self, queue, view, run, [row for row in rows if not view.deliveries(row)])
+
+
 def run(seed: int = SEED) -> SeedReport:
     return one_seed(seed, "redistribution")
 
@@ -41,6 +46,8 @@ def test_a_mesh_with_redistributors_keeps_every_promise_in_a_run_of_its_own() ->
 @pytest.mark.slow
 def test_a_record_that_moves_messages_and_does_not_remove_them_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Redistribution, "place", lambda self, moved, queue, gone: place(self, moved, queue, ()))
+    # So that there are many such parts.
+    monkeypatch.setattr(Redistribution, "movable", undelivered)
     # A message is there twice; which checker sees it first depends on which of the two is delivered.
     first_report("redistribution", TORN_SEEDS, lambda report: not {"Q4", "Q5"}.isdisjoint(report.caught_by))
 
@@ -57,15 +64,12 @@ def test_messages_that_move_away_from_a_consumer_are_caught(monkeypatch: pytest.
 def test_messages_that_go_without_their_delivery_counts_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meshq.broker.settlement._message_mover.former_counts", lambda queue, span: None)
     report = run()
-    assert "Q14" in report.caught_by
-    assert "whose delivery is forgotten" in report.failure
+    # It comes once more from another place, and nothing says that it did before.
+    assert {"Q4", "Q5", "Q14"} <= set(report.caught_by)
 
 
 @pytest.mark.slow
 def test_messages_that_stay_because_they_were_delivered_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def undelivered(self: Redistribution, queue: Any, view: Any, run: Any, rows: Sequence[int]) -> Any:
-        return movable(self, queue, view, run, [row for row in rows if not view.deliveries(row)])
-
     monkeypatch.setattr(Redistribution, "movable", undelivered)
     report = run()
     assert "Q14" in report.caught_by
@@ -80,17 +84,6 @@ def test_messages_that_move_out_of_order_are_caught(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Redistribution, "movable", every_other_first)
     assert {"Q7", "Q14"} <= set(run().caught_by)
-
-
-@pytest.mark.slow
-def test_messages_that_may_have_been_delivered_and_move_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: Redistribution, queue: Any, view: Any, run: Any, rows: Sequence[int]) -> Any:
-        with monkeypatch.context() as patched:
-            patched.setattr("meshq.broker.queue._run.QueueRun.deliveries", lambda self, row: 0)
-            return movable(self, queue, view, run, rows)
-
-    monkeypatch.setattr(Redistribution, "movable", forgetful)
-    assert {"Q4", "Q5"} <= set(run(2).caught_by)
 
 
 @pytest.mark.slow
