@@ -388,16 +388,16 @@ def test_a_node_that_stands_still_ends_with_the_demo(tmp_path: Path, ending: sig
 # The first choice of ports has one that is not free any more.
 PORT_IS_TAKEN = """
 import socket
-import meshq.demo._director as director
-free = director.free_ports
+import meshq.demo._nodes as nodes
+free = nodes.free_ports
 listener = socket.socket()
 listener.bind(("127.0.0.1", 0))
 listener.listen()
 async def free_ports(count):
-    director.free_ports = free
+    nodes.free_ports = free
     print("a port is taken", file=__import__("sys").stderr, flush=True)
     return [*await free(count - 1), listener.getsockname()[1]]
-director.free_ports = free_ports
+nodes.free_ports = free_ports
 """
 
 
