@@ -16,7 +16,6 @@ from meshq.broker.transactions import ServerPreparedTransaction
 from meshq.broker.transactions._two_phase import TwoPhaseCommit
 from meshq.broker.work._closing import Closing
 from meshq.cluster.gate._handover_gate_machine import HandoverGate
-from meshq.cluster.leaving._drain_plan import DrainFacts, Step, next_step
 from meshq.wire import encode_id_list
 from qa.mesh.departure import DRAINED
 from qa.mesh.undecided import HELD
@@ -27,8 +26,6 @@ SEED = 3
 SEEDS = (SEED, *range(12))
 #: Seeds of which one at least has a node that dies while it holds a part of a run, of which another part has moved.
 TORN_SEEDS = (4, *range(30))
-#: Seeds of which one at least has a target that is given up, and has stored what it did not confirm.
-DOWN_SEEDS = (14, 35, 38, *range(40))
 
 movable, place, answering = TransferPlaces.movable, TransferPlaces.place, SessionCalls.answering
 
@@ -132,15 +129,6 @@ def test_queues_without_messages_that_are_left_behind_are_caught(monkeypatch: py
     monkeypatch.setattr("meshq.node._transfer.lacking_queues", lambda core, forward: [])
     monkeypatch.setattr("meshq.broker.management._queue_transfer.lacking_queues", lambda core, forward: [])
     first_report("drain", SEEDS, lambda report: "queues without messages that are not at the target" in report.failure)
-
-
-@pytest.mark.slow
-def test_what_a_target_that_is_down_may_have_and_that_goes_elsewhere_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(facts: DrainFacts) -> Step:
-        return "choose" if facts.target == "down" and not facts.moved and not facts.left.empty else next_step(facts)
-
-    monkeypatch.setattr("meshq.cluster.leaving._drain.next_step", hasty)
-    first_report("drain", DOWN_SEEDS, lambda report: "Q4" in report.caught_by)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 150
 
 
-@pytest.mark.real
+@pytest.mark.processes
 @pytest.mark.timeout(TIMEOUT_S + 30)
 def test_nodes_in_namespaces_find_each_other_and_lose_nothing_by_a_pulled_cable_or_a_node_that_leaves(
     tmp_path: Path,
