@@ -10,7 +10,7 @@ from tests.seeds.meeting import reports_that_meet
 
 #: For all seeds on one slow core.
 TIMEOUT_S = 1_800
-SEEDS = 24
+SEEDS = 16
 MET = (*(f"seen.{sight}" for sight in CHAIN_SIGHTS), *(f"fault.{kind}" for kind in dict.fromkeys(KINDS)))
 
 
