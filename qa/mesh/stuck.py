@@ -17,7 +17,13 @@ from meshq.statistics import StuckMessages
 from meshq.testing import Swarm
 from qa.mesh.node import STUCK_S, MeshNode
 
-STUCK_SIGHTS: Final = ("stuck_flow_control", "stuck_node_gone", "stuck_prepared")
+STUCK_SIGHTS: Final = (
+    "stuck_filter",
+    "stuck_flow_control",
+    "stuck_no_redistribution",
+    "stuck_node_gone",
+    "stuck_prepared",
+)
 PAUSE_S: Final = 0.25
 #: A finding is of the node's last look, and is over at the next one.
 PATIENCE_S: Final = STUCK_S / 2

@@ -94,7 +94,8 @@ class Partner:
     def arrive(self) -> int:
         """Take the next batch that is under way for good; return its last position."""
         lot = self.under_way.popleft()
-        if lot.fails:
+        # A lot that came before the peace may arrive after it.
+        if lot.fails and not self._peaceful:
             self._swarm.count("fault.partner_fails")
             self._history.note("the partner fails")
             self.under_way.appendleft(attrs.evolve(lot, due_s=math.inf))
