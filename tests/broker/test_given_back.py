@@ -7,6 +7,7 @@ import pytest
 from meshq import limits
 from meshq.abc import ForwardRun
 from meshq.address import TEMPORARY
+from meshq.broker.catalog._distribution_plan import RemoteBinding
 from meshq.broker.management._queue_operations import given_back as given_back_steps
 from meshq.node._local_broker import ForwardQueue
 from meshq.settings import AddressSettings
@@ -134,3 +135,35 @@ def test_what_has_no_other_place_stays_and_holds_nothing_up(name: str, known: bo
     assert client.call("give_back", node_id="there", force=True) == {"moved": 1}
     assert (forward.counts.ready, house.queue().counts.ready) == (1, 1)
     assert list(house.core.router.queues) == [*queues, forward.name]
+
+
+def test_nothing_of_a_second_queue_for_a_node_is_given_back_once_it_was_linked(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = make_house(FakeLog())
+    core = house.core
+    core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    forwards = []
+    client = house.client()
+    sender = client.produce("q")
+    for cluster in ("mesh", "other"):
+        forward = core.definitions.forward_queue(f"$meshq.cluster.{cluster}.there")
+        link_name = forward.number.to_bytes(8, "big")
+        core.router.bind(link_name, RemoteBinding(forward, "on_demand", 7, "q", "q", "anycast", 1, ()))
+        for body in (b"1", b"2", b"3"):
+            client.put(sender, body)
+        core.router.replace(link_name, [])
+        forwards.append(forward)
+    waiting = forwards[1].counts.ready
+    assert waiting
+    monkeypatch.setattr(limits, "STEP_MESSAGES_MAX", 1)
+    steps = given_back_steps(core, None, forwards)
+    next(steps)
+    given: list[ForwardRun] = []
+    link = ForwardQueue(core, forwards[1])
+    link.attach(given.append, 0)
+    house.rest()
+    link.detach()
+    assert given
+    for _ in steps:
+        pass
+    house.rest()
+    assert forwards[1].counts.ready == waiting

@@ -260,3 +260,23 @@ async def test_a_dry_run_dials_counts_and_leaves_no_link() -> None:
         assert nodes.linked("a") == []
         await nodes.send("a", numbered(1, 5))
         assert bodies(await taken(nodes, "a")) == numbered(6)
+
+
+async def test_an_announced_node_that_may_not_be_dialed_does_not_end_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    group = DiscoveryGroup("wahey", LAN)
+    parts: dict[str, Any] = {
+        "a": lambda: {"services": [mesh()], "ha": leaves(discovery=group), "connectors": {"me": "tcp://a:5000"}},
+        "b": lambda: {"services": [mesh(name="b"), BroadcastGroup("b", LAN, connectors=["me"])]},
+    }
+    async with machines("ab", parts=parts) as nodes:
+        await group.wait_for(1)
+        await nodes.send("a", numbered(5))
+        await nodes.stop("a")
+        assert "stops without scaling down" in caplog.text
+
+
+async def test_a_drain_to_a_name_of_a_node_without_a_cluster_finds_nobody() -> None:
+    async with machines("a") as nodes:
+        with pytest.raises(NotFoundError):
+            async with nodes.brokers["a"].drain("nobody"):
+                pass

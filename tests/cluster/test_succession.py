@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from meshq import AddressFullError
 from meshq.broker.catalog._distribution_plan import Share
@@ -124,3 +125,26 @@ async def test_a_restart_does_not_forget_a_node_without_a_static_connector_that_
         await until(lambda: forward.counts.added == 1)
         await until(lambda: not forward.counts.ready)
         assert bodies(await made.drain("b", "only")) == [b"late"]
+
+
+async def test_another_node_at_the_place_of_one_that_has_handed_over_keeps_what_waits_for_it() -> None:
+    own = {name: {"queues": ["q", "only"] if name == "c" else ["q"]} for name in "abc"}
+    async with mesh("abc", root="simulated", own=own) as made:
+        await made.joined()
+        async with made.brokers["c"].drain("a"):
+            pass
+        await made.stop("c")
+        peers = {keeper.url: keeper.peer for keeper in made.known("b")._keepers.values()}
+        peer = peers[made.urls["c"]]
+        await until(lambda: peer.state == "left")
+        await made.kill("a")
+        await until(lambda: peers[made.urls["a"]].state == "away")
+        name = made.forward("a")
+        # Where the one was that has left, the other one answers, and has not said yet how far it has come.
+        peer._lead_to(bytes(made.brokers["a"].node_id))
+        _late_for(made, name)(b"late")
+        forward = made.brokers["b"]._node.core.router.queues[name]
+        await until(lambda: forward.counts.ready == 1)
+        assert not peer.pass_on()
+        await trio.sleep(1.0)
+        assert forward.counts.ready == 1

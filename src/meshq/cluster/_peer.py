@@ -184,7 +184,8 @@ class Peer:
         """Switch to another node at the same URL, or back to a node that was given up."""
         self._yield()
         self._topology.parted(self.url, "away")
-        self._queues.had_durable = False
+        # What is known of the old node says nothing about this one.
+        self._queues.had_durable = self._succession.over = False
         if self._forwarding is not None:
             self._broker.peers.met(self._forwarding, "")
             # The place of the old node is unknown: its messages wait, and no more are dealt to it.

@@ -139,9 +139,11 @@ def give_back(core: Core, asker: Requester | None, node_id: str, force: bool = F
 def given_back(core: Core, asker: Requester | None, queues: list[Queue]) -> Steps:
     """Route messages anew that wait in these store-and-forward queues."""
     moved = 0
+    # Whichever of them is linked between two steps: from then on its node may have some.
+    ways = [(queue, *to_others(core, queue)) for queue in queues]
     for queue in queues:
         drop_entries(core, queue)
-        aim, movable = to_others(core, queue)
+    for queue, aim, movable in ways:
         for step in bulk_move(core, queue, None, _ALL, aim, "given_back", movable=movable, asker=asker):
             if isinstance(step, dict):
                 moved += step["moved"]

@@ -172,8 +172,10 @@ class HandoverLinks:
         for refused in plan.refused:
             self._warnings.say("announced_node_not_dialed", refused.text, refused.node_id.hex())
         for url in plan.begin:
-            if url not in self._keepers:
-                self._begin(url)
+            try:
+                self.dial(url, "discovery")
+            except SettingsError as error:
+                self._warnings.say("announced_node_not_dialed", str(error), url)
 
     def release(self) -> None:
         """End the links to nodes that were no target, in this life or the one before, and that nothing waits for."""

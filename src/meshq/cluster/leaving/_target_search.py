@@ -103,7 +103,8 @@ class TargetSearch:
             raise NotFoundError(f"the broker {self._name!r} has no cluster connection: no node can take over")
         found = None
         with trio.move_on_after(order.linked_s):
-            while (found := self._look(last=False)) is None:
+            # Without any link there is none to wait for.
+            while (found := self._look(last=False)) is None and self._all_departures():
                 with trio.move_on_after(PAUSE_S):
                     await self._changed()
         await trio.lowlevel.checkpoint()
