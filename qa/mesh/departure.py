@@ -75,6 +75,7 @@ DRAIN_SIGHTS: Final = (
     "drain_dialed",
     "drain_under_way",
     "drained_ids",
+    "drained_there",
     "drained_queues",
     "drained_transactions",
     "drained_transactions_of_receivers",
@@ -352,6 +353,7 @@ class MeshDeparture:
             if queue == RETURNED:
                 leaving.left("messages that came back, and whose count was left behind", max(0, self._returned - again))
             got = [one.body for one in deliveries]
+            self.count("drained_there", len(got))
             if queue == LATER:
                 sent, got = sorted(sent), sorted(got)
             origin = MessageOrigin(SOURCE, SOURCE, "moved") if queue == MOVED else None
