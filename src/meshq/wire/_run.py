@@ -285,6 +285,10 @@ class RunView:
         _, ids, _, _, bodies = self._columns or self._read()
         return bytes(self.run.body[bodies[index - 1] if index else 0 : ids[index]])
 
+    def kinds(self) -> list[int]:
+        """The kinds of all messages, in order; not to be changed."""
+        return (self._columns or self._read())[0]
+
     def kind(self, index: int) -> int:
         """The kind of one message: which parts it has."""
         return (self._columns or self._read())[0][index]

@@ -6,6 +6,7 @@ have one priority and become visible at one time.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -108,10 +109,10 @@ class DeliveryOptions(NamedTuple):
 def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> list[tuple[range, DeliveryOptions]]:
     """Some rows of a run as shares whose messages have one priority and become visible together; ``whole``: what is
     said of all of them."""
-    classes: dict[tuple[int, int], list[int]] = {}
+    classes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in rows:
-        one = asked[row]
-        classes.setdefault((one.priority, one.due), []).append(row)
+        priority, due, _, _ = asked[row]
+        classes[priority, due].append(row)
     if len(classes) == 1:
         return [(rows, _options(rows, asked, whole))]
     return [
@@ -136,12 +137,13 @@ def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOption
 
 
 def _options(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions:
-    chosen = [asked[row] for row in rows]
+    _, _, expires, groups = zip(*(asked[row] for row in rows), strict=True)
     return whole._replace(
-        priority=chosen[0].priority,
-        due=chosen[0].due,
-        expires=tuple(one.expires for one in chosen) if any(one.expires for one in chosen) else None,
-        groups=tuple(one.group for one in chosen) if any(one.group is not None for one in chosen) else None,
+        priority=asked[rows[0]].priority,
+        due=asked[rows[0]].due,
+        expires=expires if any(expires) else None,
+        # No group is empty.
+        groups=groups if any(groups) else None,
         former=picked(whole.former, rows),
     )
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from meshq import limits
 from meshq.errors import RemoteProtocolError
-from meshq.wire import KIND_CONTROL, KIND_PRIORITY, RunBytes, RunView, decode_map, violation
+from meshq.wire import KIND_CONTROL, KIND_PRIORITY, PRIORITY_SHIFT, RunBytes, RunView, decode_map, violation
 
 #: A run with one of these has to be looked at message by message.
 SPECIAL: Final = KIND_CONTROL | KIND_PRIORITY
@@ -23,6 +23,10 @@ class RowOptions(NamedTuple):
     group: str | None = None
 
 
+#: By priority: the options of a message that asks for nothing else.
+_OF_PRIORITY: Final = tuple(RowOptions(priority) for priority in range(limits.PRIORITY_MAX + 1))
+
+
 def read_options(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
     """Return the options of each message of a run; without an arrival (0) no times.
 
@@ -30,14 +34,12 @@ def read_options(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
         RemoteProtocolError: the headers can't be read.
     """
     view = RunView(content)
-    found = []
-    for row in range(content.rows):
-        priority = view.priority(row)
-        if view.kind(row) & KIND_CONTROL:
-            found.append(_controlled(view.headers(row), priority, arrival_ms))
-        else:
-            found.append(RowOptions(priority))
-    return found
+    return [
+        _controlled(view.headers(row), kind >> PRIORITY_SHIFT, arrival_ms)
+        if kind & KIND_CONTROL
+        else _OF_PRIORITY[kind >> PRIORITY_SHIFT]
+        for row, kind in enumerate(view.kinds())
+    ]
 
 
 def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowOptions:

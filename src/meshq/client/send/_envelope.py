@@ -40,6 +40,10 @@ Row = tuple[int, bytes, bytes, bytes]
 """The fields of an ``Envelope``; a plain tuple is made in a third of the time."""
 
 PLAIN_ROW: Final[Row] = (KIND_PLAIN, b"", b"", b"")
+#: By priority: the envelope of a message that says nothing else.
+PRIORITY_ROWS: Final[tuple[Row, ...]] = tuple(
+    (priority << PRIORITY_SHIFT, b"", b"", b"") for priority in range(limits.PRIORITY_MAX + 1)
+)
 
 
 class EnvelopeEncoder:

@@ -17,7 +17,7 @@ from meshq import limits
 from meshq.client.calls._calls import OpenCompletion
 from meshq.client.calls._link_failures import outcome_of
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
-from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
+from meshq.client.send._envelope import PLAIN_ROW, PRIORITY_ROWS, EnvelopeEncoder, Row
 from meshq.client.send._gather_pace import GatherPace
 from meshq.client.send._producer_life import CLOSED, SHOWN, new_life
 from meshq.client.send._send_batches import combined
@@ -25,7 +25,7 @@ from meshq.client.session._client_context import ClientContext
 from meshq.concurrency import Block, copied_error
 from meshq.errors import ClosedError, MeshqError, UsageError, invariant
 from meshq.loops import check_in_trio
-from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
+from meshq.message import Message, PropertyValue, check_body, check_durable, check_priority, keywords_of
 from meshq.wire import Envelope, encode_run
 
 # Looked up in every send: a name of this module is found sooner than one of another.
@@ -219,17 +219,10 @@ class Producer:
             and ttl is None
             and delay is None
             and group is None
-            and durable is self._durable
-            and priority == _PRIORITY
             and type(body) is bytes
         ):
+            row = None if priority == _PRIORITY else PRIORITY_ROWS[check_priority(priority)]
             size = self._size + len(body)
-            if size <= _RUN_BYTES:
-                self._size = size
-                self._room -= 1
-                self._bodies.append(body)
-                return
-            row = None
         else:
             if type(body) is not bytes:
                 if isinstance(body, Message):
@@ -242,15 +235,17 @@ class Producer:
                 properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
             )
             size = self._size + len(body) + len(row[1]) + len(row[2]) + len(row[3])
-            if size <= _RUN_BYTES and durable is self._durable:
-                self._size = size
-                self._room -= 1
-                rows, bodies = self._rows, self._bodies
+        if size <= _RUN_BYTES and durable is self._durable:
+            self._size = size
+            self._room -= 1
+            bodies = self._bodies
+            if row is not None:
+                rows = self._rows
                 if len(rows) != len(bodies):
                     rows.extend([PLAIN_ROW] * (len(bodies) - len(rows)))
                 rows.append(row)
-                bodies.append(body)
-                return
+            bodies.append(body)
+            return
         await self._append_slowly(body, row, durable)
 
     async def _take(self, body: bytes, row: Row | None, durable: bool) -> None:
