@@ -20,10 +20,12 @@ from meshq.cluster import ClusterConnection
 from meshq.errors import MeshqError
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
+from meshq.statistics import StuckMessages
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from qa.checkers.delivery import Violation
 from qa.checkers.end import HistoryError
 from qa.checkers.history import History
+from qa.mesh.explained import EXPLAINED_SIGHTS, STUCK_S, explain
 from qa.simulation.broker import SEGMENT_BYTES, STOP_S
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -45,7 +47,17 @@ PEACEFUL: Final = 24
 NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
 KINDS: Final = ("kill", "kill", "power", "cut", "isolated", "reset", "pause", "both", "left")
 #: What the seeds have to have met, each in at least one of them.
-CHAIN_SIGHTS: Final = ("chain", "ring", "one_way", "mediator", "on_demand", "retired", "left", "too_far")
+CHAIN_SIGHTS: Final = (
+    "chain",
+    "ring",
+    "one_way",
+    "mediator",
+    "on_demand",
+    "retired",
+    "left",
+    "too_far",
+    *EXPLAINED_SIGHTS,
+)
 
 
 class Shape:
@@ -54,12 +66,13 @@ class Shape:
     def __init__(self, simulation: Simulation) -> None:
         rng, count = simulation.swarm.rng("hops/shape"), simulation.swarm.count
         self.names: str = "abcde"[: rng.choice((3, 4, 4, 5))]
-        ring, both = rng.random() < 0.5, rng.random() < 0.5
+        ring = rng.random() < 0.5
+        self.both: bool = rng.random() < 0.5
         pairs = [*pairwise(self.names), *([(self.names[-1], self.names[0])] if ring else [])]
         self.links: dict[str, list[str]] = {name: [] for name in self.names}
         for here, there in pairs:
             self.links[here].append(there)
-            if both:
+            if self.both:
                 self.links[there].append(here)
         self.hops: int = rng.choice((2, len(self.names) - 1, len(self.names) - 1))
         self.mode: str = rng.choice(("strict", "strict", "on_demand"))
@@ -70,18 +83,21 @@ class Shape:
         for kind in KINDS:
             count(f"fault.{kind}", 0)
         count("seen.ring" if ring else "seen.chain")
-        count("seen.one_way", int(not both))
+        count("seen.one_way", int(not self.both))
         count("seen.on_demand", int(self.mode == "on_demand"))
         count("seen.mediator", int(len(self.owners) < len(self.names)))
         count("seen.too_far", int(any(len(self.distances(name)) < len(self.names) for name in self.names)))
 
-    def distances(self, name: str) -> dict[str, int]:
-        """How many links away each node is that messages of a node may reach, itself included."""
+    def distances(self, name: str, hops: int = 0) -> dict[str, int]:
+        """How many links away each node is that messages of a node may reach, itself included.
+
+        ``hops``: more than ``max_hops`` of the seed.
+        """
         found, waiting = {name: 0}, deque([name])
         while waiting:
             here = waiting.popleft()
             for there in self.links[here]:
-                if there not in found and found[here] < self.hops:
+                if there not in found and found[here] < (hops or self.hops):
                     found[there] = found[here] + 1
                     waiting.append(there)
         return found
@@ -109,6 +125,7 @@ class HopNode:
             load_balancing=self._shape.mode,  # type: ignore[arg-type]
             user="mesh",
             password="the mesh's own",
+            stuck_timeout=STUCK_S,
             **links,
         )
         return Broker(
@@ -167,6 +184,16 @@ class HopNode:
         if self.node.state != "running" or self.broker.state != "active":
             return False
         return all(peer.connected and peer.state == "linked" and not peer.waiting for peer in self.cluster.peers())
+
+    async def waiting(self, queue: str) -> int:
+        """Return the messages that wait in a queue.  Checkpoint: always."""
+        async with self.broker.client() as client:
+            statistics = await client.queue(queue)
+        return statistics.ready
+
+    def stuck(self) -> Sequence[StuckMessages]:
+        """The messages that it has found to be stuck."""
+        return self.cluster.stuck()
 
     def known(self) -> dict[tuple[str, str], int]:
         """The queues that it knows of others: node and name, and how far away."""
@@ -385,6 +412,29 @@ class Chain:
             if crossed != links:
                 self.wrong("H4", f"{PEACEFUL} from {name}, dealt as {got}, crossed {crossed} links, not {links}")
 
+    async def explain(self) -> None:
+        """Check that each node knows why its messages do not go to somebody who consumes at another node."""
+        shape, owners = self.shape, self.shape.owners
+
+        def causes(name: str, place: str) -> tuple[str, ...]:
+            if place in self.reached(name):
+                # The address has no redistribution_delay.
+                return ("no_redistribution",)
+            if place not in shape.distances(name, len(shape.names)):
+                return ()
+            # Where links lead one way, who is linked to a node need not be who can ask it.
+            return ("hop_limit",) if shape.both else ("hop_limit", "")
+
+        far = [place for place in owners if any(causes(name, place) == ("hop_limit",) for name in owners)]
+        place = self.rng.choice(far or owners)
+        others = [self.nodes[name] for name in owners if name != place]
+        async with self._client(place) as client:
+            found, wrong = await explain(QUEUE, others, client.consumer(QUEUE), lambda node: causes(node.name, place))
+        for sight, number in found.items():
+            self.simulation.swarm.count(f"seen.{sight}", number)
+        for what in wrong:
+            self.wrong("H6", what)
+
     async def counts(self) -> dict[str, int]:
         """The messages in the queue of each node."""
         found = {}
@@ -433,6 +483,7 @@ async def chain_scenario(simulation: Simulation) -> Outcome:
     await chain.part()
     await chain.know()
     await chain.share()
+    await chain.explain()
     await chain.count()
     _check(chain.violations, chain.history)
     return Outcome(chain.history, chain.faults, len(chain.confirmed))
