@@ -80,20 +80,22 @@ class Redistribution:
         Only what a link can carry whole moves: messages with an origin or a delivery count, and bodies that are larger
         than a frame, go to nodes that understand these.
         """
-        needed = _features_of(view, rows)
-        group = None if self.keeps(queue) else self._group(queue, run, needed)
-        if not group and group is not None and needed:
-            # None of the nodes does: the other messages go, to any.
-            needed, group = frozenset(), self._group(queue, run)
-        if not group:
-            return None if group is None else []
-        wants, here = wants_of(run), filters_here(queue)
-        movable = [row for row in carried_whole(view, rows, tuple(needed)) if _is_wanted(group, row, wants)]
-        if not here:
-            return movable
-        # A group stays with whoever gets the rest of it here.
-        groups = view.groups
-        return [row for row in movable if not (groups and groups[row] is not None) and not wants(here, row)]
+        if self.keeps(queue):
+            return None
+        needed, wants, here = _features_of(view, rows), wants_of(run), filters_here(queue)
+        # Where none of the nodes that know all of it wants anything, what needs no feature goes to any that does.
+        for features in dict.fromkeys((needed, frozenset[str]())):
+            group = self._group(queue, run, features)
+            if group is None:
+                return None
+            movable = [row for row in carried_whole(view, rows, tuple(features)) if _is_wanted(group, row, wants)]
+            if here:
+                # A group stays with whoever gets the rest of it here.
+                groups = view.groups
+                movable = [row for row in movable if not (groups and groups[row] is not None) and not wants(here, row)]
+            if movable:
+                return movable
+        return []
 
     def place(self, run: StoredRun, queue: Queue, gone: tuple[SettledRow, ...]) -> bool:
         """Place messages of a queue, for the queues of its name on other nodes; ``gone``: the rows that the same record
