@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import AddressSettings
+from meshq import AddressSettings, Message
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import bodies, until
 from tests.cluster.test_lost_nodes import FAST, numbered
@@ -121,3 +121,32 @@ async def test_what_was_for_a_topic_that_a_store_begun_anew_does_not_know_makes_
         await trio.sleep(0.2)
         await send(nodes, "multicast", 5)
         assert {name: len(got) for name, got in (await drained(nodes)).items()} == dict.fromkeys(QUEUES, 5)
+
+
+@pytest.mark.parametrize("others", [False, True])
+async def test_what_a_queue_of_the_same_name_takes_no_more_goes_to_another_or_is_a_dead_letter(others: bool) -> None:
+    here = {"address_settings": {"#": AddressSettings(auto_create_queues=False)}}
+    there = {**OWN, "address_settings": {"work": AddressSettings(dead_letter_address="letters")}}
+    async with hosts(cluster=FAST, own={"a": here, "b": there}) as nodes:
+        async with nodes.client("b") as client:
+            await client.create_queue("one", address="work")
+        await nodes.joined()
+        await trio.sleep(0.2)
+        nodes.network.partition(["a"], ["b"])
+        await nodes.crash("b")
+        async with nodes.client("a") as client:
+            colours = ("green", "red")
+            coloured = [Message(body, properties={"colour": colours[at % 2]}) for at, body in enumerate(numbered(10))]
+            await client.send_many("work", coloured)
+        assert waiting(nodes) == 10
+        nodes.disks.pop("b")
+        await nodes.start("b")
+        async with nodes.client("b") as client:
+            await client.create_queue("letters")
+            await client.create_queue("one", address="work", filter="colour = 'green'")
+            if others:
+                await client.create_queue("two", address="work", filter="colour = 'red'")
+        await meet(nodes)
+        await until(lambda: waiting(nodes) == 0)
+        rest = {"two": numbered(10)[1::2], "letters": []} if others else {"letters": numbered(10)[1::2]}
+        assert await drained(nodes) == {"one": numbered(10)[::2], **rest}

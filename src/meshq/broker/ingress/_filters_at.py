@@ -70,8 +70,13 @@ def filters_of_forwarded(router: Router, address: str, queues: Sequence[int]) ->
     if not targets and router.relays.places(address, queues):
         # The node that has the queue asks its filter.
         return []
-    # What is for a queue that is gone is routed once more.
-    return _distinct(_of_queues(targets)) if targets else filters_at(router, Target(address, None))
+    if not targets:
+        # What is for a queue that is gone is routed once more.
+        return filters_at(router, Target(address, None))
+    found = _distinct(_of_queues(targets))
+    # So is what an anycast queue does not take.
+    anycast = bool(found) and router.addresses[address].routing == "anycast"
+    return _distinct([*found, *_of_queues(router.addresses[address].queues)]) if anycast else found
 
 
 def filters_explained(router: Router, target: Target) -> list[Filter]:

@@ -55,8 +55,9 @@ class ForwardedPlaces:
         letters.
 
         What is for a queue that is gone is routed once more, by its address: among the queues here, or, if there are
-        none, among those of other nodes.  But not on a multicast address, where it was for that queue and no other
-        one, and the others have theirs; nor is anything left of what was for the temporary queue of a session.
+        none, among those of other nodes; and so is what a queue does not take, whose filter is another one than the
+        other node has asked.  But not on a multicast address, where it was for that queue and no other one, and the
+        others have theirs; nor is anything left of what was for the temporary queue of a session.
         ``there``: the one queue that all of it is for, made if need be.
         """
         if there is not None:
@@ -69,7 +70,12 @@ class ForwardedPlaces:
             here = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]
             return here + passed_on, []
         if targets:
-            return [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)], []
+            found = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]
+            known = self._router.addresses[run.address]
+            rest = sorted({*rows} - {*placed(found)}) if known.routing == "anycast" and known.filtered else []
+            if rest:
+                found += deal_here(run, known, known.queues, rest)
+            return found, sorted({*rest} - {*placed(found)})
         if topic and run.address not in self._router.addresses:
             # No queue is created for these: then it would not be a topic.
             return [], []
