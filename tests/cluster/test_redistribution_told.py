@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import pytest
 import trio
 
 from meshq import AddressSettings, MeshqError, Message, UsageError, abc
@@ -121,3 +122,21 @@ async def test_a_connection_leaves_the_queues_of_addresses_alone_that_another_co
         await trio.sleep(5)
         nursery.cancel_scope.cancel()
     assert stranded.moved == ["mine"]
+
+
+async def test_a_redistributor_is_told_nothing_any_more_before_its_tasks_can_begin_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Late(Redistributor):
+        def end(self) -> None:
+            # A queue of which it is told in the last moment begins a task.
+            assert self._nursery is not None
+            self._nursery.start_soon(trio.lowlevel.checkpoint)
+            ended.append(True)
+            super().end()
+
+    ended: list[bool] = []
+    monkeypatch.setattr("meshq.cluster._cluster_connection.Redistributor", Late)
+    async with redistributing() as nodes:
+        await nodes.stop("b", "a")
+        assert len(ended) == 2

@@ -246,10 +246,13 @@ class ClusterConnection(Service):
                 if self._finds:
                     nursery.start_soon(self._follow, topology, broker, nursery)
                 task_status.started()
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    # Whoever has its turn between the end of the tasks and the end of this block could begin no task.
+                    redistributor.end()
+                    questions.end(broker)
         finally:
-            redistributor.end()
-            questions.end(broker)
             departure.ended.set()
             self._broker = self.departure = None
             for keeper in self._keepers.values():
