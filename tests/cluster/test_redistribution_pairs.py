@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import trio
+
 from meshq import AddressSettings, Message
 from tests.cluster.chains import connections, numbered, way
 from tests.cluster.kit import bodies
@@ -39,3 +41,20 @@ async def test_a_message_that_was_delivered_keeps_none_of_its_run_from_a_node_be
         ):
             assert bodies(await there.receive_many(10, timeout=5)) == numbered(9, 1)
         assert (await made.ready("q"))["a"] == 1
+
+
+async def test_last_values_are_each_nodes_own_so_what_moves_replaces_a_newer_one() -> None:
+    async with (
+        chain("ab", default_last_value_key="share") as made,
+        made.brokers["a"].client() as there,
+        made.brokers["b"].client() as here,
+    ):
+        await here.send("q", Message(b"older", properties={"share": "ACME"}))
+        await there.send("q", Message(b"newer", properties={"share": "ACME"}))
+        await there.send("q", Message(b"another", properties={"share": "EMCA"}))
+        await there.pause_queue("q")
+        async with there.consumer("q") as consumer:
+            await trio.sleep(1)
+            assert await made.ready("q") == {"a": 2, "b": 0}
+            await there.resume_queue("q")
+            assert bodies(await consumer.receive_many(3, timeout=5)) == [b"another", b"older"]
