@@ -11,6 +11,7 @@ from meshq import AddressSettings, MeshqError, Message, UsageError, abc
 from meshq.broker.management._queue_deletion import remove_when_moved
 from meshq.broker.work._long_operations import LongOperation
 from meshq.cluster._redistributor import Redistributor
+from meshq.node._stranded_messages import LocalStrandedMessages
 from tests.cluster.kit import Mesh, bodies
 from tests.cluster.test_redistribution import SETTLED_S, numbered, redistributing
 
@@ -140,3 +141,28 @@ async def test_a_redistributor_is_told_nothing_any_more_before_its_tasks_can_beg
     async with redistributing() as nodes:
         await nodes.stop("b", "a")
         assert len(ended) == 2
+
+
+async def test_other_consumers_elsewhere_and_room_are_another_demand_and_more_of_the_same_are_not() -> None:
+    async with redistributing() as nodes, nodes.client("a") as there:
+        await nodes.send("b", numbered(1))
+        core = nodes.brokers["b"]._node.core
+        stranded, green = LocalStrandedMessages(core), "colour = 'green'"
+
+        async def demand() -> object:
+            await trio.sleep(1)
+            found = stranded.stranded("q")
+            assert found is not None
+            return found.demand
+
+        async with there.consumer("q", filter=green):
+            first = await demand()
+            async with there.consumer("q", filter=green):
+                assert await demand() == first
+            async with there.consumer("q", filter="colour = 'red'"):
+                assert await demand() != first
+            assert await demand() == first
+            redistribution, forward = core.mover.redistribution, core.router.queues[nodes.forward("a")]
+            redistribution._full[forward] = None
+            redistribution.freed(forward)
+            assert await demand() != first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -175,13 +175,15 @@ class StrandedQueue:
     """A queue that has no consumer here, or only consumers with filters, and one on a linked node.
 
     ``messages``: those that are ready.  ``delay``: the seconds for which they stay, by the settings of the address.
-    ``filters``: those of the consumers here; messages that one of them takes stay.
+    ``filters``: those of the consumers here; messages that one of them takes stay.  ``demand``: what is known of the
+    consumers elsewhere; another value means that others may be wanted there, or that there is room again.
     """
 
     address: str
     messages: int
     delay: float
     filters: frozenset[str] = frozenset()
+    demand: Hashable = None
 
 
 class StrandedMessages(ABC):

@@ -63,7 +63,7 @@ class Redistributor:
         """Move messages of a queue that was due; while others were moved it may have got a consumer."""
         if not self._plan.is_due(name, trio.current_time()):
             return
-        self._plan.begins(name)
+        self._plan.begins(name, trio.current_time())
         try:
             messages = await self._stranded.move(name, STEP)
         except MeshqError as error:
@@ -72,4 +72,4 @@ class Redistributor:
                 self._warn("redistribution_failed", f"messages of {name} stay for now: {error}", name)
             self._plan.failed(name, trio.current_time())
         else:
-            self._plan.moved(name, messages)
+            self._plan.moved(name, messages, trio.current_time())

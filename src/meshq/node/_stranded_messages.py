@@ -38,12 +38,20 @@ class LocalStrandedMessages(abc.StrandedMessages):
         """The state of a queue whose messages wait for consumers elsewhere; None: the queue keeps them."""
         found = self._core.router.queues.get(queue)
         redistribution = self._core.mover.redistribution
-        if found is None or redistribution.keeps(found) or not redistribution.takers(found):
+        takers = redistribution.takers(found) if found is not None and not redistribution.keeps(found) else ()
+        if found is None or not takers:
             return None
         delay = found.settings.redistribution_delay
         assert delay is not None, "such a queue keeps its messages"
         filters = frozenset(filter.text for filter in filters_here(found) or ())
-        return abc.StrandedQueue(address=found.address, messages=found.counts.ready, delay=delay, filters=filters)
+        freed = redistribution.times_freed
+        demand = tuple(
+            (one.forward.number, one.number, one.filter, one.filters, one.features, freed[one.forward.number])
+            for one in takers
+        )
+        return abc.StrandedQueue(
+            address=found.address, messages=found.counts.ready, delay=delay, filters=filters, demand=demand
+        )
 
     async def move(self, queue: str, limit: int) -> int:
         """Move up to ``limit`` messages to other nodes; return how many."""

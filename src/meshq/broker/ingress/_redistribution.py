@@ -6,6 +6,7 @@ nothing to give back when a consumer comes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
@@ -39,6 +40,8 @@ class Redistribution:
         self._router = router
         # Store-and-forward queues that had no room when messages were to move there; an ordered set.
         self._full: dict[Queue, None] = {}
+        #: How often such a queue has had room again, by its number.
+        self.times_freed: Counter[int] = Counter()
 
     def keeps(self, queue: Queue) -> bool:
         """Whether a queue keeps its messages, also if consumers elsewhere want them."""
@@ -116,6 +119,7 @@ class Redistribution:
         """Tell the watchers if a store-and-forward queue has room again for messages that could not move there."""
         if forward in self._full and has_room(forward):
             del self._full[forward]
+            self.times_freed[forward.number] += 1
             self._router.mobility_changed(forward.number.to_bytes(8, "big"))
 
     def _shares(self, queue: Queue, run: StoredRun) -> list[Share]:
