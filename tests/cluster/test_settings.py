@@ -44,6 +44,13 @@ def test_an_address_is_the_beginning_of_those_it_is_for(address: str, inside: li
     assert fits(address, *outside) == [False] * len(outside)
 
 
+@pytest.mark.parametrize("address", ["!", "eu,!eu", "eu.uk, eu.de, !eu", "!,eu"])
+def test_a_list_that_leaves_no_address_is_refused(address: str) -> None:
+    with pytest.raises(SettingsError, match="a list that leaves some addresses") as caught:
+        ClusterConnection("mesh", address=address)
+    assert (caught.value.setting, caught.value.value) == ("address", address)
+
+
 def test_what_is_not_said_is_this() -> None:
     settings = ClusterSettings(name="mesh", connector="me")
     assert (settings.load_balancing, settings.max_hops, settings.address) == ("on_demand", 1, "")

@@ -60,6 +60,15 @@ def _prefixes(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
         raise SettingsError(
             attribute.name, value, "prefixes of addresses with commas between them, '!' before one to exclude"
         )
+    included, excluded = _prefixes_of(value)
+    if all(one.startswith(excluded) for one in included):
+        raise SettingsError(attribute.name, value, "a list that leaves some addresses: '!' excludes all of these")
+
+
+def _prefixes_of(address: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    items = [item.strip() for item in address.split(",") if item.strip()]
+    excluded = tuple(item[1:].strip() for item in items if item.startswith("!"))
+    return tuple(item for item in items if not item.startswith("!")) or ("",), excluded
 
 
 def load_balancing_of(forward_when_no_consumers: object, settings: ClusterOptions) -> LoadBalancing:
@@ -155,9 +164,7 @@ class ClusterSettings(LinkSettings):
     @property
     def prefixes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The prefixes of the addresses that are shared, and the prefixes of excluded ones."""
-        items = [item.strip() for item in self.address.split(",") if item.strip()]
-        excluded = tuple(item[1:].strip() for item in items if item.startswith("!"))
-        return tuple(item for item in items if not item.startswith("!")) or ("",), excluded
+        return _prefixes_of(self.address)
 
 
 def url_of(connectors: Mapping[str, str], name: str) -> str:
