@@ -155,6 +155,23 @@ def test_two_groups_of_one_kind_have_different_names(make: Any) -> None:
     node("a", BroadcastGroup("lan", lan, connectors=["me"]), DiscoveryGroup("lan", lan))
 
 
+async def test_two_groups_that_announce_a_broker_at_one_place_are_refused_unless_their_secrets_differ() -> None:
+    lan = MemoryBroadcast()
+    groups = [
+        BroadcastGroup(str(number), lan, connectors=[name], secret=secret)
+        for number, (name, secret) in enumerate([("me", None), ("other", None), ("me", "old"), ("other", "new")])
+    ]
+    with pytest.raises(SettingsError, match="one group for all connectors that are announced at a place"):
+        node("a", *groups[:2])
+    with pytest.raises(SettingsError, match="one group for all connectors that are announced at a place"):
+        multicast = [BroadcastGroup(one, UDPMulticast("231.7.7.7", 9876), connectors=["me"]) for one in "ab"]
+        node("a", *multicast)
+    # While a secret is changed, those with the old one and those with the new one hear it.
+    channel = await lan.open(real_env())
+    async with node("a", *groups[2:], connectors={"me": "tcp://a:1", "other": "tcp://a:2"}):
+        assert len(await heard(channel, 1.0)) == 2
+
+
 @pytest.mark.parametrize(
     ("connectors", "allowed"),
     [

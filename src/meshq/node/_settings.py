@@ -14,7 +14,7 @@ from meshq import limits
 from meshq.abc import Controllable, Env, HAPolicy, Service
 from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
-from meshq.discovery import AcceptorGroup, acceptor_groups
+from meshq.discovery import AcceptorGroup, BroadcastGroup, acceptor_groups
 from meshq.errors import NotFoundError, SettingsError, UsageError
 from meshq.ha import LiveOnly, ScaleDown
 from meshq.ids import IDENTITY_BYTES
@@ -75,7 +75,22 @@ def _services(value: Sequence[Service]) -> tuple[Service, ...]:
             if service.name in controllable:
                 raise SettingsError("services", service, "different names for services that can be paused")
             controllable[service.name] = None
+    for service in services:
+        _check_place(service, services)
     return services
+
+
+def _check_place(service: Service, services: Sequence[Service]) -> None:
+    """Check that no other broadcast group announces the broker at the place of a service, with the same secret."""
+    if not isinstance(service, BroadcastGroup):
+        return
+    for other in services:
+        if isinstance(other, BroadcastGroup) and other is not service:
+            one, two = service.settings, other.settings
+            if (one.endpoint, one.secret) == (two.endpoint, two.secret):
+                # Each numbers its announcements, so that who listens would take those of one for repeats.
+                allowed = f"one group for all connectors that are announced at a place, as {other!r} is there, too"
+                raise SettingsError("services", service, allowed)
 
 
 def _with_needed(given: Sequence[Service]) -> tuple[Service, ...]:
