@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 
 from meshq import AddressSettings, Message
 from tests.cluster.chains import connections, numbered, way
-from tests.cluster.kit import bodies
+from tests.cluster.kit import Mesh, bodies, mesh
 from tests.cluster.nodes import Nodes, nodes
 
 GREEN, RED = "colour = 'green'", "colour = 'red'"
@@ -27,20 +28,63 @@ async def chain(names: str = "abc", **settings: Any) -> AsyncIterator[Nodes]:
         yield made
 
 
-async def test_a_message_that_was_delivered_keeps_none_of_its_run_from_a_node_behind_the_next() -> None:
-    async with chain() as made, made.brokers["a"].client() as client:
-        await client.send_many("q", [Message(body, properties={"colour": "green"}) for body in numbered(10)])
+async def _delivered(nodes: Mesh, colour: str = "green") -> None:
+    """Have ten messages of one run on a, of which the first was delivered and one more has an origin."""
+    async with nodes.client("a") as client:
+        await client.send_many("q", [Message(body, properties={"colour": colour}) for body in numbered(10)])
         async with client.consumer("q", window=1) as consumer:
             await consumer.nack(*await consumer.receive_many(1))
-        # The next node understands counts, and wants nothing of it; of the one behind that nobody knows it.
+        await client.create_queue("elsewhere")
+        await client.send("elsewhere", Message(b"moved before", properties={"colour": colour}))
+        await client.move_messages("elsewhere", "q")
+
+
+@asynccontextmanager
+async def lasting_chain(names: str = "abc") -> AsyncIterator[Mesh]:
+    """The same, of nodes that can be stopped and started again."""
+    settings = {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=0.0)}}
+    hops = {"max_hops": len(names) - 1, "allow_direct_connections_only": True}
+    async with mesh(names, root="simulated", broker=settings, others=way(names, both=True), cluster=hops) as made:
+        await made.joined(queue="q", queues=len(names))
+        yield made
+
+
+@pytest.mark.parametrize("names", ["abc", "abcd"])
+async def test_what_was_delivered_goes_with_its_count_and_origin_to_nodes_behind_others(names: str) -> None:
+    async with lasting_chain(names) as nodes:
+        await _delivered(nodes)
+        async with nodes.client(names[-1]) as far, far.consumer("q") as there:
+            found = await there.receive_many(11, timeout=5)
+            while len(found) < 11:
+                found += await there.receive_many(11, timeout=5)
+            assert bodies(found) == [*numbered(10), b"moved before"]
+            assert [one.delivery_count for one in found] == [2, *[1] * 10]
+            assert [one.origin.queue if one.origin else "" for one in found] == [*[""] * 10, "elsewhere"]
+            await there.ack(*found, confirm=True)
+        assert await nodes.left() == {}
+
+
+@pytest.mark.parametrize("older", ["b", "c"])
+async def test_a_message_that_not_all_nodes_on_the_way_understand_stays_and_keeps_none_of_its_run(
+    older: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = "meshq.broker.session._peering.LINK_FEATURES"
+    async with lasting_chain() as nodes:
+        await nodes.stop(older)
+        with monkeypatch.context() as patched:
+            patched.setattr(features, "due queue ids hops")
+            await nodes.start(older)
+            await nodes.joined(queue="q", queues=3)
+        await _delivered(nodes)
+        # The next node wants nothing of it, and may understand all of it.
         async with (
-            made.brokers["b"].client() as near,
+            nodes.client("b") as near,
             near.consumer("q", filter=RED),
-            made.brokers["c"].client() as far,
+            nodes.client("c") as far,
             far.consumer("q", filter=GREEN) as there,
         ):
             assert bodies(await there.receive_many(10, timeout=5)) == numbered(9, 1)
-        assert (await made.ready("q"))["a"] == 1
+        assert (await nodes.left("a")) == {"a/q": 2}
 
 
 async def test_last_values_are_each_nodes_own_so_what_moves_replaces_a_newer_one() -> None:

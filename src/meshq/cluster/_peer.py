@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final
 
-import attrs
 import trio
 
 from meshq import abc, limits
@@ -18,7 +17,7 @@ from meshq.cluster._forwarded_run import forwarded_runs
 from meshq.cluster._peer_errors import CopiedStoreError, OlderNodeError, RedundantLinkError, UnreadyPeerError
 from meshq.cluster._peer_life import new_life
 from meshq.cluster._readiness import Readiness
-from meshq.cluster._remote_queue import RemoteQueue, described_queue, remote_queue
+from meshq.cluster._remote_queue import RemoteQueue, described_queue, remote_queue, understood
 from meshq.cluster._settings import ClusterSettings
 from meshq.cluster._succession import Succession
 from meshq.cluster._topology import PeerTopology
@@ -248,8 +247,9 @@ class Peer:
             if self.known:
                 self._broker.routes.remove(forwarding, binding.queue)
         elif self._settings.takes(binding.address):
-            features = self._opened[2] if self._opened is not None and not binding.path else ()
-            queue = described_queue(binding, path, features, self.name)
+            queue = described_queue(binding, path, self.name)
+            if self._opened is not None:
+                queue = understood(queue, self._opened[2])
             refused = self._queues.put(queue)
             if refused:
                 text = f"{self.label} has {refused}: no messages are sent to the others"
@@ -313,10 +313,9 @@ class Peer:
         if forwarding is None or self._opened is None or not self._queues.complete:
             return
         number, store, features = self._opened
-        # Described before the answer to the link, so without its node's features.  What a further node understands is
-        # not known.
+        # Described before the answer to the link, so without its node's features.
         for one in list(self._queues):
-            self._queues.put(attrs.evolve(one, features=features if len(one.path) == 1 else ()))
+            self._queues.put(understood(one, features))
         queues = list(self._queues)
         if self._readiness.lacks(self._broker.routes, forwarding, queues, store):
             self.error = UnreadyPeerError(f"{self.label} has begun anew, and does not know the nodes behind it yet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -55,12 +55,16 @@ def nearest(queues: Iterable[RemoteQueue]) -> list[RemoteQueue]:
     return list(found.values())
 
 
-def described_queue(
-    binding: Binding, path: tuple[str, ...], features: tuple[str, ...], node_name: str
-) -> abc.RemoteQueue:
-    """Return a queue of another node as a link has described the queue.
+def understood(queue: abc.RemoteQueue, features: Sequence[str]) -> abc.RemoteQueue:
+    """Return a queue with the features of all nodes on the way there; ``features``: those of the peer."""
+    on_the_way = features if len(queue.path) == 1 else [one for one in queue.features if one in features]
+    return attrs.evolve(queue, features=tuple(on_the_way))
 
-    ``path``: the ids of the nodes from the queue's own to the peer; ``features``, ``node_name``: of the peer.
+
+def described_queue(binding: Binding, path: tuple[str, ...], node_name: str) -> abc.RemoteQueue:
+    """Return a queue of another node as a link has described the queue, without the features of the peer.
+
+    ``path``: the ids of the nodes from the queue's own to the peer; ``node_name``: of the peer.
     """
     return abc.RemoteQueue(
         number=binding.queue,
@@ -72,7 +76,7 @@ def described_queue(
         filter=binding.filter,
         durable=binding.durable,
         precise=binding.precise,
-        features=features,
+        features=tuple(binding.features.split()),
         path=path,
         node_name=binding.node_name or node_name,
         gone=binding.state,

@@ -103,8 +103,8 @@ class Binding(Header):
     ``durable``: it outlives its node; who doesn't say so is older, and may.
     ``precise``: ``filters`` has all that its consumers want; otherwise that is more than a header holds.
     ``path``: of a queue of another node, the ids of the nodes from there to the one before the server; ``node_name``:
-    of that other node; ``state``: how that node, or one on the way, is gone.  Only for a peer that has asked for more
-    than one hop.
+    of that other node; ``state``: how that node, or one on the way, is gone; ``features``: what all nodes understand
+    from the one after the server to that node.  Only for a peer that has asked for more than one hop.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.BINDING
@@ -121,6 +121,7 @@ class Binding(Header):
     path: tuple[str, ...] = list_of(str, key="~path")
     node_name: str = scalar((str,), default="", size_max=limits.NODE_NAME_CHARACTERS_MAX, key="~node_name")
     state: str = scalar((str,), default="", size_max=16, key="~state")
+    features: str = scalar((str,), default="", size_max=1_024, key="~features")
 
 
 @attrs.frozen(kw_only=True)

@@ -115,7 +115,8 @@ class FurtherQueues:
 def _described(number: int, binding: RemoteBinding) -> bytes | None:
     """Describe a queue; None: its names and the way to it are longer than a description."""
     own = binding.filter.text if binding.filter is not None else ""
-    texts = [binding.name, binding.address, own, binding.node_name, *binding.path]
+    features = " ".join(binding.features)
+    texts = [binding.name, binding.address, own, binding.node_name, *binding.path, features]
     filters = [filter.text for filter in binding.filters]
     taken = sum(len(text.encode()) + 3 for text in (*texts, *filters)) + _BYTES_MAX
     fits = taken <= limits.HEADER_BYTES_MAX
@@ -133,6 +134,7 @@ def _described(number: int, binding: RemoteBinding) -> bytes | None:
         path=binding.path,
         node_name=binding.node_name,
         state=binding.gone,
+        features=features,
     )
     try:
         return header.encode()
