@@ -2,9 +2,9 @@
 
 First the README's own test command, as it stands there, on all cores.  Then the tier of a submission, which is every
 test that the README's command leaves out, the linter, the types, the docs and the demo from a wheel in an empty folder.
-A step that keeps one core busy has one core; steps that keep all cores busy run one after the other; steps that mostly
-wait run beside them.  The last line of the output is the count of the tests of all runs together.  An interrupted run
-ends its own processes and removes its folder.
+Each of these steps keeps one core busy and has one core, the longest step first, so that no core is idle before the
+last one ends; steps that mostly wait run beside them.  The last line of the output is the count of the tests of all
+runs together.  An interrupted run ends its own processes and removes its folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import xml.etree.ElementTree as tree
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = os.environ.get("PYTHON", "python3")
@@ -30,19 +31,32 @@ CORES = len(os.sched_getaffinity(0))
 LIMIT_S = 4_800.0
 #: An interrupted run of tests may tell so long what has failed.
 PATIENCE_S = 60.0
-#: Tiers of tests/tiers.py that keep one core busy, the longest first, and what is looked through for them.
-ONE_CORE = {
-    "slow": "tests",
-    "exhaustive": "tests",
-    "matrix": "tests/matrix",
-    "seeded_bugs": "tests/qa",
-    "rules": "tests",
-    "examples": "tests",
-}
-#: Tiers that wait for processes, for disks and for time: one after the other, beside whatever keeps the cores busy.
-WAITING = {"processes": "tests", "demo": "tests"}
-#: Tiers that keep every core busy, when those of one core are done.
-ALL_CORES = {"seeds": "tests/seeds"}
+
+
+class Tests(NamedTuple):
+    """Tests of one tier of tests/tiers.py that run in one process."""
+
+    name: str
+    tier: str
+    #: The folder in which its files are looked for, or its one file.
+    place: str
+
+
+#: They keep one core busy.  The longest come first: each core takes the next as soon as it is free.
+ONE_CORE = (
+    Tests("seeds-mesh", "seeds", "tests/seeds/test_two_hundred_seeds_of_a_mesh.py"),
+    # Every other file of the tier, also one that is new.
+    Tests("seeds", "seeds", "tests/seeds"),
+    Tests("slow", "slow", "tests"),
+    Tests("seeds-broker", "seeds", "tests/seeds/test_two_hundred_seeds.py"),
+    Tests("exhaustive", "exhaustive", "tests"),
+    Tests("seeded_bugs", "seeded_bugs", "tests/qa"),
+    Tests("matrix", "matrix", "tests/matrix"),
+    Tests("rules", "rules", "tests"),
+    Tests("examples", "examples", "tests"),
+)
+#: They wait for processes, for disks and for time: one after the other, beside whatever keeps the cores busy.
+WAITING = (Tests("processes", "processes", "tests"), Tests("demo", "demo", "tests"))
 
 
 class Steps:
@@ -158,19 +172,25 @@ def readme_tests(steps: Steps) -> bool:
     return steps.run("readme", "bash", "-c", from_readme("pytest"), PATH=path, MESHQ_COVERAGE=folder, **measured)
 
 
-def files_of(name: str, place: str) -> list[str]:
-    """The files with tests of this tier: to read the others as well takes longer than some tiers do.
+def files_of(tests: Tests) -> list[str]:
+    """The files with these tests: to read the others as well takes longer than some tiers do.
 
-    ``tests/tiers.py`` sees to it that a file that has such tests says so.
+    A file that is a step of its own belongs to no other.  ``tests/tiers.py`` sees to it that a file that has tests of a
+    tier says so.
     """
-    files = sorted((ROOT / place).rglob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in files if f"mark.{name}" in path.read_text(encoding="utf-8")]
+    if tests.place.endswith(".py"):
+        return [tests.place]
+    alone = [other.place for other in ONE_CORE if other.tier == tests.tier and other is not tests]
+    files = [
+        path for path in sorted((ROOT / tests.place).rglob("test_*.py")) if str(path.relative_to(ROOT)) not in alone
+    ]
+    return [str(path.relative_to(ROOT)) for path in files if f"mark.{tests.tier}" in path.read_text(encoding="utf-8")]
 
 
-def tier(steps: Steps, name: str, place: str, cores: int) -> bool:
-    """One tier of the tests, in one process; ``cores``: how many of them a test may keep busy."""
-    command = (steps.folder / "test/bin/python", "-m", "pytest", "-n0", "-m", name, *files_of(name, place))
-    return steps.run(name, *command, MESHQ_TEST_CORES=str(cores), PYTEST_ADDOPTS=written(steps, name))
+def carry_out_tests(steps: Steps, tests: Tests) -> bool:
+    """Tests of one tier, in one process; a test that starts more of them keeps one core busy."""
+    command = (steps.folder / "test/bin/python", "-m", "pytest", "-n0", "-m", tests.tier, *files_of(tests))
+    return steps.run(tests.name, *command, MESHQ_TEST_CORES="1", PYTEST_ADDOPTS=written(steps, tests.name))
 
 
 def checks(steps: Steps) -> None:
@@ -213,17 +233,13 @@ def submission(steps: Steps) -> None:
         readme_tests(steps)
         environment(steps, "test", "-e", ".[test-all,lint,docs]")
         with ThreadPoolExecutor(1) as beside:
-            waiting = [beside.submit(tier, steps, name, place, 1) for name, place in WAITING.items()]
+            waiting = [beside.submit(carry_out_tests, steps, tests) for tests in WAITING]
             with ThreadPoolExecutor(max(1, CORES)) as pool:
-                one_core = [pool.submit(tier, steps, name, place, 1) for name, place in ONE_CORE.items()]
+                one_core = [pool.submit(carry_out_tests, steps, tests) for tests in ONE_CORE]
                 # Processor seconds are judged, and those are the same beside a step on another core.
                 gate = pool.submit(steps.run, "tiers", python, "tools/tiers_gate.py", steps.folder / "readme.xml")
-                for future in (*one_core, pool.submit(checks, steps), gate):
+                for future in (*one_core, pool.submit(checks, steps), gate, *waiting):
                     future.result()
-            for name, place in ALL_CORES.items():
-                tier(steps, name, place, CORES)
-            for future in waiting:
-                future.result()
         # Alone, because its times are shown.
         demo(steps)
     reports = sorted(steps.folder.glob("*.xml"))

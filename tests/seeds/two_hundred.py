@@ -1,0 +1,90 @@
+"""Two hundred seeds of one simulation, always the same, and each that ever failed: what has to be met in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from meshq.testing._disk_faults import KINDS as DISK_KINDS
+from meshq.testing._network import EFFECTS
+from meshq.testing._network import FAULTS as NETWORK_FAULTS
+from qa.seeds import SeedReport, many_seeds
+from qa.simulate import SEEDS, failed_seeds_of, recorded
+from qa.simulation.broker import SIGHTS
+from qa.simulation.faults import FAULTS_MIN
+from qa.simulation.scenario import DURATION_S, SENDS_MIN
+from tests.tiers import cores_of_a_test
+
+ROOT = Path(__file__).parents[2]
+#: For all seeds of one simulation on one slow core.
+TIMEOUT_S = 3_600
+#: Every failpoint of the product; a test finds one that is not listed.
+FAILPOINTS = (
+    "broker.costly",
+    "broker.drop_connection",
+    "broker.late_step",
+    "broker.no_block",
+    "client.small_runs",
+    "journal.batch_of_one",
+    "journal.compact_early",
+    "journal.lazy_long",
+    "journal.roll_early",
+    "journal.thread_always",
+)
+#: What happened besides, as the broker and the disk tell it.
+CONSEQUENCES = (
+    "disk.create.EMFILE",
+    "disk.create.ENFILE",
+    "disk.create.ENOSPC",
+    "disk.sync.EIO",
+    "disk.write.EIO",
+    "disk.write.ENOSPC",
+    "seen.damage_found_later",
+    "seen.harmless_damage",
+    "seen.refused_damage",
+    "seen.store_apart",
+    "seen.waited_for_descriptors",
+)
+#: What can't happen here, and why.
+IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}
+
+
+def reports_of_all(stage: str) -> list[SeedReport]:
+    """Run the seeds, none of which may fail."""
+    seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / failed_seeds_of(stage))])
+    reports = list(many_seeds(seeds, jobs=cores_of_a_test(), stage=stage))
+    assert len(reports) >= SEEDS == 200
+    failed = [report.line for report in reports if not report.passed]
+    assert not failed, "\n".join(failed)
+    check_minimums(reports)
+    return reports
+
+
+def check_minimums(reports: list[SeedReport]) -> None:
+    """Each seed lasts a minute and confirms hundreds of sends through several faults."""
+    assert (DURATION_S, SENDS_MIN, FAULTS_MIN) == (60.0, 300, 3)
+    for report in reports:
+        assert report.simulated_s >= DURATION_S, report.seed
+        assert report.confirmed >= SENDS_MIN, report.seed
+        assert report.faults >= FAULTS_MIN, report.seed
+        assert not report.abandoned, report.seed
+
+
+def check_all_was_met(
+    reports: list[SeedReport], kinds: Sequence[str], *, sights: Sequence[str] = SIGHTS
+) -> dict[str, int]:
+    """Every fault and every failpoint happened in some seed, and none that nobody knows of; how often each did."""
+    expected = [f"fault.{kind}" for kind in kinds]
+    expected += [f"chaos.{point}" for point in FAILPOINTS]
+    expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
+    expected += [f"seen.{sight}" for sight in sights]
+    expected += [*DISK_KINDS, *CONSEQUENCES, "node.kill", "node.pause", "node.power_off"]
+    met: dict[str, int] = {}
+    for report in reports:
+        for kind, number in report.counters.items():
+            met[kind] = met.get(kind, 0) + number
+    missing = [kind for kind in expected if not met.get(kind) and kind not in IMPOSSIBLE]
+    assert not missing, f"never met: {missing}"
+    unknown = [kind for kind in met if kind not in expected]
+    assert not unknown, f"met, and not known: {unknown}"
+    return met
