@@ -243,9 +243,9 @@ BUGS: Final = (
     ),
     Bug(
         name="read back another run of the journal",
-        function="meshq.node:PagingTask._read",
-        old="        record = records.get((run.origin or run).position)\n",
-        new="        record = records.get(max(records, default=0))\n",
+        function="meshq.broker:run_contents",
+        old="        position = (run.origin or run).position\n",
+        new="        position = max(records, default=0)\n",
         checkers=("Q2", "Q4", "Q5", "InvariantError"),
     ),
     Bug(

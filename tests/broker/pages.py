@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from meshq.broker import StoredRun, run_content
+from meshq.broker import StoredRun, run_contents
 from meshq.wire import RunBytes
 from tests.broker.hosts import FakePageRequests
 from tests.broker.kit import House
@@ -71,8 +71,7 @@ class FakePages:
         if run.spill is not None:
             return self.written[run.spill]
         position = (run.origin or run).position
-        record = self.house.log.read([position])[position]
-        return run_content(run, record.kind, record.payload)
+        return run_contents([run], self.house.log.read([position]))[run]
 
     def _page(self) -> Iterator[None]:
         pager = self.house.core.pager
@@ -102,11 +101,5 @@ class FakePages:
     def _read(self, runs: list[StoredRun]) -> dict[StoredRun, RunBytes]:
         positions = [(run.origin or run).position for run in runs if run.spill is None and run.paged]
         records = self.house.log.read(positions)
-        found: dict[StoredRun, RunBytes] = {}
-        for run in runs:
-            record = records.get((run.origin or run).position)
-            if run.spill is not None:
-                found[run] = self.written[run.spill]
-            else:
-                found[run] = run_content(run, record.kind, record.payload) if record is not None else run.content
-        return found
+        spilled = {run: self.written[run.spill] for run in runs if run.spill is not None}
+        return spilled | run_contents([run for run in runs if run.spill is None], records)

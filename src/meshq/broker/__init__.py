@@ -22,7 +22,7 @@ from meshq.broker.management._management import answer_call, flat
 from meshq.broker.management._prepared_transfer import hand_over_prepared, prepared_xids, takes_prepared
 from meshq.broker.management._queue_transfer import lacking_queues, make_queues, makes_queues
 from meshq.broker.management._redistributing import give_back, redistribute, transfer
-from meshq.broker.paging._reading import run_content
+from meshq.broker.paging._reading import run_contents
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._delivery_options import FormerCount, picked
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
@@ -79,7 +79,7 @@ __all__ = [
     "read_whole",
     "record_prefix",
     "redistribute",
-    "run_content",
+    "run_contents",
     "take_back",
     "takes_prepared",
     "transfer",

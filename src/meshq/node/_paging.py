@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from meshq import abc
-from meshq.broker import Core, StoredRun, run_content
+from meshq.broker import Core, StoredRun, run_contents
 from meshq.errors import ClosedError, DamagedError, JournalBrokenError, MeshqError, caused, invariant
 from meshq.store import Journal, Page, SpillFiles
 from meshq.wire import RunBytes
@@ -148,10 +148,4 @@ class PagingTask:
             contents = await self._threads.run(self._files.read, pages, pool=POOL)
             for (run, _), (rows, table, body) in zip(spilled, contents, strict=True):
                 found[run] = RunBytes(rows, table, 0, body)
-        for run in runs:
-            if run in found:
-                continue
-            record = records.get((run.origin or run).position)
-            # A record that died meanwhile is missing, and no consumer waits for it.
-            found[run] = run_content(run, record.kind, record.payload) if record is not None else run.content
-        return found
+        return found | run_contents([run for run in runs if run not in found], records)
