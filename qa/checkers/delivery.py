@@ -7,11 +7,11 @@ takes an operation whose end is unknown for one that failed: it may have taken e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from qa.checkers.history import Delivery, History, node_of, queue_of
+from qa.checkers.history import Delivery, History, Send, node_of, queue_of
 
 
 @attrs.frozen
@@ -145,7 +145,13 @@ def _listed(stands: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{number}{place[len(queue_of(place)) :]}" for place, number in stands)
 
 
-def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple[int, tuple[str, int]]]) -> int:
+def _most_stands(
+    history: History,
+    queue: str,
+    once: int,
+    stands: Iterable[tuple[int, tuple[str, int]]],
+    sends: Mapping[int, Sequence[Send]],
+) -> int:
     """Return how often a message of a queue may stand there: ``once``, or where messages move, in each place.
 
     Once more on a node that is gone and could not confirm the messages that it had stored, before they were given back;
@@ -156,7 +162,7 @@ def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple
     doubted = any(node_of(place) in history.expected.doubted for place in known) if len(known) > 1 else False
     most = (once * len(known) if queue in history.expected.odd else once) + int(doubted)
     if queue in history.expected.forgetful:
-        sent_s = min(send.invoked_s for uid, _ in found for send in history.sends_by_uid()[uid])
+        sent_s = min(send.invoked_s for uid, _ in found for send in sends[uid])
         most += int(any(at_s > sent_s for at_s in history.starts.get(history.expected.forgetful[queue][0], ())))
     # Looked for only where it matters.
     if len(found) > most and queue in history.expected.redistributed:
@@ -244,8 +250,8 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
     a node where it stands, or of the one that it was sent to while that had not answered.
     """
     places: dict[tuple[str, str], dict[tuple[int, tuple[str, int]], None]] = {}
-    stands = stands_of(history)
-    for uid, sends in history.sends_by_uid().items():
+    stands, sends_of = stands_of(history), history.sends_by_uid()
+    for uid, sends in sends_of.items():
         for duplicate_id in dict.fromkeys(send.duplicate_id for send in sends):
             if duplicate_id is None or any(send.duplicate_id != duplicate_id for send in sends):
                 continue
@@ -253,17 +259,22 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
                 for stand in stands.get((queue, uid), ()):
                     places.setdefault((queue, duplicate_id), {})[uid, stand] = None
     for (queue, duplicate_id), found in places.items():
-        if len(found) > 1 and len(found) > _most_stands(history, queue, 1 + _forgotten(history, found), found):
+        if len(found) < 2:
+            continue
+        once = 1 + _forgotten(history, found, sends_of)
+        if len(found) > _most_stands(history, queue, once, found, sends_of):
             seen = ", ".join(f"message {uid} at {_listed([stand])}" for uid, stand in found)
             what = f"duplicate id {duplicate_id} stands {len(found)} times in {queue}: {seen}"
             yield Violation("Q4", what, next(iter(found))[0])
 
 
-def _forgotten(history: History, stands: Iterable[tuple[int, tuple[str, int]]]) -> int:
+def _forgotten(
+    history: History, stands: Iterable[tuple[int, tuple[str, int]]], sends_of: Mapping[int, Sequence[Send]]
+) -> int:
     """How often nodes have begun anew that may have known some messages, in the time in which that can be why these
     stand somewhere once more; 0 if all are durable."""
     found = list(stands)
-    sends = [send for uid in dict.fromkeys(uid for uid, _ in found) for send in history.sends_by_uid()[uid]]
+    sends = [send for uid in dict.fromkeys(uid for uid, _ in found) for send in sends_of[uid]]
     if all(send.durable for send in sends):
         return 0
     sent_s = min(send.invoked_s for send in sends)
@@ -299,7 +310,7 @@ def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violati
         if not all(send.durable for send in sends.get(uid, ())):
             possible += history.restarts
         known = ((uid, stand) for stand in stands)
-        if uid in sends and len(stands) > _most_stands(history, queue, max(possible, 1), known):
+        if uid in sends and len(stands) > _most_stands(history, queue, max(possible, 1), known, sends):
             yield Violation("Q5", f"message {uid}, sent {possible} times, stands in {queue} at {_listed(stands)}", uid)
     seen: dict[tuple[str, int, int], Delivery] = {}
     for delivery in history.deliveries:

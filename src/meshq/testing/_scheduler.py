@@ -200,7 +200,12 @@ class Scheduler(random.Random):
             if self.turns_left < 0:
                 raise AbandonedError
         if self._stopped:
-            self._hold()
+            for task in batch:
+                life = task.context.get(LIFE)
+                if life is not None and not life.running:
+                    self._hold()
+                    break
+            # Nearly always not: the dead are stopped for ever, and seldom woken.
         count = len(batch)
         if count > 1:
             self._mix(batch, count)
@@ -224,13 +229,6 @@ class Scheduler(random.Random):
 
     def _hold(self) -> None:
         """Take the tasks of stopped and dead nodes out of the batch."""
-        for task in self._batch:
-            life = task.context.get(LIFE)
-            if life is not None and not life.running:
-                break
-        else:
-            # Nearly always: the dead are stopped for ever, and seldom woken.
-            return
         kept: list[trio.lowlevel.Task] = []
         for task in self._batch:
             life = task.context.get(LIFE)
