@@ -18,16 +18,19 @@ from meshq.testing import SimulationResult
 from qa.checkers.end import HistoryError
 from qa.mesh.hops import run_chain_seed
 from qa.mesh.scenario import run_mesh_seed
+from qa.simulation.faults import STORAGE_FAULTS
 from qa.simulation.scenario import Outcome, run_seed
 
 #: The name of the simulation of a single broker.
 BROKER: Final = "broker"
-#: The simulations by their names, which are the flags of ``qa.simulate``: of a single broker; of a broker that has to
-#: step back from time to time; of such a broker whose records have to be durable at a partner, too; of three brokers
-#: that are linked; of four to seven; of three that move messages to each other's consumers; of three that find each
-#: other; of three of which one drains and goes for good; and of three to five that are linked to their neighbours only.
+#: The simulations by their names, which are the flags of ``qa.simulate``: of a single broker; of one whose disk and
+#: power fail, and nothing else; of a broker that has to step back from time to time; of such a broker whose records
+#: have to be durable at a partner, too; of three brokers that are linked; of four to seven; of three that move messages
+#: to each other's consumers; of three that find each other; of three of which one drains and goes for good; and of
+#: three to five that are linked to their neighbours only.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
+    "storage": partial(run_seed, kinds=STORAGE_FAULTS),
     "turns": partial(run_seed, turns=True),
     "replicated": partial(run_seed, replicated=True),
     "mesh": run_mesh_seed,

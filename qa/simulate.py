@@ -1,6 +1,7 @@
 """The command that runs seeds of the simulation.
 
-``--mesh`` runs three brokers that are linked instead of one; ``--turns`` one that waits from time to time;
+``--mesh`` runs three brokers that are linked instead of one; ``--storage`` one of which only disk and power fail;
+``--turns`` one that waits from time to time;
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
 ``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
 goes; ``--wide`` four to seven; ``--chain`` three to five in a chain or a ring.
@@ -38,6 +39,7 @@ ABOUT_STAGES: Final = {
     "drain": "three linked brokers, of which one hands its messages over to another one, and goes for good",
     "redistribution": "three linked brokers, which move messages to each other's consumers",
     "discovery": "three linked brokers that are told nothing but a multicast group",
+    "storage": "one broker of which the disk and the power fail, and nothing else",
     "turns": "one broker that has to step back from time to time",
     "replicated": "one broker that takes turns, too, and whose records have to be durable at a partner",
 }

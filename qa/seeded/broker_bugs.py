@@ -27,6 +27,7 @@ BUGS: Final = (
         new="    try:\n        seconds = self._file.sync()\n    except OSError:\n        seconds = 0\n",
         checkers=("Q1",),
         required=True,
+        soon="storage",
     ),
     Bug(
         name="truncate at the first bad batch",
@@ -35,6 +36,7 @@ BUGS: Final = (
         new="    later = None\n",
         checkers=("Q1",),
         required=True,
+        soon="storage",
     ),
     Bug(
         name="skip the checksum",
@@ -43,6 +45,7 @@ BUGS: Final = (
         new="    if open_batch(keys, view, batch) is None:\n",
         checkers=("Q1", "Q2"),
         required=True,
+        soon="storage",
     ),
     Bug(
         name="forget the duplicate cache at restart",
@@ -59,6 +62,7 @@ BUGS: Final = (
         new="        self._release_views(views)\n        self._entries.append((position, (), then))\n",
         checkers=("Q4", "Q5", "Q7"),
         required=True,
+        soon="storage",
     ),
     Bug(
         name="reuse a sequence number",

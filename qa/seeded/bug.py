@@ -19,3 +19,5 @@ class Bug:
     required: bool = False
     #: The bug is hunted with the mesh, not with a single broker.
     mesh: bool = False
+    #: A simulation of which the first seeds find it, where it takes the other one dozens; empty: there is none.
+    soon: str = ""

@@ -47,11 +47,15 @@ class Hunt:
         return self.seed is not None
 
 
-def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1) -> Hunt:
-    """Run seeds until one of the right checkers finds the bug."""
+def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1, soon: bool = False) -> Hunt:
+    """Run seeds until one of the right checkers finds the bug.
+
+    ``soon``: of the simulation that finds it soonest, not of the one in which promises have to hold for all faults.
+    """
     arguments = ["--json", "--until", ",".join(bug.checkers)]
     arguments += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
-    arguments += ["--mesh"] if bug.mesh else []
+    stage = (bug.soon if soon else "") or ("mesh" if bug.mesh else "")
+    arguments += [f"--{stage}"] if stage else []
     found = run_changed(bug, "qa.simulate", arguments)
     failed = found["failed"]
     last = failed[-1] if failed else {"seed": None, "caught_by": [], "what": ""}

@@ -26,6 +26,8 @@ NETWORK_FAULTS: Final = ("reset", "half_open", "cut_there", "cut_back", "partiti
 #: What happens to processes besides: stopped ones, dead clients, clocks, consumers that don't receive.
 OTHER_FAULTS: Final = ("pause", "pause_client", "kill_client", "power_client", "clock", "stuck")
 KINDS: Final = (*BROKER_FAULTS, *DISK_FAULTS, *NETWORK_FAULTS, *OTHER_FAULTS)
+#: The faults after which what is stored tells whether it was kept: with no others they come ten times as often.
+STORAGE_FAULTS: Final = ("power", "fuse_write", "rot", "sync_eio")
 #: The calls of one disk within which a fuse blows.
 FUSE_CALLS: Final = 40
 #: How long a fault lasts on average, and how long those last that have to outlive a session.

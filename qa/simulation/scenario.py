@@ -24,7 +24,7 @@ from qa.checkers.history import History, place_of
 from qa.simulation.accounts import Recount, barrier, settle_accounts, settle_down
 from qa.simulation.broker import BrokerNode
 from qa.simulation.calm import Calm
-from qa.simulation.faults import Faults, Machine
+from qa.simulation.faults import KINDS, Faults, Machine
 from qa.simulation.one_run import run_scenario
 from qa.simulation.partner import Partner
 from qa.simulation.rare_events import damage_to_indexes, power_after_a_repeat
@@ -209,11 +209,13 @@ async def _confirm_enough(scene: Scene, broker: BrokerNode) -> None:
         await trio.sleep(1.0)
 
 
-async def scenario(simulation: Simulation, *, turns: bool = False, replicated: bool = False) -> Outcome:
+async def scenario(
+    simulation: Simulation, *, turns: bool = False, replicated: bool = False, kinds: tuple[str, ...] = KINDS
+) -> Outcome:
     """A seed's minute, and its accounts.
 
     ``turns``: the broker has to step back from time to time.  ``replicated``: the broker takes turns, too, and its
-    records have to be durable at a partner.
+    records have to be durable at a partner.  ``kinds``: the faults that happen.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
@@ -241,6 +243,7 @@ async def scenario(simulation: Simulation, *, turns: bool = False, replicated: b
         async with broker.client() as client:
             await furnish_sifted(client)
     faults = Faults(simulation, scene, broker, cast.machines)
+    faults.kinds = kinds
     for machine in cast.machines:
         machine.start()
     if turns:
@@ -287,10 +290,13 @@ async def _with_turns(turns: Turns, faults: Faults) -> None:
     await turns.finish()
 
 
-def run_seed(seed: int, *, turns: bool = False, replicated: bool = False) -> SimulationResult:
+def run_seed(
+    seed: int, *, turns: bool = False, replicated: bool = False, kinds: tuple[str, ...] = KINDS
+) -> SimulationResult:
     """A seed: the result has the failure, if there was one.
 
-    ``turns``: the broker takes turns as the active one.  ``replicated``: with a partner, besides.
+    ``turns``: the broker takes turns as the active one.  ``replicated``: with a partner, besides.  ``kinds``: the
+    faults that happen.
     """
-    made = partial(scenario, turns=turns, replicated=replicated)
+    made = partial(scenario, turns=turns, replicated=replicated, kinds=kinds)
     return run_scenario(seed, made, duration_s=DURATION_S, limit_s=LIMIT_S)

@@ -12,7 +12,7 @@ import pytest
 from meshq.store.commit._replication import Replication
 from qa.seeds import one_seed, report_of
 from qa.simulate import main, record, recorded
-from qa.simulation.faults import FAULTS_MIN, KINDS
+from qa.simulation.faults import FAULTS_MIN, KINDS, STORAGE_FAULTS
 from qa.simulation.scenario import SENDS_MIN, run_seed
 from tests.checkout import checkout_environment
 
@@ -44,6 +44,16 @@ def test_a_failing_seed_prints_the_one_line_that_runs_it_again(
     assert recorded(seeds) == [5, 6]
     assert main(["--seed", "5"]) == 1
     assert "seed 5 FAILED: Q14" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_broker_of_which_only_disk_and_power_fail_keeps_every_promise_in_a_run_of_its_own() -> None:
+    report = one_seed(3, "storage")
+    assert report.passed, report.line
+    met = [kind.removeprefix("fault.") for kind, number in report.counters.items() if "fault." in kind and number]
+    assert len(met) >= 2 and set(met) <= set(STORAGE_FAULTS)
+    assert report.faults >= FAULTS_MIN and report.confirmed >= SENDS_MIN
+    assert report.line.endswith(" -- python -m qa.simulate --seed 3 --storage")
 
 
 @pytest.mark.slow
