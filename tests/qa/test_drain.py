@@ -23,9 +23,10 @@ from qa.seeds import SeedReport, one_seed
 from tests.qa.planted import first_report
 
 SEED = 3
-SEEDS = (SEED, *range(12))
+#: A few seeds, of which the first one in which a bug is caught will do; seed 0 takes as long as three others.
+SEEDS = (SEED, *range(1, 12), 0)
 #: Seeds of which one at least has a node that dies while it holds a part of a run, of which another part has moved.
-TORN_SEEDS = (4, *range(30))
+TORN_SEEDS = (5, *range(1, 30), 0)
 
 movable, place, answering = TransferPlaces.movable, TransferPlaces.place, SessionCalls.answering
 
@@ -34,9 +35,10 @@ def run(seed: int = SEED) -> SeedReport:
     return one_seed(seed, "drain")
 
 
-def caught(what: str) -> None:
-    """See that the checker of drains says so in one of a few seeds, of which one will do."""
-    first_report("drain", SEEDS, lambda report: "Q14" in report.caught_by and what in report.failure)
+def caught(what: str, *, first: int = SEED) -> None:
+    """See that the checker of drains says so in one of a few seeds, of which ``first`` did when it was looked at."""
+    seeds = dict.fromkeys((first, *SEEDS))
+    first_report("drain", seeds, lambda report: "Q14" in report.caught_by and what in report.failure)
 
 
 @pytest.mark.slow
@@ -90,7 +92,7 @@ def test_a_closed_node_that_does_not_tell_others_how_far_their_messages_are_stor
         answering(self, frame, work)
 
     monkeypatch.setattr(SessionCalls, "answering", closed)
-    caught("nodes that do not see it again")
+    caught("nodes that do not see it again", first=2)
 
 
 @pytest.mark.slow
