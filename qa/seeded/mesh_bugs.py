@@ -49,8 +49,8 @@ MESH_BUGS: Final = (
     Bug(
         name="balance twice",
         function="meshq.broker:ForwardedPlaces.shares",
-        old="[share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)], []\n",
-        new="shared(run, self._router.addresses[run.address], None, rows), []\n",
+        old="found = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]\n",
+        new="found = shared(run, self._router.addresses[run.address], None, rows)\n",
         checkers=("Q4", "Q5", "Q7"),
         required=True,
         mesh=True,

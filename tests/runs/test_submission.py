@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +40,9 @@ def test_the_command_runs_whichever_shell_it_is_given_to(shell: tuple[str, ...],
 
 
 def test_every_tier_is_run_once_and_is_in_the_table_of_tiers() -> None:
-    assert sorted([*ci.ONE_CORE, *ci.WAITING, *ci.ALL_CORES]) == sorted(TIERS)
+    steps = (*ci.ONE_CORE, *ci.WAITING)
+    assert sorted({step.tier for step in steps}) == sorted(TIERS)
+    assert len({step.name for step in steps}) == len(steps)
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
     assert sorted(table) == sorted([SHORT, *TIERS])
     (listed,) = re.findall(r"^TIERS = (\[.*\])$", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.M)
@@ -50,10 +53,12 @@ def test_every_tier_is_run_once_and_is_in_the_table_of_tiers() -> None:
 
 @pytest.mark.rules
 def test_every_test_of_a_tier_lies_where_the_tier_is_looked_for() -> None:
-    for tier, place in {**ci.ONE_CORE, **ci.WAITING, **ci.ALL_CORES}.items():
+    for tier in TIERS:
+        found = Counter(file for step in (*ci.ONE_CORE, *ci.WAITING) if step.tier == tier for file in ci.files_of(step))
+        assert set(found.values()) == {1}, [file for file, times in found.items() if times > 1]
         for path in (ROOT / "tests").rglob("test_*.py"):
             if re.search(rf"^ *@?(?:pytestmark = )?\[?pytest\.mark\.{tier}\b", path.read_text(encoding="utf-8"), re.M):
-                assert path.is_relative_to(ROOT / place), (tier, path)
+                assert str(path.relative_to(ROOT)) in found, (tier, path)
 
 
 def test_a_tier_that_does_not_stand_in_the_file_of_its_test_is_refused(tmp_path: Path) -> None:
@@ -64,8 +69,8 @@ def test_a_tier_that_does_not_stand_in_the_file_of_its_test_is_refused(tmp_path:
         tiers._text.cache_clear()
         with nullcontext() if said else pytest.raises(pytest.UsageError, match="slow, and its file does not say so"):
             tiers.pytest_collection_modifyitems([item])
-    assert "tests/wire/test_run.py" in ci.files_of("slow", "tests")
-    assert ci.files_of("slow", "tests/tidy") == []
+    assert "tests/wire/test_run.py" in ci.files_of(ci.Tests("slow", "slow", "tests"))
+    assert ci.files_of(ci.Tests("slow", "slow", "tests/tidy")) == []
 
 
 def test_the_tests_of_all_runs_are_counted_together(tmp_path: Path) -> None:
