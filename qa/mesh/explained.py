@@ -1,4 +1,4 @@
-"""Messages of the simulated chain that stay while somebody consumes elsewhere: each node names the cause."""
+"""The causes that nodes of the simulated chain name for messages that stay, while a client consumes at one node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def explain(
     consumer: AbstractAsyncContextManager[Any],
     causes: Callable[[StayingNode], Sequence[str]],
 ) -> tuple[dict[str, int], list[str]]:
-    """Return how often each cause was found, and what was not explained, while somebody consumes at another node.
+    """Return how often each cause was found, and what was not explained, while a client consumes at one node.
 
     ``nodes``: all with the queue but the consumer's own.  ``causes``: one of these a node has to find; an empty one:
     it may find none, since it knows no way to the consumer; without any it has to find none.
