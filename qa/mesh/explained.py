@@ -35,9 +35,9 @@ async def explain(
     consumer: AbstractAsyncContextManager[Any],
     causes: Callable[[StayingNode], Sequence[str]],
 ) -> tuple[dict[str, int], list[str]]:
-    """Return how often each cause was found, and what was not explained, while a client consumes at one node.
+    """Return the causes that nodes have found, and how often, and a text for each node with a wrong cause.
 
-    ``nodes``: all with the queue but the consumer's own.  ``causes``: one of these a node has to find; an empty one:
+    A client consumes at one node.  ``nodes``: all with the queue but the consumer's own.  ``causes``: one of these a node has to find; an empty one:
     it may find none, since it knows no way to the consumer; without any it has to find none.
 
     Checkpoint: always.

@@ -413,7 +413,7 @@ class Chain:
                 self.wrong("H4", f"{PEACEFUL} from {name}, dealt as {got}, crossed {crossed} links, not {links}")
 
     async def explain(self) -> None:
-        """Check that each node names the cause for which its messages do not go to a client that consumes at one node."""
+        """Check that each node names the cause that keeps its messages from a client which consumes at one node."""
         shape, owners = self.shape, self.shape.owners
 
         def causes(name: str, place: str) -> tuple[str, ...]:
