@@ -37,8 +37,8 @@ async def explain(
 ) -> tuple[dict[str, int], list[str]]:
     """Return the causes that nodes have found, and how often, and a text for each node with a wrong cause.
 
-    A client consumes at one node.  ``nodes``: all with the queue but the consumer's own.  ``causes``: one of these a node has to find; an empty one:
-    it may find none, since it knows no way to the consumer; without any it has to find none.
+    A client consumes at one node.  ``nodes``: all with the queue but that one.  ``causes``: one of these a node has to
+    find; an empty one: it may find none, since it knows no way to the consumer; without any it has to find none.
 
     Checkpoint: always.
     """
