@@ -111,6 +111,32 @@ async def test_a_drain_goes_on_at_the_link_at_which_messages_wait_also_if_it_fin
         assert bodies(await taken(nodes, "b")) == numbered(600)
 
 
+async def test_a_drain_goes_on_at_the_link_at_which_a_transaction_was_begun_also_if_nothing_waits_there() -> None:
+    parts = {"a": lambda: {"services": [mesh("b")]}, "b": lambda: {"services": [mesh("a")]}}
+    async with machines("ab", parts=parts) as nodes:
+        await nodes.known("a").wait_for(nodes=2)
+        await nodes.send("a", numbered(10))
+        async with nodes.client("a") as client, client.consumer("q", window=3) as consumer:
+            transaction = await client.transaction(xid=b"x").__aenter__()
+            await transaction.ack(*await consumer.receive_many(3, timeout=5))
+            await transaction.prepare()
+        departure = nodes.known("a").departure
+        assert departure is not None
+        link, transfer = departure.successors()[0].link, departure.broker.transfer
+        assert not transfer.has_begun(link)
+        assert await transfer.hand_over(b"x", link) == 1
+        await until(lambda: not link.waiting)
+        assert transfer.has_begun(link)
+        # The same node by another URL, to which another link would be dialed.
+        async with nodes.brokers["a"].drain(f"({place('b')[:12]})?insecure=true") as drain:
+            assert drain._target.link.number == link.number
+        assert (drain.state, drain.left) == ("transferred", 0)
+        async with nodes.client("b") as client:
+            assert await client.recover() == [b"x"]
+            await client.rollback(b"x")
+        assert bodies(await taken(nodes, "b")) == numbered(10)
+
+
 async def test_a_life_that_may_not_dial_what_an_earlier_one_did_keeps_what_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

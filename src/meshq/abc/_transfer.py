@@ -58,6 +58,11 @@ class Transfer(ABC):
         """Return whether the other node is linked, and understands prepared transactions."""
 
     @abstractmethod
+    def has_begun(self, target: StoreAndForwardQueue) -> bool:
+        """Return whether a prepared transaction has taken its first step to this target, and not its last one: no other
+        link leads it on, not even another one to the same node."""
+
+    @abstractmethod
     async def hand_over(self, xid: bytes, target: StoreAndForwardQueue) -> int:
         """Take the next step of a prepared transaction's way to another node; return the number of steps, 0 or 1, when
         that is durable.

@@ -13,6 +13,7 @@ from meshq.broker import (
     Queue,
     ServerConnection,
     SessionRegistry,
+    begun_ways,
     hand_over_ids,
     hand_over_prepared,
     inventory,
@@ -57,6 +58,10 @@ class LocalTransfer(abc.Transfer):
         """Whether the target's node takes prepared transactions now."""
         forward = self._core.router.by_number.get(target.number)
         return forward is not None and takes_prepared(self._core, forward)
+
+    def has_begun(self, target: abc.StoreAndForwardQueue) -> bool:
+        """Whether a prepared transaction is on its way to the target."""
+        return target.number in begun_ways(self._core)
 
     def lacking(self, target: abc.StoreAndForwardQueue) -> list[str]:
         """List the durable queues that the target's node lacks and was not told of."""

@@ -22,6 +22,11 @@ def prepared_xids(core: Core) -> list[bytes]:
     return [*(one.xid for one in two_phase), *(xid for _, xid in two_phase.arriving)]
 
 
+def begun_ways(core: Core) -> set[int]:
+    """Return the numbers of the store-and-forward queues over which transactions are on their way."""
+    return {one.forward for one in core.transactions.two_phase if one.forward}
+
+
 def takes_prepared(core: Core, forward: Queue) -> bool:
     """Whether the node of a store-and-forward queue is linked, and understands prepared transactions."""
     features = core.router.features.get(forward.number.to_bytes(8, "big"), ())

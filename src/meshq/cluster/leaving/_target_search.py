@@ -130,12 +130,14 @@ class TargetSearch:
         return [*self._node.clusters(), *([links.departure] if links is not None else ())]
 
     def _begun(self, departure: Departure, target: Successor) -> tuple[Departure, Successor]:
-        """Prefer another link to the same node if messages wait only there, so that a drain goes on in order."""
-        for each in self._all_departures() if not target.link.waiting else ():
-            for one in each.successors():
-                if one.node_id == target.node_id and one.ready and one.link.waiting:
-                    return each, one
-        return departure, target
+        """Prefer another link to the same node where a transaction was begun, or else where messages wait."""
+        ways = [(departure, target)]
+        for each in self._all_departures():
+            ways += [(each, one) for one in each.successors() if one.node_id == target.node_id and one.ready]
+        for way in ways:
+            if way[0].broker.transfer.has_begun(way[1].link):
+                return way
+        return next((way for way in ways if way[1].link.waiting), ways[0])
 
     # -- a look
 
