@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHON = os.environ.get("PYTHON", "python3")
+#: What Debian packages was compiled along a profile.  What a manager of versions compiled often was not: it takes longer.
+DEBIANS = "/usr/bin/python3"
+PYTHON = os.environ.get("PYTHON") or shutil.which(DEBIANS) or "python3"
 CORES = len(os.sched_getaffinity(0))
 #: Twice as long as all of it may take on two cores: a slow machine has the time, and what hangs has an end.
 LIMIT_S = 4_800.0
@@ -143,9 +145,12 @@ def from_readme(start: str) -> str:
 
 def debian_packages(steps: Steps) -> bool:
     """What some tests need of the system; root installs what is missing."""
-    if all(map(shutil.which, ("redis-server", "strace"))):
+    # Without its package Debian's Python makes no environments.
+    makes_them = subprocess.run([PYTHON, "-c", "import ensurepip"], capture_output=True).returncode == 0
+    if makes_them and all(map(shutil.which, ("redis-server", "strace"))):
         return True
-    install = "apt-get update -qq && apt-get install -qq -y --no-install-recommends redis-server strace iproute2"
+    packages = "redis-server strace iproute2 python3-venv"
+    install = f"apt-get update -qq && apt-get install -qq -y --no-install-recommends {packages}"
     return steps.run("debian-packages", "bash", "-c", install, DEBIAN_FRONTEND="noninteractive")
 
 
@@ -189,13 +194,13 @@ def files_of(tests: Tests) -> list[str]:
 
 def carry_out_tests(steps: Steps, tests: Tests) -> bool:
     """Tests of one tier, in one process; a test that starts more of them keeps one core busy."""
-    command = (steps.folder / "test/bin/python", "-m", "pytest", "-n0", "-m", tests.tier, *files_of(tests))
+    command = (steps.folder / "all/bin/python", "-m", "pytest", "-n0", "-m", tests.tier, *files_of(tests))
     return steps.run(tests.name, *command, MESHQ_TEST_CORES="1", PYTEST_ADDOPTS=written(steps, tests.name))
 
 
 def checks(steps: Steps) -> None:
     """Everything that reads rather than runs, and what the demo will need."""
-    tools = steps.folder / "test/bin"
+    tools = steps.folder / "all/bin"
     html = ("-b", "html", "-d", steps.folder / "doctrees", "docs", steps.folder / "html")
     steps.run("ruff-check", tools / "ruff", "check")
     steps.run("ruff-format", tools / "ruff", "format", "--check")
@@ -227,12 +232,14 @@ def count(reports: Sequence[Path]) -> str:
 def submission(steps: Steps) -> None:
     """All of it."""
     debian_packages(steps)
-    python = steps.folder / "test/bin/python"
-    # Coverage of the README's tests is measured in the same run; nothing else is added to what its command installs.
-    if environment(steps, "test", "coverage[toml]"):
-        readme_tests(steps)
-        environment(steps, "test", "-e", ".[test-all,lint,docs]")
-        with ThreadPoolExecutor(1) as beside:
+    python = steps.folder / "all/bin/python"
+    with ThreadPoolExecutor(1) as beside:
+        # What the other steps need is fetched and unpacked meanwhile.
+        everything = beside.submit(environment, steps, "all", "-e", ".[test-all,lint,docs]")
+        # Coverage of the README's tests is measured in the same run, and nothing else is added to what it installs.
+        if environment(steps, "test", "coverage[toml]"):
+            readme_tests(steps)
+        if everything.result():
             waiting = [beside.submit(carry_out_tests, steps, tests) for tests in WAITING]
             with ThreadPoolExecutor(max(1, CORES)) as pool:
                 one_core = [pool.submit(carry_out_tests, steps, tests) for tests in ONE_CORE]
