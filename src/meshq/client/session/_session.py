@@ -30,7 +30,7 @@ from meshq.client.session._told_nodes_machine import ToldNodes
 from meshq.client.session._transaction_table import TransactionTable
 from meshq.client.settings._settings import ClientSettings
 from meshq.concurrency import Completion, Wakeup
-from meshq.errors import MeshqError, RemoteProtocolError
+from meshq.errors import MeshqError, RefusedError, RemoteProtocolError
 from meshq.wire import Attach, Attached, Close, Frame, FrameType, Link, header_of, violation
 from meshq.wire import Call as WireCall
 
@@ -191,7 +191,8 @@ class ClientSession:
                 handler(frame)
                 if stream.link is not link:
                     return
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, RefusedError) as error:
+            # Within a process this is a call of the node, which must not end because its client refuses what it says.
             self._owner.peer_violated(error)
             return
         self.pump()
