@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What Debian packages was compiled along a profile.  What a manager of versions compiled often was not: it takes longer.
+#: What Debian packages was compiled along a profile.  What a manager of versions has compiled often was not, and takes
+#: longer.
 DEBIANS = "/usr/bin/python3"
 PYTHON = os.environ.get("PYTHON") or shutil.which(DEBIANS) or "python3"
 CORES = len(os.sched_getaffinity(0))
