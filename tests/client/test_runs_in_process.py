@@ -8,8 +8,8 @@ from meshq.abc import FrameReceiver
 from meshq.client.outgoing._outbox import Outbox, OutgoingRun
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
-from meshq.errors import AddressFullError, ClosedError, MeshqError
-from meshq.wire import BY_NAME, COUNTER_MAX, Frame, FrameType, Link, Refuse, StreamLink, encode_one
+from meshq.errors import AddressFullError, ClosedError, MeshqError, RefusedError
+from meshq.wire import BY_NAME, COUNTER_MAX, Close, Frame, FrameType, Link, Refuse, StreamLink, encode_one
 from tests.client._stream import MemoryStream
 
 
@@ -114,3 +114,30 @@ def test_nothing_of_this_goes_over_a_stream(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(link, "send", frames.append)
     sent_over(link, 1)
     assert (frames[0].on_stored, frames[0].plain) == (None, None)
+
+
+class Owner:
+    """The owner of a link; keeps the errors for which the session ends it."""
+
+    def __init__(self) -> None:
+        self.errors: list[MeshqError] = []
+
+    def peer_closed(self, close: Close) -> None:
+        """Nobody closes it."""
+
+    def peer_violated(self, error: MeshqError) -> None:
+        self.errors.append(error)
+
+
+def test_what_a_client_refuses_ends_its_own_link_and_is_no_error_of_the_nodes_call() -> None:
+    session, outbox, _ = sent_over(Line(), 1)
+    owner = Owner()
+    session._link_owner = owner
+    error = RefusedError("the other node is older")
+
+    def refuse(frame: Frame) -> None:
+        raise error
+
+    session._handlers[FrameType.CREDIT] = refuse
+    session.handle([Frame(FrameType.CREDIT, channel=outbox.channel, number=1, first=1)])
+    assert owner.errors == [error]
