@@ -42,7 +42,7 @@ class LinkOwner(Protocol):
         """Note that the peer closes the session."""
 
     def peer_violated(self, error: MeshqError) -> None:
-        """Note that the peer violates the protocol, or says what the client refuses."""
+        """Note that the peer violates the protocol, or that the client refuses the node."""
 
 
 class ClientSession:
