@@ -15,8 +15,8 @@ from typing import Final
 import attrs
 
 from meshq.testing import SimulationResult
+from qa.chain.scenario import run_chain_seed
 from qa.checkers.end import HistoryError
-from qa.mesh.hops import run_chain_seed
 from qa.mesh.scenario import run_mesh_seed
 from qa.simulation.faults import STORAGE_FAULTS
 from qa.simulation.scenario import Outcome, run_seed

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from qa.mesh.hops import CHAIN_SIGHTS, DURATION_S, KINDS
+from qa.chain.scenario import DURATION_S
+from qa.chain.shape import CHAIN_SIGHTS, KINDS
 from tests.seeds.meeting import reports_that_meet
 
 #: For all seeds on one slow core.

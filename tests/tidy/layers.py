@@ -75,10 +75,11 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "checkers": frozenset(),
         "simulation": frozenset({"checkers"}),
         "mesh": frozenset({"checkers", "simulation"}),
+        "chain": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
-        "qa": frozenset({"checkers", "simulation", "mesh"}),
+        "qa": frozenset({"checkers", "simulation", "mesh", "chain"}),
     },
     "client": {
         "settings": frozenset(),

@@ -7,197 +7,35 @@ that are sent in peace, and how many links they cross.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
 from typing import Final
 
 import trio
 
 from meshq.client import Client, connect
-from meshq.cluster import ClusterConnection
 from meshq.errors import MeshqError
-from meshq.node import Broker
-from meshq.settings import AddressSettings, JournalSettings
-from meshq.statistics import StuckMessages
-from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
+from meshq.testing import MemoryNetwork, Simulation, SimulationResult
+from qa.chain.explained import explain
+from qa.chain.node import PATIENCE_S, QUEUE, HopNode
+from qa.chain.shape import KINDS, Shape
 from qa.checkers.delivery import Violation
 from qa.checkers.end import HistoryError
 from qa.checkers.history import History
-from qa.mesh.explained import EXPLAINED_SIGHTS, STUCK_S, explain
-from qa.simulation.broker import SEGMENT_BYTES, STOP_S
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
-from qa.simulation.workload import CLIENT_SETTINGS, SETTINGS
+from qa.simulation.workload import CLIENT_SETTINGS
 
 #: Simulated seconds of faults, and by which a seed must be done.
 DURATION_S: Final = 20.0
 LIMIT_S: Final = 600.0
-#: Seconds in which what nothing holds up has come to its end.
-PATIENCE_S: Final = 60.0
-QUEUE: Final = "q"
 #: A queue of one node, which is deleted while the others may not see it.
 RETIRED: Final = "retired"
 #: A queue of the same node, which is deleted in peace: then no new session tells anybody what there is.
 PARTING: Final = "parting"
 #: Messages that are sent from each node in peace.
 PEACEFUL: Final = 24
-#: Settings of clients that a link has otherwise, or not at all.
-NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
-KINDS: Final = ("kill", "kill", "power", "cut", "isolated", "reset", "pause", "both", "left")
-#: What the seeds have to have met, each in at least one of them.
-CHAIN_SIGHTS: Final = (
-    "chain",
-    "ring",
-    "one_way",
-    "mediator",
-    "on_demand",
-    "retired",
-    "left",
-    "too_far",
-    *EXPLAINED_SIGHTS,
-)
-
-
-class Shape:
-    """The links of a seed: who is linked to whom, and how far a message goes."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        rng, count = simulation.swarm.rng("hops/shape"), simulation.swarm.count
-        self.names: str = "abcde"[: rng.choice((3, 4, 4, 5))]
-        ring = rng.random() < 0.5
-        self.both: bool = rng.random() < 0.5
-        pairs = [*pairwise(self.names), *([(self.names[-1], self.names[0])] if ring else [])]
-        self.links: dict[str, list[str]] = {name: [] for name in self.names}
-        for here, there in pairs:
-            self.links[here].append(there)
-            if self.both:
-                self.links[there].append(here)
-        self.hops: int = rng.choice((2, len(self.names) - 1, len(self.names) - 1))
-        self.mode: str = rng.choice(("strict", "strict", "on_demand"))
-        self.owners: list[str] = [name for name in self.names if rng.random() < 0.6] or [self.names[-1]]
-        self.retiring: str = rng.choice(self.names)
-        for sight in CHAIN_SIGHTS:
-            count(f"seen.{sight}", 0)
-        for kind in KINDS:
-            count(f"fault.{kind}", 0)
-        count("seen.ring" if ring else "seen.chain")
-        count("seen.one_way", int(not self.both))
-        count("seen.on_demand", int(self.mode == "on_demand"))
-        count("seen.mediator", int(len(self.owners) < len(self.names)))
-        count("seen.too_far", int(any(len(self.distances(name)) < len(self.names) for name in self.names)))
-
-    def distances(self, name: str, hops: int = 0) -> dict[str, int]:
-        """How many links away each node is that messages of a node may reach, itself included.
-
-        ``hops``: more than ``max_hops`` of the seed.
-        """
-        found, waiting = {name: 0}, deque([name])
-        while waiting:
-            here = waiting.popleft()
-            for there in self.links[here]:
-                if there not in found and found[here] < (hops or self.hops):
-                    found[there] = found[here] + 1
-                    waiting.append(there)
-        return found
-
-
-class HopNode:
-    """A broker of the chain over all its lives."""
-
-    def __init__(self, node: SimNode, shape: Shape) -> None:
-        self.node = node
-        self.name: str = node.name
-        self._shape = shape
-        self.broker: Broker = self._make()
-        node.spawn(self._run, self.broker)
-
-    def _make(self) -> Broker:
-        links = {key: value for key, value in SETTINGS.items() if key not in NOT_OF_LINKS}
-        urls = {name: f"tcp://{name}:5000?insecure=true" for name in self._shape.names}
-        connection = ClusterConnection(
-            "mesh",
-            connector=self.name,
-            static_connectors=self._shape.links[self.name],
-            allow_direct_connections_only=True,
-            max_hops=self._shape.hops,
-            load_balancing=self._shape.mode,  # type: ignore[arg-type]
-            user="mesh",
-            password="the mesh's own",
-            stuck_timeout=STUCK_S,
-            **links,
-        )
-        return Broker(
-            self.name,
-            data_dir="/data/broker",
-            journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
-            acceptors=[urls[self.name]],
-            connectors=urls,
-            services=[connection],
-            queues=[QUEUE] if self.name in self._shape.owners else [],
-            address_settings={"#": AddressSettings(auto_create_queues=False)},
-            stop_timeout=STOP_S,
-            env=self.node.env,
-        )
-
-    async def _run(self, broker: Broker) -> None:
-        with suppress(MeshqError):
-            await broker.run()
-
-    def up(self) -> None:
-        """Begin a new life if the last one is over."""
-        self.node.resume()
-        if self.node.state == "dead":
-            self.node.start()
-            self.broker = self._make()
-            self.node.spawn(self._run, self.broker)
-
-    async def stop(self) -> None:
-        """End this life in peace; nothing follows before ``up``."""
-        if self.node.state != "running" or self.broker.state != "active":
-            return
-        self.node.spawn(self.broker.stop)
-        with trio.move_on_after(2 * STOP_S):
-            while self.broker.state != "stopped":  # noqa: ASYNC110 - looking costs nothing here
-                await trio.sleep(0.1)
-        self.node.kill()
-
-    async def active(self) -> None:
-        """Wait until it is active."""
-        with trio.fail_after(PATIENCE_S):
-            while self.broker.state != "active":  # noqa: ASYNC110 - looking costs nothing here
-                await trio.sleep(0.1)
-
-    @property
-    def cluster(self) -> ClusterConnection:
-        """The cluster connection of this life."""
-        return self.broker.cluster("mesh")
-
-    @property
-    def carried(self) -> int:
-        """Messages that its links have carried in this life."""
-        return sum(link.carried for link in self.cluster.bridges())
-
-    def peaceful(self) -> bool:
-        """Whether all its links are there and nothing waits for them."""
-        if self.node.state != "running" or self.broker.state != "active":
-            return False
-        return all(peer.connected and peer.state == "linked" and not peer.waiting for peer in self.cluster.peers())
-
-    async def waiting(self, queue: str) -> int:
-        """Return the messages that wait in a queue.  Checkpoint: always."""
-        async with self.broker.client() as client:
-            statistics = await client.queue(queue)
-        return statistics.ready
-
-    def stuck(self) -> Sequence[StuckMessages]:
-        """The messages that it has found to be stuck."""
-        return self.cluster.stuck()
-
-    def known(self) -> dict[tuple[str, str], int]:
-        """The queues that it knows of others: node and name, and how far away."""
-        return {(one.node_name, one.queue): one.distance for one in self.cluster.bindings()}
 
 
 class Chain:
