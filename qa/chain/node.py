@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -29,10 +29,15 @@ NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_ti
 class HopNode:
     """A broker of the chain over all its lives."""
 
-    def __init__(self, node: SimNode, shape: Shape) -> None:
+    def __init__(
+        self, node: SimNode, shape: Shape, queues: Sequence[str], settings: Mapping[str, AddressSettings]
+    ) -> None:
+        """``queues``: the names of the queues, if the node has any.  ``settings``: of addresses."""
         self.node = node
         self.name: str = node.name
         self._shape = shape
+        self._queues = list(queues) if node.name in shape.owners else []
+        self._settings = {"#": AddressSettings(auto_create_queues=False), **settings}
         self.broker: Broker = self._make()
         node.spawn(self._run, self.broker)
 
@@ -58,8 +63,8 @@ class HopNode:
             acceptors=[urls[self.name]],
             connectors=urls,
             services=[connection],
-            queues=[QUEUE] if self.name in self._shape.owners else [],
-            address_settings={"#": AddressSettings(auto_create_queues=False)},
+            queues=self._queues,
+            address_settings=self._settings,
             stop_timeout=STOP_S,
             env=self.node.env,
         )

@@ -2,7 +2,7 @@
 
 ``run_chain_seed`` is one seed.  Nobody consumes while nodes die and links break, so that at the end each message that
 was confirmed has to stand in exactly one queue; then it is looked at who knows which queues, how messages are dealt
-that are sent in peace, and how many links they cross.
+that are sent in peace, how many links they cross, and whether stranded ones come to where they are consumed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from meshq.testing import MemoryNetwork, Simulation, SimulationResult
 from qa.chain.explained import explain
 from qa.chain.node import PATIENCE_S, QUEUE, HopNode
 from qa.chain.shape import KINDS, Shape
+from qa.chain.stranded import STRANDED, ChainStranded
 from qa.checkers.delivery import Violation
 from qa.checkers.end import HistoryError
 from qa.checkers.history import History
@@ -47,9 +48,13 @@ class Chain:
         self.rng = simulation.swarm.rng("hops")
         self.history = History(trio.current_time)
         self.violations: list[Violation] = []
-        self.nodes = {name: HopNode(simulation.node(name), self.shape) for name in self.shape.names}
         self.clients = {name: simulation.node(f"client-{name}") for name in self.shape.names}
-        self.confirmed: list[bytes] = []
+        self.stranded = ChainStranded(self.shape, simulation.swarm.rng("hops/stranded"), self._client)
+        settings = self.stranded.address_settings()
+        self.nodes = {
+            name: HopNode(simulation.node(name), self.shape, (QUEUE, STRANDED), settings) for name in self.shape.names
+        }
+        self.confirmed: dict[str, list[bytes]] = {QUEUE: [], STRANDED: []}
         self.faults = 0
         self.closing = False
         self.left = 0
@@ -69,6 +74,7 @@ class Chain:
         if self.shape.mode == "on_demand":
             for name in self.shape.owners:
                 self.clients[name].spawn(self._ask, name)
+        self.simulation.node("roamer").spawn(self.stranded.roam, lambda: self.closing)
 
     def reached(self, name: str) -> dict[str, int]:
         """The nodes with the queue that messages of a node reach, and how far away these are."""
@@ -82,21 +88,23 @@ class Chain:
     async def _send(self, name: str) -> None:
         number, pause = 0, self.rng.choice((0.05, 0.2))
         while not self.closing:
-            await self._send_one(name, b"%s-%d" % (name.encode(), number))
+            # Where nobody consumes a queue of another node, messages stay in one of this node.
+            queue = STRANDED if number % 3 == 0 and name in self.shape.owners else QUEUE
+            await self._send_one(name, b"%s-%d" % (name.encode(), number), queue)
             number += 1
             await trio.sleep(pause)
         self.left -= 1
 
-    async def _send_one(self, name: str, body: bytes) -> None:
+    async def _send_one(self, name: str, body: bytes, queue: str = QUEUE) -> None:
         """Send a message until it is confirmed: it is one message, however often it is sent."""
         while True:
             try:
                 async with self._client(name) as client:
-                    await client.send(QUEUE, body, duplicate_id=body)
+                    await client.send(queue, body, duplicate_id=body)
             except MeshqError:
                 await trio.sleep(0.5)
             else:
-                self.confirmed.append(body)
+                self.confirmed[queue].append(body)
                 return
 
     async def _ask(self, name: str) -> None:
@@ -286,17 +294,26 @@ class Chain:
         """Messages that have crossed a link, counted at each link, in the present lives."""
         return sum(node.carried for node in self.nodes.values())
 
-    async def count(self) -> None:
-        """Check that each message is in one queue of one node."""
-        found: Counter[bytes] = Counter()
+    async def rescue(self) -> None:
+        """Check that stranded messages come to the one node where they are consumed."""
+        await self.settle("before the rescue")
+        for what in await self.stranded.rescue(self.nodes, self.crossed):
+            self.wrong("H7", what)
+        for sight, number in self.stranded.sights.items():
+            self.simulation.swarm.count(f"seen.{sight}", number)
+
+    async def count(self, queue: str, before: Counter[bytes]) -> None:
+        """Check that each message is in one queue of one node.  ``before``: those that were received already."""
+        found = Counter(before)
         for name in self.shape.owners:
-            async with self.nodes[name].broker.client() as client, client.consumer(QUEUE) as consumer:
+            async with self.nodes[name].broker.client() as client, client.consumer(queue) as consumer:
                 while batch := await consumer.receive_many(500, timeout=1.0):
                     found.update(delivery.body for delivery in batch)
                     await consumer.ack(*batch, confirm=True)
-        lost = [body for body in self.confirmed if body not in found]
+        confirmed = self.confirmed[queue]
+        lost = [body for body in confirmed if body not in found]
         if lost:
-            self.wrong("H1", f"{len(lost)} of {len(self.confirmed)} confirmed messages are nowhere: {lost[:5]}")
+            self.wrong("H1", f"{len(lost)} of {len(confirmed)} confirmed messages are nowhere: {lost[:5]}")
         twice = [body for body, number in found.items() if number > 1]
         if twice:
             self.wrong("H5", f"{len(twice)} messages are there more than once: {twice[:5]}")
@@ -322,9 +339,11 @@ async def chain_scenario(simulation: Simulation) -> Outcome:
     await chain.know()
     await chain.share()
     await chain.explain()
-    await chain.count()
+    await chain.rescue()
+    await chain.count(QUEUE, Counter())
+    await chain.count(STRANDED, chain.stranded.rescued)
     _check(chain.violations, chain.history)
-    return Outcome(chain.history, chain.faults, len(chain.confirmed))
+    return Outcome(chain.history, chain.faults, sum(map(len, chain.confirmed.values())))
 
 
 def _check(violations: Sequence[Violation], history: History) -> None:

@@ -20,6 +20,10 @@ CHAIN_SIGHTS: Final = (
     "retired",
     "left",
     "too_far",
+    "rescued",
+    "rescued_from_afar",
+    "out_of_reach",
+    "roamed",
     *EXPLAINED_SIGHTS,
 )
 
@@ -39,7 +43,7 @@ class Shape:
             if self.both:
                 self.links[there].append(here)
         self.hops: int = rng.choice((2, len(self.names) - 1, len(self.names) - 1))
-        self.mode: str = rng.choice(("strict", "strict", "on_demand"))
+        self.mode: str = rng.choice(("strict", "on_demand"))
         self.owners: list[str] = [name for name in self.names if rng.random() < 0.6] or [self.names[-1]]
         self.retiring: str = rng.choice(self.names)
         for sight in CHAIN_SIGHTS:

@@ -8,9 +8,12 @@ from typing import Any
 import attrs
 import pytest
 
+from meshq.broker.catalog._distribution_plan import RemoteBinding
 from meshq.broker.catalog._relay_table import RelayTable
 from meshq.broker.ingress._distribution import shared
 from meshq.broker.ingress._forwarded_places import ForwardedPlaces
+from meshq.broker.ingress._redistribution import Redistribution
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.session._further_queues import FurtherQueues
 from meshq.cluster._described_queues import DescribedQueues
 from meshq.cluster._peer import Peer
@@ -20,7 +23,7 @@ from tests.qa.planted import first_report
 #: A few seeds, small ones first, of which the first one in which anything is found will do.
 SEEDS = (23, 26, 1, 0)
 
-shares, is_way = ForwardedPlaces.shares, Peer._is_way
+shares, is_way, takers = ForwardedPlaces.shares, Peer._is_way, Redistribution.takers
 
 
 def run(seed: int) -> SeedReport:
@@ -105,3 +108,14 @@ def test_a_number_that_stands_for_another_queue_after_a_restart_is_caught(monkey
         RelayTable, "put", lambda self, relay, place: put(self, relay, place._replace(number=max(1, place.number - 1)))
     )
     caught("H1", "H3")
+
+
+@pytest.mark.slow
+def test_messages_that_stay_because_their_consumer_is_more_than_one_hop_away_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def near(self: Redistribution, queue: Queue) -> list[RemoteBinding]:
+        return [one for one in takers(self, queue) if one.distance == 1]
+
+    monkeypatch.setattr(Redistribution, "takers", near)
+    caught("H7", first=10)
