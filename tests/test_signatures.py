@@ -45,6 +45,8 @@ CLUSTER = {
     "producer_window_size": inf,
     "notification_interval": 1.0,
     "notification_attempts": 2,
+    "group_timeout": inf,
+    "max_group_pins": 65_536,
     "stuck_timeout": 60.0,
     "connector": None,
     "user": "ACTIVEMQ.CLUSTER.ADMIN.USER",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -31,6 +32,8 @@ class Burst:
     durable_share: float = 0.7
     #: The delays of messages, which follow from their numbers; empty: none waits.
     delays_s: tuple[float, ...] = ()
+    #: The groups of messages, which follow from their numbers; empty: they have none.
+    groups: tuple[str, ...] = ()
 
     def delay_s(self, uid: int) -> float:
         """How long a message waits, in seconds."""
@@ -44,16 +47,28 @@ LARGE: Final = Burst(ADDRESS)
 class Flood(Actor):
     """Sends bursts of messages to one queue."""
 
-    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, burst: Burst = LARGE) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        name: str,
+        rng: random.Random,
+        dial: Dial,
+        burst: Burst = LARGE,
+        *,
+        may_send: Callable[[], bool] | None = None,
+    ) -> None:
+        """``may_send``: whether it is time to send; None: it is."""
         super().__init__(scene, name, rng, dial)
         self._burst = burst
+        self._may_send = may_send
 
     async def use(self, client: Client) -> None:
         """Some bursts.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
         for _ in range(self.rng.randrange(1, 10)):
             if self.finished:
                 return
-            await self._send(client)
+            if self._may_send is None or self._may_send():
+                await self._send(client)
             await trio.sleep(self.rng.expovariate(0.3))
 
     async def _send(self, client: Client) -> None:
@@ -65,6 +80,8 @@ class Flood(Actor):
             delay_s = burst.delay_s(uid)
             body = body_of(uid, burst.body_bytes)
             extras: dict[str, Any] = {"delay": delay_s} if burst.delays_s else {}
+            if burst.groups:
+                extras["group"] = burst.groups[uid % len(burst.groups)]
             messages.append(Message(body, duplicate_id=f"d{uid}", durable=durable, **extras))
             op = history.sent(
                 self.name,

@@ -54,6 +54,15 @@ class MoreServices(Protocol):
         """Return the services of a life that begins."""
 
 
+class GroupSettings(Protocol):
+    """The settings of nodes about message groups: the queues, the seconds after which an idle pin is released, and how
+    many pins are kept."""
+
+    queues: list[str]
+    timeout_s: float
+    pins_max: int
+
+
 class MeshNode(BrokerNode):
     """A broker of the mesh over all its lives."""
 
@@ -66,6 +75,7 @@ class MeshNode(BrokerNode):
         bridges: MeshBridges,
         *,
         delays: MeshDelays,
+        groups: GroupSettings,
         memberships: Memberships,
         more_services: MoreServices | None = None,
     ) -> None:
@@ -74,6 +84,7 @@ class MeshNode(BrokerNode):
         self._more_services = more_services
         self._ways = bridges
         self._delays = delays
+        self._groups = groups
         #: The id of another node that is gone for good; empty: all come back.
         self.given_up = ""
         #: The bridges of this life.
@@ -115,6 +126,11 @@ class MeshNode(BrokerNode):
         """The node's name."""
         return self.node.name
 
+    @property
+    def cluster(self) -> ClusterConnection | None:
+        """The cluster connection of this life."""
+        return self._cluster
+
     def make(self) -> Broker:
         """The broker of this life."""
         name = self.place
@@ -130,6 +146,8 @@ class MeshNode(BrokerNode):
             reconnect_attempts=self.attempts,
             producer_window_size=self.link_window,
             stuck_timeout=STUCK_S,
+            group_timeout=self._groups.timeout_s,
+            max_group_pins=self._groups.pins_max,
             **self.calls,
             **links,
         )
@@ -147,6 +165,7 @@ class MeshNode(BrokerNode):
                 *(address for address, queues in ADDRESSES.items() if len(queues) == 1),
                 *self._ways.queues(name),
                 *self._delays.queues,
+                *self._groups.queues,
             ],
             # A message that comes too late must not make it again.
             address_settings={

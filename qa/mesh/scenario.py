@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -27,6 +27,7 @@ from qa.mesh.faults import MeshFaults
 from qa.mesh.finder import Finder
 from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
+from qa.mesh.groups import GROUP_SIGHTS, MeshGroups
 from qa.mesh.membership import NODES, WIDE, Memberships
 from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.roamer import ROAMER_SIGHTS, Roamer
@@ -50,6 +51,7 @@ MESH_SIGHTS: Final = (
     *BRIDGE_SIGHTS,
     *DELAY_SIGHTS,
     *GONE_SIGHTS,
+    *GROUP_SIGHTS,
     *ROAMER_SIGHTS,
     *STUCK_SIGHTS,
     *TOPOLOGY_SIGHTS,
@@ -70,12 +72,20 @@ PREPARING_SHARE: Final = 0.2
 TRANSACTING_SHARE: Final = 0.4
 
 
+class MoreActors(Protocol):
+    """Makes more actors of each node."""
+
+    def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
+        """Return the actors of a node."""
+
+
 class MeshCast:
     """Return the actors: a client machine for each node, all with receivers, and senders on two or within one."""
 
     def __init__(
-        self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], bridges: MeshBridges, delays: MeshDelays
+        self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], bridges: MeshBridges, *more: MoreActors
     ) -> None:
+        """``more``: the parts of the workload that have actors of their own at each node."""
         rng = simulation.swarm.rng
         self.receivers: list[Actor] = []
         self.machines: dict[str, list[Machine]] = {}
@@ -101,7 +111,8 @@ class MeshCast:
                 sender.expendable = name == inside
                 (node.hosted if name == inside else actors).append(sender)
             actors += bridges.actors(scene, name, dial)
-            actors += delays.actors(scene, name, dial)
+            for one in more:
+                actors += one.actors(scene, name, dial)
             if name == order[0] and simulation.swarm.on("mesh.flood"):
                 actors.append(Flood(scene, f"flood-{name}", rng(f"actor/flood-{name}"), dial))
                 simulation.swarm.count("seen.flood")
@@ -164,10 +175,19 @@ def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMe
     return finder
 
 
-def _observe(simulation: Simulation, history: History, nodes: list[MeshNode]) -> None:
+def _begin(nodes: list[MeshNode], cast: MeshCast, departure: MeshDeparture | None) -> None:
+    """Start the nodes."""
+    if departure is not None:
+        departure.undertake(cast.verdict_logs)
+    for node in nodes:
+        node.start()
+
+
+def _observe(simulation: Simulation, history: History, nodes: list[MeshNode], groups: MeshGroups) -> None:
     """Look at the nodes from outside, all the while."""
     observer = simulation.node("watch")
     observer.spawn(watch, simulation.swarm, history, nodes)
+    observer.spawn(groups.watch)
     observer.spawn(judge_stuck, simulation.swarm, nodes)
 
 
@@ -193,29 +213,28 @@ async def mesh_scenario(
     scene = Scene(history)
     mode = "on_demand" if redistributed or drained else rng("mesh").choice(MODES)
     names = tuple(rng("mesh/width").choice(WIDE)) if wide else NODES
-    bridges = MeshBridges(simulation.swarm, names)
-    bridges.known(history)
-    delays = MeshDelays(simulation.swarm, names)
-    delays.known(history)
+    bridges, delays = MeshBridges(simulation.swarm, names), MeshDelays(simulation.swarm, names)
+    groups = MeshGroups(simulation.swarm)
+    for one in (bridges, delays, groups):
+        one.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
     memberships: Memberships = ListedMemberships(simulation.swarm, names) if discovery is None else discovery
     departure = MeshDeparture(simulation, scene) if drained else None
-    make = functools.partial(MeshNode, delays=delays, memberships=memberships, more_services=redistribution)
-    nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in names]
+    make = functools.partial(
+        MeshNode, delays=delays, groups=groups, memberships=memberships, more_services=redistribution
+    )
+    groups.nodes = nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in names]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in names)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(names) else 0
     for node in nodes:
         await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
-    cast = MeshCast(simulation, scene, nodes, bridges, delays)
-    if departure is not None:
-        departure.undertake(cast.verdict_logs)
-    for node in nodes:
-        node.start()
+    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups)
+    _begin(nodes, cast, departure)
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
     finder = _begin_finding(simulation, scene, discovery) if discovery is not None else None
-    _observe(simulation, history, nodes)
+    _observe(simulation, history, nodes, groups)
     reader, roamer = _reader(simulation, nodes), _begin_roaming(simulation, scene, nodes)
     for machine in cast.all_machines:
         machine.start()
@@ -231,7 +250,7 @@ async def mesh_scenario(
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
+    await _peace(scene, cast, nodes, bridges, [*delays.queues, *groups.queues], gone, retiring)
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
     if discovery is not None and finder is not None:
@@ -240,6 +259,7 @@ async def mesh_scenario(
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
+    await groups.judge(scene)
     for node in nodes:
         node.dismiss()
         node.rest()
@@ -255,7 +275,7 @@ async def _peace(
     cast: MeshCast,
     nodes: list[MeshNode],
     bridges: MeshBridges,
-    delays: MeshDelays,
+    more_queues: list[str],
     gone: MeshGone,
     retiring: MeshNode,
 ) -> None:
@@ -272,7 +292,7 @@ async def _peace(
             if receiver.node in there:
                 nursery.start_soon(barrier, receiver)
     machines = [machine for name in there for machine in cast.machines[name]]
-    drained = (*CONSUMED, *bridges.drained, *delays.queues)
+    drained = (*CONSUMED, *bridges.drained, *more_queues)
     await settle_down(scene, nodes, machines, drained)
     if gone.done:
         if gone.node is not None:

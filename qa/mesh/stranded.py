@@ -14,6 +14,7 @@ from meshq.message import Message
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
 from qa.checkers.history import History, body_of
+from qa.mesh.groups import PINNED
 from qa.mesh.node import MeshNode
 from qa.simulation.workload import CONSUMED, Scene
 
@@ -108,7 +109,8 @@ class _Guard(abc.Service):
         if queue in (*CONSUMED, STRANDED):
             self._count(queue, max(0, now - self._moved.get(queue, now)))
             self._moved[queue] = now
-        if before is not None and now != before and not found.settings.redistribute_unmatched:
+        kept = before is not None and not found.settings.redistribute_unmatched and queue != PINNED
+        if before is not None and now != before and kept:
             self._node.left(f"messages moved away from a consumer of {queue}", now - before)
         if found.roster.consumers:
             self._free.pop(queue, None)

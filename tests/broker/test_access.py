@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +145,20 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"node_id": "00" * 16, "question": "node_queue", "arguments": encode_map({"name": "q"})},
         {"reader", "looker"},
     ),
+    "pin_groups": (
+        {
+            "cluster": "mesh",
+            "node_id": "00" * 16,
+            "instance": "00" * 16,
+            "serial": 1,
+            "members": "",
+            "names": encode_map({}),
+            "begins": True,
+            "complete": True,
+            "lacks": False,
+        },
+        set(),
+    ),
     "prepared": ({}, set()),
     "broker": ({}, set()),
     "bridges": ({}, set()),
@@ -165,6 +180,9 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     core.settings.controlled["b"] = Bridge("b", queue="q", target="there")
     core.definitions.diverts.create("there", address="a", forwarding_address="b", filter=None, exclusive=False)
     core.definitions.settings.set("set", {})
+    if operation == "pin_groups":
+        mesh: Any = SimpleNamespace(pin_groups=lambda letter: {})
+        core.settings.clusters["mesh"] = mesh
     core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
     arguments, permitted = MANAGEMENT[operation]

@@ -15,6 +15,7 @@ from meshq.abc._buffer import Buffer
 from meshq.abc._datagrams import Datagrams, DatagramSocket
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
+from meshq.abc._groups import PinnedGroups
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
@@ -84,6 +85,7 @@ __all__ = [
     "NotificationSink",
     "OwnAnswers",
     "PeerQueues",
+    "PinnedGroups",
     "Redirect",
     "Refuse",
     "RemoteBindings",

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, NotActiveError
 
 #: The links over which one question goes at most: nodes that know a wrong way to a node do not ask in a circle.
 QUESTION_HOPS_MAX = 16
@@ -54,6 +54,14 @@ class NodeQuestions(ABC):
     ) -> None:
         """Ask a node; one of the two functions is called, within a few seconds: with the values of the answer, or with
         the reason why there is none.  ``hops``: over so many links at most."""
+
+    def pin_groups(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer the letter of another node about the pins of message groups.
+
+        Raises:
+            NotActiveError: the pins of groups are not served.
+        """
+        raise NotActiveError("message groups are not pinned here")
 
 
 class OwnAnswers(ABC):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import attrs
 
 from meshq.abc._env import Env
+from meshq.abc._groups import PinnedGroups
 from meshq.abc._held import HeldQueues
 from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
@@ -84,6 +85,7 @@ class LocalBroker:
     topologies: Topologies
     answers: OwnAnswers
     held: HeldQueues
+    groups: PinnedGroups
 
 
 class Controllable(ABC):

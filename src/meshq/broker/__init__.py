@@ -15,6 +15,7 @@ from meshq.broker.core._core import Core, CoreSettings
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._redistribution import filters_here, needed_features
 from meshq.broker.log._hop_log import Hop
+from meshq.broker.management._clustered_groups import ClusteredGroups
 from meshq.broker.management._held_messages import held_messages, waiting_queues
 from meshq.broker.management._id_transfer import hand_over_ids, take_back
 from meshq.broker.management._inventory import inventory
@@ -36,6 +37,7 @@ __all__ = [
     "PREFIX_FORM",
     "AnyConsumer",
     "BindingNews",
+    "ClusteredGroups",
     "ConnectionBounds",
     "ConnectionCounts",
     "Core",

@@ -35,6 +35,7 @@ from meshq.cluster._settings import (
 from meshq.cluster._succession import Successions
 from meshq.cluster._topology import ClusterTopology
 from meshq.cluster._wait_conditions import FoundInCluster, WaitCondition, check_address, check_wanted
+from meshq.cluster.grouping import Grouping
 from meshq.cluster.leaving import Departure
 from meshq.concurrency import ChangeSignal, Wakeup
 from meshq.discovery import DiscoveryGroup
@@ -108,6 +109,7 @@ class ClusterConnection(Service):
         self._topology: ClusterTopology | None = None
         # What is asked of them; made with the topology.
         self._questions: Questions
+        self._grouping: Grouping
         # Told when a peer or a queue has changed; and the wakeup of the task that compares peers with announcements.
         self._changed = ChangeSignal()
         self._look = Wakeup()
@@ -194,6 +196,8 @@ class ClusterConnection(Service):
         self._claims = {}
         self._topology = ClusterTopology(self.settings, broker, changed=self._look.wake, warn=self._warnings.say)
         self._questions = Questions(self.settings, lambda: self._peers, self._topology, warn=self._warnings.say)
+        self._grouping = Grouping(self.settings, broker, self._topology, lambda: self._peers, self._warnings.say)
+        self._questions.grouping = self._grouping
         self._keepers = {url: self._keeper(url, broker, static=True) for url in self._urls}
         rules = self._rules(broker.control) if self._finds else None
         for former in broker.peers.former(self.settings.prefix):
@@ -213,6 +217,7 @@ class ClusterConnection(Service):
             else:
                 # It is not linked to any more; what only it has waits, until it is reached in another way.
                 broker.routes.mark(link, "left")
+        self._grouping.take_up()
 
     async def serve(
         self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -225,6 +230,7 @@ class ClusterConnection(Service):
         check_in_trio("Broker")
         self._broker = broker
         broker.demand.watch(self._changed.tell)
+        broker.demand.watch(self._grouping.note)
         broker.demand.watch_peers(self._met)
         broker.stranded.watch(self._successions.has_more)
         group, topology = self.settings.discovery, self._topology
@@ -239,6 +245,7 @@ class ClusterConnection(Service):
                     nursery.start_soon(keeper.run, broker.control)
                 redistributor.begin(nursery)
                 questions.begin(nursery, broker)
+                self._grouping.begin(nursery)
                 nursery.start_soon(self._successions.run)
                 nursery.start_soon(topology.run, broker)
                 if group is not None:
@@ -252,6 +259,7 @@ class ClusterConnection(Service):
                     # Whoever has its turn between the end of the tasks and the end of this block could begin no task.
                     redistributor.end()
                     questions.end(broker)
+                    self._grouping.end()
         finally:
             departure.ended.set()
             self._broker = self.departure = None
@@ -280,6 +288,7 @@ class ClusterConnection(Service):
 
     def _peer_changed(self) -> None:
         self._questions.note()
+        self._grouping.note()
         self._changed.tell()
         self._look.wake()
         self._successions.look.wake()

@@ -63,9 +63,9 @@ class Peer:
         self.link: PeerLink | None = None
         #: The other node; empty before the first link.
         self.node_id = b""
-        # What it had stored of the link when this session began, what it calls its store, and its features; None: it
-        # has not said so.
-        self._opened: tuple[int, bytes, tuple[str, ...]] | None = None
+        #: What it had stored of the link when this session began, what it calls its store, and its features; None: it
+        #: has not said so.  Another object in each session.
+        self.session: tuple[int, bytes, tuple[str, ...]] | None = None
         self._life = new_life()
         #: The last error; None: no error so far.
         self.error: MeshqError | None = None
@@ -88,7 +88,7 @@ class Peer:
     @property
     def known(self) -> bool:
         """Whether the node's queues are known, and how far it has stored the link."""
-        return self._queues.complete and self._opened is not None and self._forwarding is not None
+        return self._queues.complete and self.session is not None and self._forwarding is not None
 
     @property
     def connected(self) -> bool:
@@ -248,8 +248,8 @@ class Peer:
                 self._broker.routes.remove(forwarding, binding.queue)
         elif self._settings.takes(binding.address):
             queue = described_queue(binding, path, self.name)
-            if self._opened is not None:
-                queue = understood(queue, self._opened[2])
+            if self.session is not None:
+                queue = understood(queue, self.session[2])
             refused = self._queues.put(queue)
             if refused:
                 text = f"{self.label} has {refused}: no messages are sent to the others"
@@ -299,7 +299,7 @@ class Peer:
             self._warn("peer_too_old", text, self.node_id.hex())
             self.error = OlderNodeError(text)
             raise self.error
-        self._opened = number, store, tuple(features)
+        self.session = number, store, tuple(features)
         self._begin()
 
     def told(self, nodes: Sequence[ToldNode]) -> None:
@@ -310,9 +310,9 @@ class Peer:
     def _begin(self) -> None:
         """Start to send waiting messages, once the other node's queues and its stored position are known."""
         forwarding = self._forwarding
-        if forwarding is None or self._opened is None or not self._queues.complete:
+        if forwarding is None or self.session is None or not self._queues.complete:
             return
-        number, store, features = self._opened
+        number, store, features = self.session
         # Described before the answer to the link, so without its node's features.
         for one in list(self._queues):
             self._queues.put(understood(one, features))
@@ -338,7 +338,7 @@ class Peer:
 
     def announcement(self) -> NodeNews | None:
         """Return how this node describes itself now; None: the other node is older, and takes no announcements."""
-        if self._opened is None or "announced" not in self._opened[2]:
+        if self.session is None or "announced" not in self.session[2]:
             return None
         self._counts["announced"] += 1
         return node_news(ToldNode(about=self._topology.described_to(self.node_id)))
@@ -434,7 +434,7 @@ class Peer:
     @property
     def _large_from(self) -> int:
         """The bytes of a body above which it goes in blocks; to an older node it goes with its message."""
-        taken = self._opened is not None and "large" in self._opened[2]
+        taken = self.session is not None and "large" in self.session[2]
         return self._settings.min_large_message_size if taken else limits.MESSAGE_BYTES_MAX
 
     def unreadable(self, number: int, error: MeshqError) -> None:
@@ -451,7 +451,7 @@ class Peer:
 
         It may be older by now than when the run was moved here, and no header goes out that it has not asked for.
         """
-        features = self._opened[2] if self._opened is not None else ()
+        features = self.session[2] if self.session is not None else ()
         if not held.origin or "origin" in features:
             return held.origin
         text = f"{self.label} is older, and understands no origins: moved messages lose theirs on the way there"
@@ -489,7 +489,7 @@ class Peer:
     def _forget_session(self) -> None:
         if self.known:
             self._queues.had_durable = self._queues.durable
-        self._queues.complete, self._opened = False, None
+        self._queues.complete, self.session = False, None
 
     def forget(self, error: MeshqError) -> None:
         """Give the node up after all attempts: no new messages are sent to it before it comes back."""

@@ -15,6 +15,7 @@ from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
 from meshq.cluster._stuck_watch import StuckWatch
 from meshq.cluster._topology import ClusterTopology
+from meshq.cluster.grouping import Grouping
 from meshq.errors import BrokenError, BusyError, CallTimeoutError, MeshqError, NotActiveError, NotFoundError, caused
 from meshq.statistics import StuckMessages
 from meshq.wire import encode_map
@@ -40,6 +41,8 @@ class Questions(NodeQuestions):
         self._peers = peers
         self._topology = topology
         self._warn = warn
+        #: Decides about the pins of message groups; None: nobody does.
+        self.grouping: Grouping | None = None
         #: Looks for stuck messages; None: nothing does.
         self.watch: StuckWatch | None = None
         # By the id of a node the state in which it was last seen, and since when it is so.
@@ -137,6 +140,11 @@ class Questions(NodeQuestions):
                     if queue.distance > 1 and (known is None or queue.distance < known[1]):
                         found[node_id] = queue.node_name, queue.distance
         return found
+
+    def pin_groups(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.grouping is None or not self.grouping.serves:
+            raise NotActiveError("message groups are not pinned here")
+        return self.grouping.hear(letter)
 
     # -- asking
 

@@ -102,6 +102,8 @@ class ClusterOptions(LinkOptions, total=False):
     producer_window_size: float
     notification_interval: float
     notification_attempts: int
+    group_timeout: float
+    max_group_pins: int
     stuck_timeout: float
 
 
@@ -127,6 +129,10 @@ class ClusterSettings(LinkSettings):
     producer_window_size: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
     notification_interval: float = attrs.field(default=1.0, validator=in_range(0.001, 86_400))
     notification_attempts: int = attrs.field(default=2, validator=in_range(0, ANNOUNCEMENTS_MAX, whole=True))
+    #: For so long a pin of a message group is kept that nobody uses, in seconds.
+    group_timeout: float = attrs.field(default=math.inf, validator=in_range(0.1, math.inf))
+    #: Of more pins than that those are released early that were not used for longest.
+    max_group_pins: int = attrs.field(default=65_536, validator=in_range(1, 2**24, whole=True))
     #: Messages that do not move for so long, although somebody wants them, are stuck.
     stuck_timeout: float = attrs.field(default=60.0, validator=in_range(0.1, math.inf))
 

@@ -33,14 +33,13 @@ from meshq.logs import Warnings, logger
 from meshq.node._core_host import CoreHost
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
-from meshq.node._local_broker import LocalDemand, LocalPeerQueues, LocalRemoteBindings
+from meshq.node._local_broker import local_broker
 from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
-from meshq.node._stranded_messages import LocalAnswers, LocalHeldQueues, LocalStrandedMessages
 from meshq.node._transfer import LocalTransfer
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
@@ -216,18 +215,8 @@ class Node:
             if isinstance(service, abc.Controllable):
                 core.settings.controlled[service.name] = service
             core.settings.links.append(service.bridges)
-        broker = abc.LocalBroker(
-            control=control,
-            acceptor=self.inproc,
-            demand=LocalDemand(core),
-            routes=LocalRemoteBindings(core),
-            peers=LocalPeerQueues(core),
-            stranded=LocalStrandedMessages(core),
-            transfer=LocalTransfer(core, self.sessions, self._connections),
-            notifications=core.settings.event_bus,
-            topologies=core.settings.topologies,
-            answers=LocalAnswers(core),
-            held=LocalHeldQueues(core),
+        broker = local_broker(
+            core, control, self.inproc, transfer=LocalTransfer(core, self.sessions, self._connections)
         )
         for service in services:
             service.take_up(broker)

@@ -38,6 +38,10 @@ class LocalStrandedMessages(abc.StrandedMessages):
         """The state of a queue whose messages wait for consumers elsewhere; None: the queue keeps them."""
         found = self._core.router.queues.get(queue)
         redistribution = self._core.mover.redistribution
+        if found is not None and redistribution.away(found):
+            pins = self._core.router.pins
+            changes = pins.answers, pins.targets, redistribution.times_freed.total()
+            return abc.StrandedQueue(address=found.address, messages=found.counts.ready, delay=0.0, demand=changes)
         takers = redistribution.takers(found) if found is not None and not redistribution.keeps(found) else ()
         if found is None or not takers:
             return None

@@ -22,6 +22,7 @@ from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
 from meshq.broker.catalog._definition_records import DefinitionRecords, kept_filter
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding
 from meshq.broker.catalog._divert_definitions import DivertDefinitions
+from meshq.broker.catalog._kept_pins import KeptPins
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._names import check_made, check_open
 from meshq.broker.catalog._queue_numbers import QueueNumbers
@@ -67,6 +68,8 @@ class Definitions:
         self.settings: SettingsDefinitions = SettingsDefinitions(router, release_queue, self._records, check_settings)
         #: The queues of other nodes, as far as known.
         self.peers: KnownPeers = KnownPeers(release_queue, router.relays, warn)
+        #: The pins of message groups that this node has given.
+        self.pins: KeptPins = KeptPins(release_queue, warn)
 
     def create_address(self, name: str, routing: str) -> Address:
         """Return the address; create it unless it exists.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
@@ -11,6 +12,7 @@ from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._demand_updates import DemandUpdates
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, nearest
 from meshq.broker.catalog._diverts import Diverts
+from meshq.broker.catalog._pins_machine import PinsMachine
 from meshq.broker.catalog._relay_table import RelayTable
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.events._event_bus import EventBus
@@ -110,6 +112,8 @@ class Router:
         self.pages = pages
         #: Tells other nodes about the queues here.
         self.demand: DemandUpdates = DemandUpdates()
+        #: The pins of message groups, and who holds them.
+        self.pins: PinsMachine = PinsMachine()
         #: Queues of other nodes: by address, then by link and by their number there.
         self._remote: dict[str, dict[tuple[bytes, int], RemoteBinding]] = {}
         #: Queues of other nodes that further nodes know.
@@ -138,6 +142,8 @@ class Router:
             address.filtered += 1
             self.sieves[queue] = None
         self.queues[queue.name] = self.by_number[queue.number] = queue
+        if address.routing == "anycast" and queue.kind not in (QueueKind.TEMPORARY, QueueKind.STORE_AND_FORWARD):
+            queue.roster.may_offer = partial(self.pins.may_offer, queue.address, queue.name)
         self._queues_changed(address.name)
         self.demand.changed(queue)
         return queue

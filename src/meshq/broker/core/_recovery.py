@@ -162,6 +162,9 @@ class Recovery:
         if values["kind"] in ("peer", "binding", "renumbered"):
             self._definitions.peers.restore(values, position)
             return
+        if values["kind"] == "pin":
+            self._definitions.pins.restore(values, position)
+            return
         self._definitions.restore(values, position)
         if values["kind"] == "address":
             for queue, place in self._homeless.pop(values["name"], ()):

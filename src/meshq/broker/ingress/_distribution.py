@@ -16,8 +16,19 @@ from meshq.broker.records._row_options import SPECIAL
 from meshq.broker.records._row_ranges import pieces
 from meshq.selector import Filter
 
+#: What a sender has named besides the address.
+Named = Queue | ClusteredQueue | None
+#: Divides rows of a run: those that are dealt as any others, and the shares of those with a group.
+PartGroups = Callable[[str, Sequence[ClusteredQueue], Sequence[int]], tuple[Sequence[int], list[Share]]]
 
-def shared(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None, rows: Sequence[int]) -> list[Share]:
+
+def shared(
+    run: StoredRun,
+    address: Address,
+    only: Queue | ClusteredQueue | None,
+    rows: Sequence[int],
+    part_groups: PartGroups | None = None,
+) -> list[Share]:
     """Distribute a run that was sent to an address, to one queue of it, or to the queues of one name."""
     if isinstance(only, Queue):
         return deal_here(run, address, [only], rows)
@@ -25,9 +36,20 @@ def shared(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None
     if not clustered_queues:
         return deal_here(run, address, address.queues, rows)
     anycast = address.routing == "anycast"
+    grouped: list[Share] = []
+    if part_groups is not None:
+        rows, grouped = part_groups(address.name, clustered_queues, rows)
     shares = plan(clustered_queues, rows, anycast=anycast, next_index=address.next_index, wants=wants_of(run))
     address.next_index += len(rows)
-    return shares
+    return _joined(shares + grouped) if grouped else shares
+
+
+def _joined(shares: Sequence[Share]) -> list[Share]:
+    """Shares for the same queues as one: there the messages keep the order of their run."""
+    rows: dict[tuple[Queue, tuple[int, ...]], list[int]] = {}
+    for share in shares:
+        rows.setdefault((share.queue, share.remote), []).extend(share.rows)
+    return [Share(queue, part, remote) for (queue, remote), found in rows.items() for part in pieces(sorted(found))]
 
 
 def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:

@@ -10,20 +10,22 @@ from meshq import limits
 from meshq.address import TEMPORARY, Target
 from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._definitions import Definitions
-from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, takes
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share
 from meshq.broker.catalog._router import Address
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._distribution import (
+    Named,
     deal,
     deal_here,
     goes_apart,
     rows_without,
     shared,
-    wants_of,
 )
+from meshq.broker.ingress._diverted_shares import diverted_shares
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._forwarded_places import ForwardedPlaces
 from meshq.broker.ingress._forwarded_run import ForwardedAbout, asked_of_forwarded
+from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.ingress._handed_ids import HandedIds
 from meshq.broker.ingress._held_rows import held_from_now
 from meshq.broker.ingress._memory import MemoryBound
@@ -78,6 +80,8 @@ class Ingress:
         self._memory = memory
         #: Finds new queues for messages that wait for a node which has left.
         self.anew: Rerouting = Rerouting(definitions.router, definitions.peers)
+        #: Where messages of groups go that are pinned to nodes.
+        self.groups: GroupPlaces = GroupPlaces(definitions.router, release_queue.has_entries_for)
         self._forwarded = ForwardedPlaces(definitions, self._address_here, event_bus, self._drop)
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
@@ -120,7 +124,7 @@ class Ingress:
         if diverted or run.body is not None or (special and goes_apart(address, only, targets, kinds)):
             rows = rows_without(count, skipped)
             asked = self._asked(run, kinds)
-            shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
+            shares = self._shares(run, address, only, rows, asked)
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
             self.producers.raise_to(run.producer, first, last, run.user)
             return
@@ -223,7 +227,7 @@ class Ingress:
         has_ids = bool(kinds & KIND_ID and address.duplicates.capacity)
         if has_ids:
             rows = rows_without(content.rows, _judge(run, address)[1])
-        shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
+        shares = self._shares(run, address, only, rows, asked)
         for one, next_index in next_indexes:
             one.next_index = next_index
         counts = self._entering.count_parts(run, shares, asked).values()
@@ -232,34 +236,13 @@ class Ingress:
         size += PART_RECORD_BYTES * parts + MARK_RECORD_BYTES * sum(min(count, _MARKS_MAX) for count in counts)
         return size + 4 * sum(len(share.remote) * len(share.rows) for share in shares)
 
-    def _diverted(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
-        """Return the shares of a run that is diverted.
-
-        An address gets each message once, however many ways lead there.  Behind a divert only the queues of this node
-        get something: the others have their own diverts.
-
-        Raises:
-            AddressFullError, JournalBrokenError: a queue can't be made.
-        """
-        diverts, wants = self._diverts, wants_of(run)
-        reached: dict[str, dict[int, None]] = {address.name: dict.fromkeys(rows)}
-        shares: list[Share] = []
-        for name in diverts.order(address.name):
-            here = sorted(reached.get(name, ()))
-            kept = dict.fromkeys(here)
-            for rule in diverts.leaving(name):
-                for row in here:
-                    if takes(rule.filter, row, wants):
-                        reached.setdefault(rule.forwarding_address, {})[row] = None
-                        if rule.exclusive:
-                            kept.pop(row, None)
-            if not kept:
-                continue
-            if name == address.name:
-                shares += shared(run, address, None, list(kept))
-            elif (found := self._address_here(name)) is not None:
-                shares += deal_here(run, found, found.queues, list(kept))
-        return shares
+    def _shares(
+        self, run: StoredRun, address: Address, only: Named, rows: Sequence[int], asked: list[RowOptions] | None
+    ) -> list[Share]:
+        part_groups = self.groups.parting(asked)
+        if only is None and address.name in self._diverts.from_address:
+            return diverted_shares(run, address, rows, (self._diverts, self._address_here), part_groups)
+        return shared(run, address, only, rows, part_groups)
 
     def _address_here(self, name: str) -> Address | None:
         """Return an address, created on first use if allowed; None if it can't be created."""
@@ -430,10 +413,10 @@ class Ingress:
             address, _ = self._definitions.address_of_moved(Target(run.address, None))
         if address.quota is not None and address.quota.policy != "page" and address.quota.full:
             raise AddressFullError(f"the address {address.name!r} is full")
-        shares = self.anew.shares(waited[0], run, waited[1], address)
+        asked = options_of_moved(run.content, run.options)
+        shares = self.anew.shares(waited[0], run, waited[1], address, self.groups.parting(asked))
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no queue of {run.address!r} takes the message")
-        asked = options_of_moved(run.content, run.options)
         run.options = run.options._replace(there=None) if run.options is not None else None
         return self.place_shares(run, shares, asked, gone)
 

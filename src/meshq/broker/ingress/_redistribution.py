@@ -7,7 +7,7 @@ nothing to give back when a consumer comes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from meshq import limits
@@ -16,12 +16,15 @@ from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBindin
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.ingress._filter_scan_plan import placed
+from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.queue._delivery_options import options_of_moved
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import DELAYED, GONE, QueueRun, StoredRun
 from meshq.broker.records import SettledRow
+from meshq.broker.records._row_options import RowOptions
+from meshq.broker.records._row_ranges import pieces
 from meshq.errors import UsageError
 from meshq.selector import Filter
 
@@ -37,11 +40,19 @@ class Redistribution:
 
     def __init__(self, ingress: Ingress, router: Router) -> None:
         self._ingress = ingress
+        #: Where groups go that are consumed on another node.
+        self.groups: GroupPlaces = ingress.groups
         self._router = router
         # Store-and-forward queues that had no room when messages were to move there; an ordered set.
         self._full: dict[Queue, None] = {}
         #: How often such a queue has had room again, by its number.
         self.times_freed: Counter[int] = Counter()
+
+    def away(self, queue: Queue) -> Mapping[str, int]:
+        """The groups of a queue that are to go to the nodes that hold these, at any setting of redistribution."""
+        if queue.roster.may_offer is None or queue.paused or self._router.by_number.get(queue.number) is not queue:
+            return {}
+        return self.groups.away(queue)
 
     def keeps(self, queue: Queue) -> bool:
         """Whether a queue keeps its messages, also if consumers elsewhere want them."""
@@ -81,11 +92,16 @@ class Redistribution:
         """Return those rows of a run that may move now; None: the queue keeps all its messages.
 
         Only what a link can carry whole moves: messages with an origin or a delivery count, and bodies that are larger
-        than a frame, go to nodes that understand these.
+        than a frame, go to nodes that understand these.  While groups are to go to the nodes that hold these, nothing
+        else goes.
         """
+        if away := self.away(queue):
+            return self._of_groups(queue, view, rows, away)
         if self.keeps(queue):
             return None
         needed, wants, here = _features_of(view, rows), wants_of(run), filters_here(queue)
+        if view.groups is not None and self._router.pins.takes(queue.address):
+            rows = self._without_groups(queue, view, rows)
         # Where none of the nodes that know all of it wants anything, what needs no feature goes to any that does.
         for features in dict.fromkeys((needed, frozenset[str]())):
             group = self._group(queue, run, features)
@@ -109,11 +125,47 @@ class Redistribution:
             AddressFullError: the disk is full; nothing changed.
             JournalBrokenError: the disk has failed.
         """
-        shares = self._shares(queue, run)
+        asked = options_of_moved(run.content, run.options)
+        shares = self._shares(queue, run, asked)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no consumer of {queue.name!r} on another node takes the message")
-        asked = options_of_moved(run.content, run.options)
         return self._ingress.place_shares(run, shares, asked, gone)
+
+    def _of_groups(self, queue: Queue, view: QueueRun, rows: Sequence[int], away: Mapping[str, int]) -> list[int]:
+        """The rows of groups that other nodes hold, which have room for these and take them whole."""
+        found = []
+        leads: dict[str, RemoteBinding | None] = {}
+        for row in rows if view.groups is not None else ():
+            group = view.groups[row] if view.groups is not None else None
+            if group is None or view.first + row > away.get(group, 0):
+                # It has come since the arbiter was asked.
+                continue
+            if group not in leads:
+                leads[group] = self._lead(queue, group, durable=view.run.durable)
+            binding = leads[group]
+            if binding is not None and carried_whole(view, (row,), binding.features):
+                found.append(row)
+            else:
+                # What stands behind it must not overtake it.
+                leads[group] = None
+        return found
+
+    def _lead(self, queue: Queue, group: str, *, durable: bool) -> RemoteBinding | None:
+        binding = self.groups.leads(queue, group)
+        if binding is None or (durable and queue.durable and not binding.durable):
+            return None
+        if not has_room(binding.forward):
+            self._full[binding.forward] = None
+            return None
+        return binding
+
+    def _without_groups(self, queue: Queue, view: QueueRun, rows: Sequence[int]) -> list[int]:
+        """The rows without a group.  A group that nobody here has consumes goes as a whole, once its pin has moved."""
+        assert view.groups is not None
+        if not queue.roster.consumers:
+            for group in dict.fromkeys(filter(None, (view.groups[row] for row in rows))):
+                self.groups.give_up(queue, group)
+        return [row for row in rows if view.groups[row] is None]
 
     def freed(self, forward: Queue) -> None:
         """Tell the watchers if a store-and-forward queue has room again for messages that could not move there."""
@@ -122,7 +174,9 @@ class Redistribution:
             self.times_freed[forward.number] += 1
             self._router.mobility_changed(forward.number.to_bytes(8, "big"))
 
-    def _shares(self, queue: Queue, run: StoredRun) -> list[Share]:
+    def _shares(self, queue: Queue, run: StoredRun, asked: Sequence[RowOptions]) -> list[Share]:
+        if self._router.pins.takes(queue.address) and any(one.group is not None for one in asked):
+            return self._held_shares(queue, asked)
         rows = range(run.content.rows)
         needed = run.options.features(rows) if run.options is not None else set()
         if run.options is not None and run.options.origin is not None:
@@ -135,6 +189,15 @@ class Redistribution:
         shares = plan(group, rows, anycast=True, next_index=0, wants=wants_of(run))
         self._router.addresses[queue.address].clustered_queues[queue.name].next_index = group[0].next_index
         return shares
+
+    def _held_shares(self, queue: Queue, asked: Sequence[RowOptions]) -> list[Share]:
+        """The shares of messages of groups, each for the node that holds its group."""
+        taken: dict[tuple[Queue, int], list[int]] = {}
+        for row, one in enumerate(asked):
+            binding = self.groups.leads(queue, one.group) if one.group is not None else None
+            if binding is not None:
+                taken.setdefault((binding.forward, binding.number), []).append(row)
+        return [Share(forward, part, (number,)) for (forward, number), rows in taken.items() for part in pieces(rows)]
 
     def _group(self, queue: Queue, run: StoredRun, needed: Set[str] = frozenset()) -> list[ClusteredQueue] | None:
         """The takers that have room, as the only members of their name; None if there are none, and empty if none of

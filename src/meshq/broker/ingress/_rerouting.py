@@ -12,7 +12,7 @@ from meshq.address import TEMPORARY
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share, Wants, groups_of, nearest, plan, takers
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._router import Address, Router
-from meshq.broker.ingress._distribution import wants_of
+from meshq.broker.ingress._distribution import PartGroups, wants_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 
@@ -51,7 +51,14 @@ class Rerouting:
         """Whether an address has any other queue."""
         return bool(self._clustered_queues(address, forward))
 
-    def shares(self, forward: Queue, run: StoredRun, remote: Sequence[int], address: Address) -> list[Share]:
+    def shares(
+        self,
+        forward: Queue,
+        run: StoredRun,
+        remote: Sequence[int],
+        address: Address,
+        part_groups: PartGroups | None = None,
+    ) -> list[Share]:
         """Return the shares of a run; every row has a queue that takes it."""
         clustered_queues = self._clustered_queues(address, forward)
         first, others = self._choice(address, self._names(forward, run, remote), clustered_queues)
@@ -62,7 +69,9 @@ class Rerouting:
         shares = []
         for part, some in ((here, first), (there, others)):
             if part and some:
-                shares += plan(some, part, anycast=anycast, next_index=address.next_index, wants=wants)
+                plain, grouped = part_groups(address.name, some, part) if part_groups else (part, [])
+                shares += grouped
+                shares += plan(some, plain, anycast=anycast, next_index=address.next_index, wants=wants)
         address.next_index += len(rows)
         for name, clustered in clustered_queues.items():
             if name in address.clustered_queues:

@@ -15,7 +15,7 @@ from meshq.broker.management._pages import page_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import UNACKED, QueueRun
 from meshq.broker.work._long_operations import AnswerWait, Steps, Values
-from meshq.errors import MeshqError, SettingsError, UsageError
+from meshq.errors import MeshqError, NotActiveError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import decode_map
 
@@ -186,6 +186,14 @@ def ask_node(
     if known is None:
         return {"reached": False, "why": "it is not known here"}
     return _asking(asker, known[1], (wanted, question, values), hops)
+
+
+def pin_groups(core: Core, cluster: str, **letter: Any) -> Values:
+    """Answer the letter of another node about the pins of message groups."""
+    questions = core.settings.clusters.get(cluster)
+    if questions is None:
+        raise NotActiveError(f"the cluster {cluster[:64]!r} is not served")
+    return dict(questions.pin_groups(letter))
 
 
 def arguments_of(arguments: bytes | dict[str, Any] | None) -> Values:

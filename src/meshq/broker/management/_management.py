@@ -250,6 +250,22 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         asks=True,
         between_nodes=True,
     ),
+    "pin_groups": Operation(
+        cluster_work.pin_groups,
+        {
+            "cluster": _NAME,
+            "node_id": _NAME,
+            "instance": _NAME,
+            "serial": Parameter((int,), True),
+            "members": _NAME,
+            "names": Parameter((bytes,), True),
+            "begins": Parameter((bool,), True),
+            "complete": Parameter((bool,), True),
+            "lacks": Parameter((bool,), True),
+        },
+        _MANAGES_NODE,
+        between_nodes=True,
+    ),
     "stuck": Operation(cluster_work.stuck, {"after": _COUNT}, _MANAGES_NODE),
     "trace": Operation(route_work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE, between_nodes=True),
     "trace_hops": Operation(

@@ -6,6 +6,7 @@ unacked: it gets nothing before these are settled or returned.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, Protocol
 
@@ -52,7 +53,7 @@ class ConsumerRoster:
 
     __slots__ = (
         "_by_priority", "_counts", "_exclusive", "_lists", "_pending", "_serving", "_watcher", "added", "browsers",
-        "consumers", "groups", "only",
+        "consumers", "groups", "may_offer", "only",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,8 @@ class ConsumerRoster:
         self.groups: list[ConsumerPriorityGroup] = []
         #: The only served consumer, if it has no filter and there is one priority list: it gets whole runs, one by one.
         self.only: AnyConsumer | None = None
+        #: Whether they may get the messages of a group, given by its name; None: of each.
+        self.may_offer: Callable[[str], bool] | None = None
         self._serving = LifeCycle("the consumers of a queue", SERVING_TRANSITIONS, SHARED)
         # The exclusive consumer that alone is served; None exactly if the state is ``SHARED``.
         self._exclusive: AnyConsumer | None = None

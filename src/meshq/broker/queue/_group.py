@@ -6,14 +6,15 @@ are in one backlog, so that the owner gets them in the order of the queue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.broker.queue._run import PARKED, QueueRun
+from meshq.broker.queue._run import DELAYED, PARKED, READY, UNACKED, QueueRun
 from meshq.broker.queue._run_messages import accepted
 from meshq.broker.queue._verdicts import cost_of, work_of
+from meshq.errors import invariant
 
 if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import AnyConsumer
@@ -49,6 +50,16 @@ class Group:
         # The filters that have to look at a run before it can be said what they accept first: that is on the disk, or
         # costs more than is left of a step.
         self.unjudged: dict[Filter | None, QueueRun] = {}
+
+    def set_apart(self, table: dict[str, Group]) -> bool:
+        """Take the group from its owner; return whether the owner has other groups."""
+        shared, self.owner, self.backlog = self.backlog, None, GroupBacklog(None)
+        self.backlog.groups[self] = None
+        for view in shared.views():
+            if any(view.groups and table.get(view.groups[row] or "") is self for row in parked(view)):
+                self.backlog.push(view)
+        del shared.groups[self]
+        return bool(shared.groups)
 
     def withdraw(self) -> None:
         """Withdraw all offers of the group."""
@@ -221,3 +232,43 @@ def _keep(filter: Filter, view: QueueRun, rows: Sequence[int]) -> None:
 
 def _first(item: tuple[Key, QueueRun]) -> Key:
     return item[0]
+
+
+def check_holders(consumers: Sequence[AnyConsumer]) -> None:
+    """Assert that no two consumers hold messages of one group; ``consumers``: all of a queue."""
+    holders: dict[str, AnyConsumer] = {}
+    for consumer in consumers:
+        for dispatch in consumer.dispatches:
+            names = (dispatch.view.groups or ())[dispatch.start : dispatch.stop : dispatch.step]
+            settled = dispatch.settled or bytes(dispatch.rows)
+            for name, done in zip(names, settled, strict=False):
+                if name is not None and not done:
+                    holder = holders.setdefault(name, consumer)
+                    invariant(holder is consumer, "one consumer at a time holds messages of a group")
+
+
+def counted(views: Iterable[QueueRun], table: dict[str, Group]) -> dict[str, list[int]]:
+    """Return how many messages of each group are waiting, unacked and delayed; assert that each is in its place.
+
+    ``views``: all of a queue.  ``table``: its groups by their names.
+    """
+    found: dict[str, list[int]] = {}
+    for view in views:
+        for name, state in zip(view.groups or (), view.states, strict=False):
+            if name is not None:
+                invariant(state != READY, "a message of a group is found through its group only")
+                counts = found.setdefault(name, [0, 0, 0])
+                for place, wanted in enumerate((PARKED, UNACKED, DELAYED)):
+                    counts[place] += state == wanted
+                invariant(state != PARKED or table[name].backlog.knows(view), "what waits is in its place")
+    return found
+
+
+def first_key(view: QueueRun) -> Key:
+    """Return the place of the first message of a run in its queue."""
+    return key_of(view, 0)
+
+
+def parked(view: QueueRun) -> list[int]:
+    """Return the rows of a run that wait to be dispatched through their groups."""
+    return [row for row, state in enumerate(view.states) if state == PARKED]

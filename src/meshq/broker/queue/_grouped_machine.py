@@ -11,12 +11,24 @@ messages is forgotten.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, RowSpan, span_bytes
-from meshq.broker.queue._group import Group, GroupBacklog, GroupFilterScan, Key, accepts, judged, key_of
+from meshq.broker.queue._group import (
+    Group,
+    GroupBacklog,
+    GroupFilterScan,
+    Key,
+    accepts,
+    check_holders,
+    counted,
+    first_key,
+    judged,
+    key_of,
+    parked,
+)
 from meshq.broker.queue._message_counts import MessageCounts
 from meshq.broker.queue._priority_list import PriorityList, list_of
 from meshq.broker.queue._priority_lists import PriorityLists
@@ -34,7 +46,7 @@ class GroupedMessages:
 
     __slots__ = (
         "_backlogs", "_counts", "_last_assigned", "_lists", "_next_group", "_offers", "_owner_heap", "_pending",
-        "_serial", "_with_credit", "filter_scan", "stopped", "table",
+        "_serial", "_with_credit", "filter_scan", "may_offer", "stopped", "table",
     )  # fmt: skip
 
     def __init__(self, lists: PriorityLists, counts: MessageCounts, pending: UnfinishedWork) -> None:
@@ -43,6 +55,8 @@ class GroupedMessages:
         self._pending = pending
         #: The groups of which there are messages, by name.
         self.table: dict[str, Group] = {}
+        #: Whether a group is consumed on this node; None: each is.
+        self.may_offer: Callable[[str], bool] | None = None
         # The waiting messages of each owner's groups.
         self._backlogs: dict[AnyConsumer, GroupBacklog] = {}
         # By the filters of the served consumers: groups without an owner, by the first message that a filter accepts.
@@ -97,6 +111,26 @@ class GroupedMessages:
         for consumer in list(self._backlogs):
             self._disband(consumer)
 
+    def opened(self, name: str) -> None:
+        """Offer a group which is consumed on this node from now on."""
+        group = self.table.get(name)
+        if group is not None and group.owner is None:
+            self._offer(group)
+
+    def closed(self, name: str) -> None:
+        """Take a group from its owner, and offer it only if it is consumed on this node."""
+        group = self.table.get(name)
+        if group is not None:
+            owner = group.owner
+            if owner is not None and not group.set_apart(self.table):
+                del self._backlogs[owner]
+            self._owner_heap.clear()
+            self._next_group = None
+            self._offer(group)
+
+    def _is_open(self, group: Group) -> bool:
+        return self.may_offer is None or self.may_offer(group.name)
+
     def _disband(self, consumer: AnyConsumer) -> None:
         backlog = self._backlogs.pop(consumer, None)
         if backlog is None:
@@ -106,7 +140,7 @@ class GroupedMessages:
             group.backlog = GroupBacklog(None)
             group.backlog.groups[group] = None
         for view in backlog.views():
-            for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
+            for group in dict.fromkeys(self._group(view, row) for row in parked(view)):
                 if group in backlog.groups:
                     group.backlog.push(view)
         for group in backlog.groups:
@@ -124,15 +158,15 @@ class GroupedMessages:
 
     def _offer_to(self, group: Group, filters: Iterable[Filter | None], start: QueueRun | None = None) -> None:
         """Offer a group by the first message that each filter accepts, from the run ``start`` on."""
-        if group.owner is not None or group.unacked:
+        if group.owner is not None or group.unacked or not self._is_open(group):
             return
         wanted = dict.fromkeys(filters)
         views = group.backlog.views()
         if start is not None:
             key = key_of(start, 0)
-            views = views[bisect_left(views, key, key=_key) :]
+            views = views[bisect_left(views, key, key=first_key) :]
         for view in views:
-            for row in _parked(view):
+            for row in parked(view):
                 if not wanted:
                     return
                 if self._group(view, row) is group:
@@ -175,7 +209,7 @@ class GroupedMessages:
         """Take in a run with messages of groups that became visible."""
         for row in self._park(view, range(len(view.states))):
             group = self._group(view, row)
-            if group.owner is None and not group.unacked:
+            if group.owner is None and not group.unacked and self._is_open(group):
                 key = key_of(view, row)
                 for filter in self._offers:
                     unjudged = group.unjudged.get(filter)
@@ -206,7 +240,7 @@ class GroupedMessages:
 
     def arrived(self, view: QueueRun) -> None:
         """Offer groups anew after the content of a run was read from disk, or the run was judged by a filter."""
-        for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
+        for group in dict.fromkeys(self._group(view, row) for row in parked(view)):
             filters = [filter for filter, unjudged in group.unjudged.items() if unjudged is view]
             for filter in filters:
                 del group.unjudged[filter]
@@ -254,7 +288,7 @@ class GroupedMessages:
                 group.delayed += states[row] == DELAYED
         self._park(view, rows)
         for backlog in left:
-            if not any(self._group(view, row).backlog is backlog for row in _parked(view)):
+            if not any(self._group(view, row).backlog is backlog for row in parked(view)):
                 backlog.forget(view)
         for group in groups:
             self._settle(group)
@@ -430,61 +464,29 @@ class GroupedMessages:
 
     def check(self, consumers: Sequence[AnyConsumer]) -> None:
         """Assert the invariants between steps; ``consumers``: all of the queue."""
-        waiting: dict[str, int] = {}
-        unacked: dict[str, int] = {}
-        delayed: dict[str, int] = {}
-        for view in self._lists.walk():
-            for name, state in zip(view.groups or (), view.states, strict=False):
-                if name is not None:
-                    invariant(state != READY, "a message of a group is found through its group only")
-                    waiting[name] = waiting.get(name, 0) + (state == PARKED)
-                    unacked[name] = unacked.get(name, 0) + (state == UNACKED)
-                    delayed[name] = delayed.get(name, 0) + (state == DELAYED)
-                    invariant(state != PARKED or self.table[name].backlog.knows(view), "what waits is in its place")
+        counts = counted(self._lists.walk(), self.table)
         for name, group in self.table.items():
-            known = group.waiting, group.unacked, group.delayed
-            invariant(known == (waiting.pop(name), unacked.pop(name), delayed.pop(name)), "a group knows its messages")
+            known = [group.waiting, group.unacked, group.delayed]
+            invariant(known == counts.pop(name), "a group knows its messages")
             invariant(any(known), "a group without messages is forgotten")
             for filter in self._offers:
                 if filter in group.unjudged:
                     # It is not known yet what may be given.
                     continue
-                first = self._first_for(group, filter) if group.owner is None and not group.unacked else None
+                free = group.owner is None and not group.unacked and self._is_open(group)
+                first = self._first_for(group, filter) if free else None
                 invariant(group.offers.get(filter) == first, "what may be given is offered, by its first message")
             invariant(
                 group.owner is None or group.backlog is self._backlogs[group.owner], "a group waits at its owner's"
             )
-        invariant(
-            not any([*waiting.values(), *unacked.values(), *delayed.values()]),
-            "each message of a group is in the table",
-        )
-        _check_holders(consumers)
+        invariant(not any(map(any, counts.values())), "each message of a group is in the table")
+        check_holders(consumers)
 
     def _first_for(self, group: Group, filter: Filter | None) -> Key | None:
         keys = [
             key_of(view, row)
             for view in group.backlog.views()
-            for row in _parked(view)
+            for row in parked(view)
             if self._group(view, row) is group and accepts(filter, view, row)
         ]
         return min(keys, default=None)
-
-
-def _check_holders(consumers: Sequence[AnyConsumer]) -> None:
-    holders: dict[str, AnyConsumer] = {}
-    for consumer in consumers:
-        for dispatch in consumer.dispatches:
-            names = (dispatch.view.groups or ())[dispatch.start : dispatch.stop : dispatch.step]
-            settled = dispatch.settled or bytes(dispatch.rows)
-            for name, done in zip(names, settled, strict=False):
-                if name is not None and not done:
-                    holder = holders.setdefault(name, consumer)
-                    invariant(holder is consumer, "one consumer at a time holds messages of a group")
-
-
-def _key(view: QueueRun) -> Key:
-    return key_of(view, 0)
-
-
-def _parked(view: QueueRun) -> list[int]:
-    return [row for row, state in enumerate(view.states) if state == PARKED]

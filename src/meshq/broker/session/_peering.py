@@ -55,7 +55,7 @@ _STEP_MAX: Final = 2**16 - 1
 
 
 #: The parts of runs that this node understands besides those that every node does, separated by spaces.
-LINK_FEATURES: Final = "origin counts due queue ids hops prepared define announced large"
+LINK_FEATURES: Final = "origin counts due queue ids hops prepared define announced large groups"
 
 
 class Peering:

@@ -1,0 +1,180 @@
+"""The places of messages with a group, where groups are pinned to nodes: each group goes one way.
+
+What is for a pin that is known goes to its node.  All else waits here, where the group's other messages wait, too, or,
+without a queue of the name here, at one node that has one (docs/design/clustered-groups.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from zlib import crc32
+
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, filters_of
+from meshq.broker.catalog._pins_machine import PinsMachine
+from meshq.broker.catalog._router import Router
+from meshq.broker.ingress._distribution import PartGroups, wants_of
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import PARKED
+from meshq.broker.records._row_options import RowOptions
+from meshq.broker.records._row_ranges import pieces
+from meshq.selector import Filter
+
+
+class GroupPlaces:
+    """Finds the queue for each group of a run, and the node that a group without a pin is to have."""
+
+    def __init__(self, router: Router, has_entries_for: Callable[[Queue], bool]) -> None:
+        """``has_entries_for``: whether a run was placed in a queue and is not visible yet."""
+        self._router = router
+        self._pins: PinsMachine = router.pins
+        self._has_entries_for = has_entries_for
+
+    def parting(self, asked: Sequence[RowOptions] | None) -> PartGroups | None:
+        """The function that divides a run with these options by its groups; None: it has none, or none is pinned."""
+        return partial(self.part, asked=asked) if asked is not None and self._pins.active else None
+
+    def part(
+        self, address: str, clustered_queues: Sequence[ClusteredQueue], rows: Sequence[int], asked: Sequence[RowOptions]
+    ) -> tuple[Sequence[int], list[Share]]:
+        """Return the rows that are dealt as any others, and the shares of those with a group.
+
+        On an address with queues of several names messages are dealt to these first, whatever their groups.
+        """
+        if len(clustered_queues) != 1 or not self._pins.takes(address) or not self._pinned(clustered_queues[0]):
+            return rows, []
+        clustered = clustered_queues[0]
+        plain: list[int] = []
+        groups: dict[str, list[int]] = {}
+        for row in rows:
+            group = asked[row].group
+            if group is None:
+                plain.append(row)
+            else:
+                groups.setdefault(group, []).append(row)
+        if not groups:
+            return rows, []
+        taken: dict[tuple[Queue, int], list[int]] = {}
+        for group, members in groups.items():
+            taken.setdefault(self._place(clustered, group), []).extend(members)
+        return plain, [
+            Share(queue, part, (number,) if number else ())
+            for (queue, number), found in taken.items()
+            for part in pieces(sorted(found))
+        ]
+
+    def _pinned(self, clustered: ClusteredQueue) -> bool:
+        """Whether the groups of a name have one way: no filter drops any, and all nodes are linked to this node."""
+        local = clustered.local
+        if local is not None and (local.spec.filter is not None or not local.roster.may_offer):
+            return False
+        return bool(clustered.remotes) and all(one.filter is None and one.distance == 1 for one in clustered.remotes)
+
+    def _place(self, clustered: ClusteredQueue, group: str) -> tuple[Queue, int]:
+        """The queue here for a group, and the number of the queue there to which it leads; 0: it is the queue itself.
+
+        What is placed behind messages that wait here must not overtake them.
+        """
+        name, local = (clustered.name, group), clustered.local
+        if local is None:
+            binding = self._way(clustered.remotes, name)
+            return binding.forward, binding.number
+        holder = self._pins.use(name)
+        if holder is None or holder in self._pins.leavers or self._waits(local, group):
+            return local, 0
+        for one in clustered.remotes:
+            if node_of(one) == holder and one.gone in ("", "away"):
+                return one.forward, one.number
+        return local, 0
+
+    def _waits(self, queue: Queue, group: str) -> bool:
+        known = queue.grouped is not None and group in queue.grouped.table
+        return known or self._has_entries_for(queue)
+
+    def _way(self, remotes: Sequence[RemoteBinding], name: tuple[str, str]) -> RemoteBinding:
+        """The queue elsewhere for a group, where this node has none: always the same one, while it is there."""
+        there = [one for one in remotes if one.gone in ("", "away")] or list(remotes)
+        before = self._pins.way(name)
+        for one in there:
+            if node_of(one) == before:
+                return one
+        # Of several senders without a queue each finds the same one, while they know the same.
+        chosen = sorted(there, key=node_of)[crc32(name[1].encode()) % len(there)]
+        self._pins.goes(name, node_of(chosen))
+        return chosen
+
+    # -- messages that wait here
+
+    def away(self, queue: Queue) -> dict[str, int]:
+        """The groups of a queue that are to go to other nodes, and the numbers of their last messages that are."""
+        if queue.grouped is None or not self._pins.active:
+            return {}
+        return self._pins.settled(queue.name, queue.grouped.table)
+
+    def leads(self, queue: Queue, group: str) -> RemoteBinding | None:
+        """The queue of the node that holds a group, if messages may go there now."""
+        holder = self._pins.elsewhere.get((queue.name, group))
+        known = queue.grouped.table.get(group) if queue.grouped is not None else None
+        if holder not in self._pins.targets or (known is not None and known.unacked):
+            # Nobody there may have a message of it before the last one here is settled.
+            return None
+        for one in self._members(queue):
+            if node_of(one) == holder and not one.gone and one.forward.roster.consumers:
+                return one
+        return None
+
+    def give_up(self, queue: Queue, group: str) -> None:
+        """Hold the pin of a group no more that has no consumer here; another node may get it."""
+        name = queue.name, group
+        known = queue.grouped.table.get(group) if queue.grouped is not None else None
+        if name in self._pins.held and known is not None and not known.unacked and queue.grouped is not None:
+            self._pins.give_up(name)
+            queue.grouped.closed(group)
+
+    def _members(self, queue: Queue) -> list[RemoteBinding]:
+        address = self._router.addresses.get(queue.address)
+        clustered = address.clustered_queues.get(queue.name) if address is not None else None
+        return [one for one in clustered.remotes if one.distance == 1] if clustered is not None else []
+
+    def has_place(self, queue: Queue, holder: str) -> bool:
+        """Whether a node has a queue of the name, or is not there to say so."""
+        return holder not in self._pins.targets or any(node_of(one) == holder for one in self._members(queue))
+
+    def preferred(self, queue: Queue, group: str) -> tuple[str, bool]:
+        """The id of the node that is to have a group, and whether this node could; empty: no node wants its first
+        message.  Those that do take turns."""
+        address = self._router.addresses.get(queue.address)
+        clustered = address.clustered_queues.get(queue.name) if address is not None else None
+        takes = self._first_of(queue, group)
+        able = []
+        filters = filters_of(queue)
+        if filters is not None and (not filters or takes(filters)) and not queue.paused:
+            able.append(self._pins.own)
+        for one in self._members(queue):
+            wants = one.mode == "strict" or (one.consumers and (not one.filters or takes(one.filters)))
+            if wants and not one.gone and node_of(one) in self._pins.targets:
+                able.append(node_of(one))
+        if not able:
+            return "", False
+        here = able[0] == self._pins.own
+        if clustered is None:
+            return able[0], here
+        clustered.next_index += 1
+        return able[(clustered.next_index - 1) % len(able)], here
+
+    def _first_of(self, queue: Queue, group: str) -> Callable[[tuple[Filter, ...]], bool]:
+        """The verdict of filters on the first message of a group; one that is on the disk only they may take."""
+        known = queue.grouped.table.get(group) if queue.grouped is not None else None
+        for view in known.backlog.views() if known is not None else ():
+            if view.run.paged or view.groups is None:
+                break
+            rows = [row for row, one in enumerate(view.groups) if one == group and view.states[row] == PARKED]
+            if rows:
+                wants, row = wants_of(view.run), rows[0]
+                return lambda filters: wants(filters, row)
+        return lambda filters: True
+
+
+def node_of(binding: RemoteBinding) -> str:
+    """The id of the node of a queue elsewhere."""
+    return binding.path[0] if binding.path else binding.forward.name.rpartition(".")[2]

@@ -1,0 +1,186 @@
+"""The groups of a node's queues, and their pins, as the cluster connection sees them that serves these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from meshq import abc
+from meshq.broker.catalog._pins_machine import Name
+from meshq.broker.queue._queue_machine import Queue
+
+if TYPE_CHECKING:
+    from meshq.broker.core._core import Core
+
+
+class ClusteredGroups(abc.PinnedGroups):
+    """The pins of a core."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._pins = core.router.pins
+        self._served = False
+
+    def begin(self, takes: Callable[[str], bool], wake: Callable[[], None]) -> bool:
+        """Serve the groups of some addresses from now on; False: another service does so."""
+        if self._served:
+            return False
+        self._served = True
+        self._pins.begin(self._core.settings.node_id.hex(), takes, wake)
+        return True
+
+    def end(self) -> None:
+        """Serve no groups any more."""
+        self._served = False
+        self._pins.end()
+
+    def see(
+        self,
+        members: Collection[str],
+        targets: Collection[str],
+        *,
+        leavers: Collection[str] = (),
+        active: bool,
+        leaving: bool,
+    ) -> None:
+        """Take in the nodes of the cluster."""
+        pins = self._pins
+        if active != pins.active:
+            held = [(queue.name, name) for queue in self._grouped() for name in _consumed(queue)]
+            pins.switch(active=active)
+            for name in held if active else ():
+                # Its consumer has it already.
+                pins.told(name, pins.own)
+            self._offer_anew()
+        pins.leavers = frozenset(leavers)
+        gone = pins.see(frozenset(targets), frozenset(members))
+        for name in gone:
+            self._offer(name)
+        if leaving != pins.leaving:
+            pins.leaving = leaving
+            self._offer_anew()
+
+    def wanted(self) -> Sequence[tuple[str, str, str, bool]]:
+        """The pins that are wanted, and the nodes that are to get these."""
+        found: list[tuple[str, str, str, bool]] = []
+        self._forget_placeless()
+        if self._pins.leaving:
+            return found
+        for name in self._pins.open():
+            queue = self._core.router.queues.get(name[0])
+            if queue is None or queue.grouped is None or name[1] not in queue.grouped.table:
+                # Its messages have gone meanwhile.
+                self._pins.close(name)
+                continue
+            node, here = self._core.ingress.groups.preferred(queue, name[1])
+            if here and self._pins.was_here(name):
+                # Others sent it here since this node held the pin: they may still do so.
+                node = self._pins.own
+            if node:
+                found.append((*name, node, here))
+        return found
+
+    def _forget_placeless(self) -> None:
+        """Forget that a node holds a pin whose queue that node has no more."""
+        for queue, groups in [(queue, list(groups)) for queue, groups in self._pins.away.items()]:
+            found = self._core.router.queues.get(queue)
+            for group in groups:
+                holder = self._pins.elsewhere.get((queue, group))
+                if found is None or (holder and not self._core.ingress.groups.has_place(found, holder)):
+                    self._pins.forget((queue, group))
+                    self._offer((queue, group))
+
+    def held(self) -> Sequence[tuple[str, str]]:
+        """The pins that this node holds."""
+        return list(self._pins.held)
+
+    def ask(self, queue: str, group: str) -> None:
+        """Note that the arbiter is asked for a pin now."""
+        known = self._core.router.queues.get(queue)
+        if known is not None:
+            self._pins.ask((queue, group), known.last)
+
+    def told(self, queue: str, group: str, holder: str) -> None:
+        """Take in who holds a pin."""
+        name = queue, group
+        self._pins.told(name, holder)
+        more = name in self._pins.wanted
+        self._offer(name)
+        if not more:
+            # No message has come since the arbiter was asked.
+            self._pins.wanted.pop(name, None)
+
+    def given_up(self) -> Sequence[tuple[str, str]]:
+        """Give up pins that are not needed here."""
+        found = []
+        for name in list(self._pins.held):
+            queue = self._core.router.queues.get(name[0])
+            known = queue.grouped.table.get(name[1]) if queue is not None and queue.grouped is not None else None
+            if self._pins.leaving:
+                idle = known is None or not known.unacked
+            else:
+                idle = known is None and (queue is None or not queue.roster.consumers)
+            if idle:
+                self._pins.give_up(name)
+                found.append(name)
+        return found
+
+    def period_over(self, idle_after: float, pins_max: int) -> tuple[Sequence[tuple[str, str]], int]:
+        """End a period; return the pins that are given up, and how many are too many."""
+        if not self._pins.period_over(idle_after, pins_max):
+            return (), 0
+        for queue in self._grouped():
+            for group in queue.grouped.table if queue.grouped is not None else ():
+                self._pins.keep((queue.name, group))
+        idle, crowded = self._pins.idle(idle_after, pins_max, self._busy())
+        for name in idle:
+            self._pins.give_up(name)
+        return idle, crowded
+
+    def _busy(self) -> set[str]:
+        """The nodes to which messages are under way."""
+        forwards = [queue for queue in self._core.router.queues.values() if queue.forwards]
+        return {queue.name.rpartition(".")[2] for queue in forwards if queue.counts.ready or queue.counts.unacked}
+
+    def kept(self) -> Mapping[tuple[str, str], str]:
+        """The pins that this node has given."""
+        return self._core.definitions.pins.pins
+
+    def keep(self, queue: str, group: str, node: str | None) -> None:
+        """Keep who has a pin that this node has given."""
+        self._core.definitions.pins.keep((queue, group), node)
+
+    def move(self) -> None:
+        """Have messages moved to the nodes that hold their groups."""
+        news = list(self._pins.news)
+        self._pins.news.clear()
+        for name in news:
+            self._core.router.demand.mobility_changed(name)
+
+    def _grouped(self) -> list[Queue]:
+        queues = self._core.router.queues.values()
+        return [queue for queue in queues if queue.roster.may_offer and queue.grouped is not None]
+
+    def _offer(self, name: Name) -> None:
+        queue = self._core.router.queues.get(name[0])
+        if queue is not None and queue.grouped is not None:
+            queue.grouped.closed(name[1]) if name not in self._pins.held else queue.grouped.opened(name[1])
+            self._core.pending.schedule_dispatch(queue)
+            self._core.pending.run()
+
+    def _offer_anew(self) -> None:
+        for queue in self._grouped():
+            assert queue.grouped is not None
+            for group in list(queue.grouped.table):
+                if queue.roster.may_offer is not None and queue.roster.may_offer(group):
+                    queue.grouped.opened(group)
+                else:
+                    queue.grouped.closed(group)
+            self._core.pending.schedule_dispatch(queue)
+        self._core.pending.run()
+
+
+def _consumed(queue: Queue) -> list[str]:
+    """The groups of a queue that a consumer has."""
+    table = queue.grouped.table if queue.grouped is not None else {}
+    return [name for name, group in table.items() if group.owner is not None or group.unacked]

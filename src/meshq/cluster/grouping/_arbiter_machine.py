@@ -1,0 +1,248 @@
+"""The arbiter of message groups: for each name, a queue and a group, one node says which node consumes it.
+
+The arbiter of a name is the member whose id, hashed with the name, gives the highest number.  It gives a pin only if
+all other members have *introduced* themselves: each has told it the pins that it knows of, and does so anew whenever
+the members are others.  So two nodes that have met never give one pin twice (docs/design/clustered-groups.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+#: A queue and a group.
+Name = tuple[str, str]
+
+#: What is said of a name: its pin is wanted; it is wanted for another node, as this one has nobody who consumes it; the
+#: node holds it; the node knows it, having been its arbiter; the node holds it no more.
+WANT: Final = "want"
+MOVE: Final = "move"
+HOLD: Final = "hold"
+KNOW: Final = "know"
+FREE: Final = "free"
+#: Ended lives of a node that are remembered: what comes late from one of them counts no more.
+_LIVES: Final = 16
+
+
+class Said(NamedTuple):
+    """A sentence of a node about a name; ``node``: the one which is to have the pin, or has it."""
+
+    kind: str
+    queue: str
+    group: str
+    node: str = ""
+
+
+class Sender(NamedTuple):
+    """The sender of a letter: a node, the life of the node, and the number of the letter in that life."""
+
+    node: str
+    instance: str
+    serial: int
+
+
+def arbiter_of(name: Name, members: Collection[str]) -> str:
+    """The node that decides about a name; all who know the same members find the same one."""
+    about = f"{len(name[0])} {name[0]} {name[1]}".encode()
+    return max(members, key=lambda member: (blake2b(about, key=member.encode()[:64], digest_size=8).digest(), member))
+
+
+class ArbiterMachine:
+    """The pins of which a node is the arbiter, or was."""
+
+    def __init__(self, own: str, pins_max: float = math.inf) -> None:
+        """``pins_max``: when it has more for each member, it asks these which of them they hold."""
+        self._own = own
+        self._pins_max = pins_max
+        #: The nodes of the cluster that are there or may come back, and this one.
+        self.members: frozenset[str] = frozenset({own})
+        #: Those that have left or are down, as far as this life has seen it.
+        self.gone: frozenset[str] = frozenset()
+        self.pins: dict[Name, str] = {}
+        #: Names whose pins have changed since the last look: they are to be kept.
+        self.changed: dict[Name, None] = {}
+        # Pins that were confirmed by their holders in this life; others are as they were before.
+        self._sure: dict[Name, None] = {}
+        # While the pins are counted: those of which nobody has said since that they are held; and the nodes that have
+        # not told anew what they hold, with whether they have begun to.
+        self._uncounted: dict[Name, None] = {}
+        self._counting: dict[str, bool] = {}
+        #: How often all pins were counted, in this life.
+        self.counted: int = 0
+        # The members that each node knew when it had told all that it knows.
+        self._introduced: dict[str, frozenset[str]] = {}
+        # The letters of each node: its life, its earlier lives, and the number of the last one.
+        self._letters: dict[str, tuple[list[str], int]] = {}
+        #: How often, in this life: pins that were ``given``, and those that were ``given_up`` because their node went.
+        self.given: int = 0
+        self.given_up: int = 0
+
+    def see(self, members: Iterable[str]) -> bool:
+        """Take in the members; pins of others are given up.  Return whether the members have changed."""
+        now = frozenset(members) | {self._own}
+        if now == self.members:
+            return False
+        gone = self.members - now
+        self.members = now
+        self.gone = (self.gone | gone) - now
+        for name in [name for name, holder in self.pins.items() if holder in gone]:
+            self._set(name, None)
+            self.given_up += 1
+        for node in gone:
+            self._introduced.pop(node, None)
+            self._counting.pop(node, None)
+        return True
+
+    def restore(self, name: Name, holder: str) -> None:
+        """Take up a pin that was kept."""
+        self.pins[name] = holder
+
+    @property
+    def ready(self) -> bool:
+        """Whether all other members have introduced themselves, so that new pins may be given."""
+        return all(self._introduced.get(node) == self.members for node in self.members if node != self._own)
+
+    def lacking(self) -> list[str]:
+        """The members that have to introduce themselves, for the first time or anew."""
+        return [
+            one
+            for one in self.members
+            if one != self._own and (self._introduced.get(one) != self.members or one in self._counting)
+        ]
+
+    def others(self, node: str, members: Collection[str]) -> list[Said]:
+        """The pins that this node gave as the former arbiter of names that are another node's now."""
+        found = [name for name in self.pins if arbiter_of(name, members) == node]
+        return [Said(KNOW, *name, self.pins[name]) for name in found]
+
+    def forget(self, said: Iterable[Said]) -> None:
+        """Forget pins that their new arbiter has taken in."""
+        for one in said:
+            if self.pins.get((one.queue, one.group)) == one.node:
+                self._set((one.queue, one.group), None)
+
+    # -- what is said to it
+
+    def hear(
+        self,
+        sender: Sender,
+        members: frozenset[str],
+        said: Sequence[Said],
+        *,
+        begins: bool = False,
+        complete: bool = False,
+    ) -> list[str]:
+        """Take in a letter; return for each name the node that holds its pin; empty: it is not known yet.
+
+        ``members``: those that the sender knows.  ``begins``: from this letter on it tells all that it knows.
+        ``complete``: with this one it has told all.
+        """
+        if sender.node not in self.members or not self._is_new(sender):
+            return [""] * len(said)
+        if begins and sender.node in self._counting:
+            self._counting[sender.node] = True
+        answers = [self._one(sender.node, one) for one in said]
+        if complete:
+            self._introduced[sender.node] = members
+            if self._counting.get(sender.node):
+                del self._counting[sender.node]
+                self._drop_uncounted(sender.node)
+        return answers
+
+    def own(self, said: Sequence[Said]) -> list[str]:
+        """Hear this node itself, as a letter of another one; return the same."""
+        return [self._one(self._own, one) for one in said]
+
+    # -- pins that nobody holds
+
+    def count(self, held: Collection[Name]) -> bool:
+        """Begin to count the pins if there are too many; return whether all members have to introduce themselves anew.
+
+        A pin that was given to a node at another one's request is not held there before a message of the group has
+        come, which may have gone meanwhile.  ``held``: the pins that this node holds.
+        """
+        if len(self.pins) <= self._pins_max * len(self.members) or self._counting:
+            return False
+        self.counted += 1
+        self._uncounted = dict.fromkeys(self.pins)
+        self._counting = dict.fromkeys(self.members - {self._own}, False)
+        for name in held:
+            self._uncounted.pop(name, None)
+        self._drop_uncounted(self._own)
+        return True
+
+    def _drop_uncounted(self, node: str) -> None:
+        """Give up pins that a node has, and does not hold."""
+        for name in [name for name in self._uncounted if self.pins.get(name) == node]:
+            self._set(name, None)
+
+    def doubt(self) -> None:
+        """Give no pin before all members have introduced themselves anew."""
+        self._introduced.clear()
+
+    def _is_new(self, sender: Sender) -> bool:
+        lives, serial = self._letters.get(sender.node, ([], 0))
+        if sender.instance in lives[:-1] or (lives and lives[-1] == sender.instance and sender.serial <= serial):
+            # It was given up, and what it asked for was asked for anew.
+            return False
+        if not lives or lives[-1] != sender.instance:
+            lives = [*lives[1 - _LIVES :], sender.instance]
+            self._introduced.pop(sender.node, None)
+        self._letters[sender.node] = lives, sender.serial
+        return True
+
+    def _one(self, node: str, said: Said) -> str:
+        name = said.queue, said.group
+        if said.kind == HOLD:
+            return self._hold(node, name)
+        if said.kind == FREE:
+            if self.pins.get(name) == node:
+                self._set(name, None)
+        elif said.kind == KNOW:
+            if name not in self.pins and said.node in self.members:
+                self._set(name, said.node)
+        else:
+            return self._want(node, name, said.node, moves=said.kind == MOVE)
+        return ""
+
+    def _hold(self, node: str, name: Name) -> str:
+        known = self.pins.get(name)
+        if known is None or known not in self.members or name not in self._sure:
+            # What is held counts more than what was known before.
+            known = node
+            self._set(name, node)
+        self._sure[name] = None
+        self._uncounted.pop(name, None)
+        return known
+
+    def _want(self, node: str, name: Name, wanted: str, *, moves: bool) -> str:
+        if arbiter_of(name, self.members) != self._own:
+            return ""
+        known = self.pins.get(name)
+        if known is not None and known not in self.members:
+            known = None
+        if known is not None and known != node:
+            return known
+        if known is not None and not moves:
+            # It has begun anew, or its answer was lost.
+            self._sure[name] = None
+            self._uncounted.pop(name, None)
+            return known
+        if not self.ready or wanted not in self.members:
+            return ""
+        # Nobody holds it, or its holder wants it to go, with all messages of the group.
+        self._set(name, wanted)
+        self._sure[name] = None
+        self.given += 1
+        return wanted
+
+    def _set(self, name: Name, holder: str | None) -> None:
+        self.changed[name] = None
+        self._uncounted.pop(name, None)
+        if holder is None:
+            self.pins.pop(name, None)
+            self._sure.pop(name, None)
+        else:
+            self.pins[name] = holder

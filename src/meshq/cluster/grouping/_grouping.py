@@ -1,0 +1,400 @@
+"""The pins of message groups over links: asks the arbiters, and is the arbiter of some names itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import trio
+
+from meshq.abc import LocalBroker, PinnedGroups
+from meshq.cluster._peer import Peer
+from meshq.cluster._settings import ClusterSettings
+from meshq.cluster._topology import ClusterTopology
+from meshq.cluster.grouping._arbiter_machine import (
+    FREE,
+    HOLD,
+    MOVE,
+    WANT,
+    ArbiterMachine,
+    Name,
+    Said,
+    Sender,
+    arbiter_of,
+)
+from meshq.cluster.grouping._correspondence import Correspondence
+from meshq.concurrency import Wakeup
+from meshq.errors import MeshqError, UsageError
+from meshq.wire import decode_map, encode_map
+
+#: The feature of nodes that pin groups.
+FEATURE: Final = "groups"
+#: The modes in which messages go from node to node when they are placed.
+MODES: Final = ("on_demand", "strict")
+#: Bytes of names in one letter, and of the members of a cluster.
+LETTER_BYTES_MAX: Final = 2_000
+MEMBERS_MAX: Final = 32
+#: Seconds after which a letter is given up.
+PATIENCE_S: Final = 2.0
+#: Seconds for which a pin is kept that nobody uses, also if there are too many; and parts of these, or of a shorter
+#: ``group_timeout``, after which is looked.
+CROWDED_S: Final = 10.0
+PERIODS: Final = 4
+
+
+class Grouping:
+    """The groups of one cluster connection."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        broker: LocalBroker,
+        topology: ClusterTopology,
+        peers: Callable[[], Sequence[Peer]],
+        warn: Callable[[str, str, str], None],
+    ) -> None:
+        self._settings = settings
+        self._groups: PinnedGroups = broker.groups
+        self._topology = topology
+        self._peers = peers
+        self._warn = warn
+        self._own = broker.control.node_id.hex()
+        self._instance = broker.control.instance.hex()
+        #: Decides about the names of which this node is the arbiter.
+        self.arbiter: ArbiterMachine = ArbiterMachine(self._own, settings.max_group_pins)
+        #: Whether this connection serves the groups of its broker.
+        self.serves: bool = False
+        self._look = Wakeup()
+        self._serial = 0
+        self._letters = Correspondence(trio.current_time)
+        # Pins that this node has given up, which their arbiters do not know yet.
+        self._freed: dict[Name, None] = {}
+        # The nodes that are linked.
+        self._linked: frozenset[str] = frozenset()
+        self._active = False
+        self._released = self._crowded = self._waited = 0
+
+    # -- the service
+
+    def take_up(self) -> None:
+        """Pin groups before any client can come, if nodes of the cluster are known from before."""
+        settings = self._settings
+        if settings.load_balancing not in MODES or settings.max_hops > 1 or settings.allow_direct_connections_only:
+            return
+        self.serves = self._groups.begin(settings.takes, self._look.wake)
+        if not self.serves:
+            text = f"the message groups of {settings.name} hold for each node alone: another cluster connection pins"
+            self._warn("groups_not_clustered", f"{text} those of this broker", settings.name)
+        for name, holder in self._groups.kept().items():
+            self.arbiter.restore(name, holder)
+        self._see()
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Ask and answer from now on, in tasks of a nursery."""
+        if self.serves:
+            nursery.start_soon(self._run)
+            nursery.start_soon(self._age)
+
+    def end(self) -> None:
+        """Ask nothing more."""
+        if self.serves:
+            self._groups.end()
+            self.serves = False
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this node leaves, and hands over."""
+        return self._topology.own.leaving
+
+    def note(self) -> None:
+        """Look again: a peer or a queue has changed."""
+        self._look.wake()
+
+    async def _run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._look.clear()
+                self._see()
+                self._round(nursery)
+                self._groups.move()
+                with trio.move_on_at(self._letters.next_s()):
+                    await self._look.wait()
+
+    async def _age(self) -> None:
+        settings = self._settings
+        period_s = min(settings.group_timeout, CROWDED_S) / PERIODS
+        while True:
+            await trio.sleep(period_s)
+            idle, crowded = self._groups.period_over(settings.group_timeout / period_s, settings.max_group_pins)
+            self._released += len(idle)
+            if crowded:
+                self._crowded += crowded
+                text = (
+                    f"{settings.name} knows more than max_group_pins={settings.max_group_pins} pins of message groups"
+                )
+                self._warn("group_pins_full", f"{text}: the ones that were not used for longest are released", "")
+            self._freed.update(dict.fromkeys(idle))
+            if self.arbiter.count(self._groups.held()):
+                # Each letter says that the others have to tell it anew.
+                self._letters.tell_anew(*self.arbiter.members)
+                self._keep()
+                self._look.wake()
+            if idle:
+                self._look.wake()
+
+    def counts(self) -> dict[str, int]:
+        """How often in this life: pins that were ``pinned``, ``released`` for being idle, ``crowded`` out, being too
+        many, or ``given_up`` with their node, looks at which some ``waited`` for an arbiter that is away, and how often
+        the pins were ``counted``."""
+        return {
+            "pinned": self.arbiter.given,
+            "released": self._released,
+            "crowded": self._crowded,
+            "counted": self.arbiter.counted,
+            "given_up": self.arbiter.given_up,
+            "waited": self._waited,
+        }
+
+    # -- who there is
+
+    def _see(self) -> None:
+        """Take in the members as the links know them."""
+        if not self.serves:
+            return
+        there = [peer for peer in self._peers() if peer.node_id and peer.state not in ("left", "down", "spare")]
+        members = {peer.node_id.hex() for peer in there} | {self._own}
+        older = [peer.label for peer in there if peer.connected and FEATURE not in (peer.session or (0, b"", ()))[2]]
+        crowded = len(members) > MEMBERS_MAX
+        for label in older:
+            text = f"{label} is older: message groups hold for each node alone while it is there"
+            self._warn("groups_not_clustered", text, label)
+        if crowded:
+            text = f"{self._settings.name} has more than {MEMBERS_MAX} nodes: message groups hold for each node alone"
+            self._warn("groups_not_clustered", text, self._settings.name)
+        changed = self.arbiter.see(members)
+        leaving = [peer.node_id.hex() for peer in there if peer.word is not None and peer.word.leaving]
+        self._linked = frozenset(peer.node_id.hex() for peer in there if peer.connected)
+        targets = self._linked.difference(leaving) | {self._own}
+        # While a node hands over, its groups go where its messages go.
+        handing_over = bool(leaving) or self._topology.own.leaving
+        active = not (older or crowded or handing_over) and (len(members) > 1 or bool(self.arbiter.pins))
+        self._groups.see(members, targets, leavers=leaving, active=active, leaving=self._topology.own.leaving)
+        self._keep()
+        self._letters.keep(self.arbiter.members)
+        if active != self._active:
+            # Until now each node has consumed its groups on its own.
+            self._letters.tell_anew(*self.arbiter.members)
+            self.arbiter.doubt()
+        if changed or active != self._active:
+            self._active = active
+            self._letters.rest_over()
+            self._claim()
+
+    def _keep(self) -> None:
+        """Have the pins written that have changed."""
+        for name in self.arbiter.changed:
+            self._groups.keep(*name, self.arbiter.pins.get(name))
+        self.arbiter.changed.clear()
+
+    def _claim(self) -> None:
+        """Note the pins that this node holds and decides about itself from now on."""
+        held = [Said(HOLD, *name) for name in self._groups.held()]
+        mine = [one for one in held if arbiter_of((one.queue, one.group), self.arbiter.members) == self._own]
+        self._yield(mine, self.arbiter.own(mine))
+        self._keep()
+
+    def _yield(self, letter: Sequence[Said], answers: Sequence[str]) -> None:
+        """Give up pins that another node holds, too."""
+        for said, answer in zip(letter, answers, strict=True):
+            if said.kind == HOLD and answer and answer != self._own:
+                self._warn("group_consumed_twice", _twice(said), f"{said.queue} {said.group}")
+                self._groups.told(said.queue, said.group, answer)
+
+    # -- what is asked
+
+    def _round(self, nursery: trio.Nursery) -> None:
+        """Begin to tell and ask each arbiter that is not being asked, in tasks of a nursery."""
+        self._freed.update(dict.fromkeys(self._groups.given_up()))
+        again = self._topology.own.leaving and bool(self._groups.held())
+        members = self.arbiter.members
+        wanted = [
+            Said(WANT if here else MOVE, queue, group, node) for queue, group, node, here in self._groups.wanted()
+        ]
+        freed = [Said(FREE, *name) for name in self._freed]
+        by_arbiter: dict[str, list[Said]] = {}
+        for said in [*freed, *wanted]:
+            by_arbiter.setdefault(arbiter_of((said.queue, said.group), members), []).append(said)
+        own = by_arbiter.pop(self._own, [])
+        again |= self._answered(own, self.arbiter.own(self._asking(own)))
+        self._letters.ask_again(self._own, None, again=again)
+        self._keep()
+        for peer in self._peers():
+            node, asked = peer.node_id.hex(), by_arbiter.get(peer.node_id.hex(), ())
+            if not peer.connected:
+                self._waited += any(said.kind != FREE for said in asked)
+            elif node in members and self._letters.may_begin(node, peer.session):
+                if asked or not self._letters.is_told(node, peer.session, members):
+                    self._letters.begin(node)
+                    nursery.start_soon(self._converse, peer, node, asked)
+                else:
+                    self._letters.ask_again(node, peer.session, again=False)
+
+    async def _converse(self, peer: Peer, node: str, asked: Sequence[Said]) -> None:
+        """Tell and ask a node once.  One that does not answer holds up only the groups of which it is the arbiter."""
+        session = peer.session
+        again = await self._tell(peer, node, asked)
+        if self._letters.ended(node, session, again=again):
+            self._look.wake()
+
+    async def _tell(self, peer: Peer, node: str, asked: Sequence[Said]) -> bool:
+        """Tell a node all that is new to it, and ask it; return whether that has to be done again."""
+        session, members = peer.session, self.arbiter.members
+        again = False
+        try:
+            if not self._letters.is_told(node, session, members):
+                self._letters.telling(node)
+                shared, (theirs, gone) = members, await self._introduce(peer, node, members)
+                missing = members - theirs
+                if theirs < members and missing <= gone and not missing & self._linked:
+                    # It knows that some have left, which are away for this node.
+                    shared, (theirs, _) = theirs, await self._introduce(peer, node, theirs)
+                again = shared != theirs or not self._letters.told(node, session, members, shared)
+            for letter in _divided(asked):
+                self._asking(letter)
+                answers, _, _ = await self._send(peer, letter, members, begins=False, complete=False)
+                again |= self._answered(letter, answers)
+        except MeshqError:
+            # The link says itself what it lacks.
+            return True
+        return again
+
+    async def _introduce(self, peer: Peer, node: str, members: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+        """Tell a node all pins of which it is the arbiter; return its members, and the nodes that are gone for it."""
+        known = self.arbiter.others(node, members)
+        held = [Said(HOLD, *name) for name in self._groups.held() if arbiter_of(name, members) == node]
+        theirs = members
+        letters, gone = _divided([*known, *held]) or [[]], frozenset[str]()
+        for index, letter in enumerate(letters, 1):
+            answers, theirs, gone = await self._send(
+                peer, letter, members, begins=index == 1, complete=index == len(letters)
+            )
+            self._yield(letter, answers)
+        self.arbiter.forget(known)
+        self._keep()
+        return theirs, gone
+
+    def _asking(self, letter: Sequence[Said]) -> Sequence[Said]:
+        for said in letter:
+            if said.kind != FREE:
+                self._groups.ask(said.queue, said.group)
+        return letter
+
+    def _answered(self, asked: Iterable[Said], answers: Iterable[str]) -> bool:
+        """Take in answers; return whether some are missing."""
+        again = False
+        for said, answer in zip(asked, answers, strict=True):
+            if said.kind == FREE:
+                self._freed.pop((said.queue, said.group), None)
+            elif answer in self.arbiter.members:
+                self._groups.told(said.queue, said.group, answer)
+            else:
+                again = True
+        return again
+
+    async def _send(
+        self, peer: Peer, letter: Sequence[Said], members: frozenset[str], *, begins: bool, complete: bool
+    ) -> tuple[list[str], frozenset[str], frozenset[str]]:
+        self._serial += 1
+        arguments = {
+            "cluster": self._settings.name,
+            "node_id": self._own,
+            "instance": self._instance,
+            "serial": self._serial,
+            "members": " ".join(sorted(members)),
+            "names": _written(letter),
+            "begins": begins,
+            "complete": complete,
+            "lacks": peer.node_id.hex() in self.arbiter.lacking(),
+        }
+        link = peer.link
+        if link is None:
+            raise UsageError(f"{peer.label} is not linked")
+        values: Mapping[str, Any] = {}
+        with trio.move_on_after(PATIENCE_S):
+            values = await link.ask("pin_groups", arguments)
+        if not values.get("introduced", True) and not complete:
+            # It has forgotten what it was told, as this node was away or gone for it.
+            self._letters.tell_anew(peer.node_id.hex())
+            self._look.wake()
+        answers = str(values.get("holders", "")).split(",") if letter else []
+        if len(answers) != len(letter):
+            raise UsageError(f"{peer.label} has not answered what was asked")
+        there, gone = (frozenset(str(values.get(key, "")).split()) for key in ("members", "gone"))
+        return answers, there, gone
+
+    # -- what is answered
+
+    def hear(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer the letter of another node."""
+        sender = Sender(letter["node_id"], letter["instance"], letter["serial"])
+        members = frozenset(letter["members"].split())
+        said = _read(letter["names"])
+        before = self.arbiter.ready
+        holders = self.arbiter.hear(sender, members, said, begins=letter["begins"], complete=letter["complete"])
+        self._keep()
+        if letter["lacks"] or not self._letters.knew(sender.node, members):
+            # It knows others by now, and has to be told anew what this node knows.
+            self._letters.tell_anew(sender.node)
+            self._letters.sooner(sender.node)
+            self._look.wake()
+        if self.arbiter.ready and not before:
+            self._look.wake()
+        gone = {peer.node_id.hex() for peer in self._peers() if peer.node_id and peer.state in ("left", "down")}
+        there = self.arbiter.members
+        return {
+            "holders": ",".join(holders),
+            "introduced": sender.node not in self.arbiter.lacking(),
+            "members": " ".join(sorted(there)),
+            "gone": " ".join(sorted((gone | self.arbiter.gone) - there)),
+        }
+
+
+def _twice(said: Said) -> str:
+    return f"the group {said.group!r} of {said.queue!r} was consumed on two nodes that had not met: one gives it up"
+
+
+def _divided(said: Sequence[Said]) -> list[list[Said]]:
+    """Divide a long letter so that each part has room in a frame."""
+    found: list[list[Said]] = []
+    size = LETTER_BYTES_MAX
+    for one in said:
+        more = len(one.queue.encode()) + len(one.group.encode()) + len(one.node) + 32
+        if size + more > LETTER_BYTES_MAX:
+            found.append([])
+            size = 0
+        found[-1].append(one)
+        size += more
+    return found
+
+
+def _written(letter: Sequence[Said]) -> bytes:
+    values: dict[str, str] = {}
+    for index, one in enumerate(letter):
+        values.update((f"{key}{index}", value) for key, value in zip("kqgn", one, strict=True))
+    return encode_map(values)
+
+
+def _read(data: bytes) -> list[Said]:
+    """Read the names of a letter.
+
+    Raises:
+        UsageError: it says nothing that a node says.
+    """
+    values = decode_map(data, 2 * LETTER_BYTES_MAX)
+    found = []
+    for index in range(len(values) // 4):
+        said = [values.get(f"{key}{index}") for key in "kqgn"]
+        if not all(isinstance(one, str) for one in said):
+            raise UsageError("a letter about pins has a name that is none")
+        found.append(Said(*map(str, said)))
+    return found

@@ -1,0 +1,232 @@
+"""The arbiter of message groups: one pin for a name, given once all others have told what they know."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.cluster.grouping._arbiter_machine import (
+    FREE,
+    HOLD,
+    KNOW,
+    MOVE,
+    WANT,
+    ArbiterMachine,
+    Said,
+    Sender,
+    arbiter_of,
+)
+
+ALL = frozenset("abc")
+
+
+def name_of(arbiter: str, members: frozenset[str] = ALL, more: str = "") -> tuple[str, str]:
+    """A name of which a node is the arbiter."""
+    names = (("q", f"group {number}{more}") for number in range(1_000))
+    return next(name for name in names if arbiter_of(name, members) == arbiter)
+
+
+class Cluster:
+    """The arbiters of some nodes, and their letters."""
+
+    def __init__(self, nodes: str = "abc") -> None:
+        self.nodes = {node: ArbiterMachine(node) for node in nodes}
+        self.serials = dict.fromkeys(nodes, 0)
+        for one in self.nodes.values():
+            one.see(nodes)
+
+    def say(
+        self, sender: str, to: str, *said: Said, begins: bool = False, complete: bool = False, instance: str = "1"
+    ) -> list[str]:
+        self.serials[sender] += 1
+        letter = Sender(sender, instance, self.serials[sender])
+        return self.nodes[to].hear(letter, self.nodes[sender].members, said, begins=begins, complete=complete)
+
+    def introduce(self) -> None:
+        for sender in self.nodes:
+            for to in self.nodes:
+                if sender != to:
+                    self.say(sender, to, complete=True)
+
+
+def test_every_node_finds_the_same_arbiter_and_names_are_spread_evenly() -> None:
+    names = [("q", f"group {number}") for number in range(3_000)]
+    found = [arbiter_of(name, "abc") for name in names]
+    assert found == [arbiter_of(name, ["c", "a", "b"]) for name in names]
+    assert all(900 < found.count(node) < 1_100 for node in "abc")
+    # Who goes leaves its names to others, and no other name moves.
+    assert all(
+        now == before
+        for now, before in zip([arbiter_of(name, "ab") for name in names], found, strict=True)
+        if before != "c"
+    )
+
+
+def test_a_pin_is_given_only_when_all_others_have_told_what_they_know() -> None:
+    cluster = Cluster()
+    name = name_of("a")
+    assert cluster.say("b", "a", Said(WANT, *name, "b"), complete=True) == [""]
+    assert cluster.nodes["a"].lacking() == ["c"] or cluster.nodes["a"].lacking() == ["b", "c"]
+    cluster.say("c", "a", complete=True)
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["b"]
+    assert cluster.say("c", "a", Said(WANT, *name, "c")) == ["b"]
+    assert cluster.nodes["a"].given == 1
+
+
+def test_nobody_else_than_the_arbiter_gives_a_pin() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    assert cluster.say("b", "c", Said(WANT, *name_of("a"), "b")) == [""]
+
+
+def test_after_a_change_of_the_members_all_have_to_tell_anew() -> None:
+    cluster = Cluster("abcd")
+    cluster.introduce()
+    for node in "abc":
+        cluster.nodes[node].see("abc")
+    name = name_of("a")
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == [""]
+    cluster.say("c", "a", Said(HOLD, *name), complete=True)
+    cluster.say("b", "a", complete=True)
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
+
+
+def test_the_pins_of_a_node_that_goes_are_given_up() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    name = name_of("a")
+    assert cluster.say("b", "a", Said(WANT, *name, "c")) == ["c"]
+    cluster.nodes["a"].see("ab")
+    assert cluster.nodes["a"].given_up == 1 and not cluster.nodes["a"].pins
+    cluster.nodes["b"].see("ab")
+    cluster.say("b", "a", complete=True)
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == [(arbiter_of(name, "ab") == "a" and "b") or ""]
+
+
+def test_the_holder_has_its_pin_moved_and_nobody_else_has() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    name = name_of("a")
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["b"]
+    assert cluster.say("c", "a", Said(MOVE, *name, "c")) == ["b"]
+    assert cluster.say("b", "a", Said(WANT, *name, "c")) == ["b"]
+    assert cluster.say("b", "a", Said(MOVE, *name, "c")) == ["c"]
+    assert cluster.say("b", "a", Said(FREE, *name)) == [""]
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
+    assert cluster.say("c", "a", Said(FREE, *name)) == [""]
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["b"]
+
+
+def test_a_restart_of_the_arbiter_moves_no_pin_and_what_is_held_counts_more_than_what_was_kept() -> None:
+    cluster = Cluster()
+    name, other = name_of("a"), name_of("a", more="!")
+    anew = cluster.nodes["a"] = ArbiterMachine("a")
+    anew.restore(name, "b")
+    anew.restore(other, "b")
+    anew.see("abc")
+    assert cluster.say("c", "a", Said(WANT, *name, "c")) == ["b"]
+    assert cluster.say("c", "a", Said(HOLD, *other)) == ["c"]
+    assert cluster.say("b", "a", Said(HOLD, *other)) == ["c"]
+
+
+def test_what_comes_late_changes_nothing() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    name = name_of("a")
+    late = Sender("b", "1", cluster.serials["b"] + 1)
+    cluster.serials["b"] += 1
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["b"]
+    assert cluster.nodes["a"].hear(late, ALL, [Said(MOVE, *name, "c")], complete=False) == [""]
+    # Nor does what another life of the node has said.
+    assert cluster.say("b", "a", Said(WANT, *name, "b"), complete=True, instance="2") == ["b"]
+    assert cluster.say("b", "a", Said(MOVE, *name, "c"), instance="1") == [""]
+    assert cluster.nodes["a"].pins[name] == "b"
+
+
+def test_a_former_arbiter_tells_the_new_one_what_it_knows_and_forgets_it() -> None:
+    old = ArbiterMachine("a")
+    name = name_of("c")
+    assert old.own([Said(WANT, *name, "a")]) == ["a"]
+    old.see("abc")
+    told = old.others("c", old.members)
+    assert told == [Said(KNOW, *name, "a")]
+    new = ArbiterMachine("c")
+    new.see("abc")
+    assert new.hear(Sender("a", "1", 1), ALL, told, complete=True) == [""]
+    old.forget(told)
+    assert not old.pins and new.pins == {name: "a"}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_nodes_that_have_met_never_give_one_pin_twice(first: int) -> None:
+    # ``c`` is new: ``a`` knows it already, ``b`` does not.
+    cluster = Cluster("abc")
+    cluster.nodes["b"].see("ab")
+    name = name_of("c")
+    order = ["b", "c"] if first else ["c", "b"]
+    given = []
+    for node in order:
+        for sender in "abc":
+            if sender != node:
+                cluster.say(sender, node, complete=True)
+        given += (
+            cluster.say("a", node, Said(WANT, *name, "a"))
+            if node == "b"
+            else cluster.say("a", node, Said(WANT, *name, "b"))
+        )
+    assert sum(map(bool, given)) <= 1
+
+
+def crowded() -> tuple[Cluster, list[tuple[str, str]]]:
+    """Nodes of which ``a`` has given four pins to ``b`` at the request of ``c``, and thinks that three are enough."""
+    cluster = Cluster()
+    cluster.introduce()
+    names = [name_of("a", more=str(number)) for number in range(4)]
+    cluster.nodes["a"]._pins_max = 1
+    for name in names:
+        assert cluster.say("c", "a", Said(WANT, *name, "b")) == ["b"]
+    return cluster, names
+
+
+def test_too_many_pins_are_counted_and_those_given_up_that_their_nodes_do_not_hold() -> None:
+    cluster, names = crowded()
+    arbiter = cluster.nodes["a"]
+    assert arbiter.count([]) and not arbiter.count([])
+    assert sorted(arbiter.lacking()) == ["b", "c"]
+    cluster.say("b", "a", Said(HOLD, *names[0]), begins=True)
+    # Who asks for its own one holds it from the answer on, and what is given meanwhile is not counted.
+    assert cluster.say("b", "a", Said(WANT, *names[1], "b")) == ["b"]
+    fresh = name_of("a", more="!")
+    assert cluster.say("c", "a", Said(WANT, *fresh, "b")) == ["b"]
+    cluster.say("b", "a", complete=True)
+    assert {*arbiter.pins} == {names[0], names[1], fresh}
+    assert {*names[2:]} <= {*arbiter.changed}
+    cluster.say("c", "a", begins=True, complete=True)
+    assert not arbiter.lacking() and arbiter.counted == 1
+
+
+def test_what_a_node_began_to_tell_before_the_count_does_not_count() -> None:
+    cluster, names = crowded()
+    arbiter = cluster.nodes["a"]
+    cluster.say("b", "a", *(Said(HOLD, *name) for name in names), begins=True)
+    assert arbiter.count([])
+    cluster.say("b", "a", complete=True)
+    assert {*arbiter.pins} == {*names} and "b" in arbiter.lacking()
+    cluster.say("b", "a", *(Said(HOLD, *name) for name in names[:3]), begins=True, complete=True)
+    assert {*arbiter.pins} == {*names[:3]}
+
+
+def test_as_many_pins_as_are_allowed_for_each_member_are_not_counted() -> None:
+    cluster, names = crowded()
+    cluster.say("b", "a", Said(FREE, *names[0]))
+    assert not cluster.nodes["a"].count([])
+
+
+def test_no_pin_is_given_while_what_the_members_told_is_in_doubt() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    cluster.nodes["a"].doubt()
+    name = name_of("a")
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == [""]
+    cluster.say("c", "a", Said(HOLD, *name), begins=True, complete=True)
+    cluster.say("b", "a", begins=True, complete=True)
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]

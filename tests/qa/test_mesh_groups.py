@@ -1,0 +1,17 @@
+"""Message groups in the simulated mesh: a bug planted in their pins that it catches."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.broker.catalog._pins_machine import PinsMachine
+from tests.qa.planted import first_report
+
+SEEDS = range(12)
+
+
+@pytest.mark.slow
+def test_a_node_that_dispatches_a_group_without_its_pin_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PinsMachine, "may_offer", lambda self, address, queue, group: True)
+    report = first_report("mesh", SEEDS, lambda report: "Q14" in report.caught_by)
+    assert "group" in report.failure
