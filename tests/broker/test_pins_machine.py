@@ -29,23 +29,52 @@ def pins(woken: list[int]) -> PinsMachine:
 
 def test_without_pins_every_group_is_delivered() -> None:
     pins = PinsMachine()
-    assert pins.may_offer("q", "q", "red") and not pins.wanted
+    assert pins.claim("q", "q", "red") and not pins.wanted
+
+
+def test_who_only_looks_asks_for_nothing(pins: PinsMachine, woken: list[int]) -> None:
+    assert pins.may_offer("other", "other", "red") and not pins.may_offer("q", "q", "red")
+    assert not pins.wanted and not pins.open() and not woken
+    pins.told(RED, "here")
+    assert pins.may_offer("q", "q", "red")
+    pins.leaving = True
+    assert not pins.may_offer("q", "q", "red")
+
+
+def test_what_is_told_unasked_answers_nothing(pins: PinsMachine) -> None:
+    pins.told(RED, "here")
+    # Another node had the same pin, and keeps it: messages that are here have to be asked for.
+    assert not pins.told(RED, "there") and not pins.away
+    assert not pins.claim("q", "q", "red")
+    pins.ask(RED, 7)
+    assert pins.told(RED, "there") and pins.settled("q", {"red"}) == {"red": 7}
+
+
+def test_messages_are_looked_at_again_when_their_node_is_linked_again(pins: PinsMachine) -> None:
+    pins.ask(RED, 7)
+    pins.told(RED, "there")
+    here, both, members = frozenset({"here"}), frozenset({"here", "there"}), frozenset({"here", "there", "away"})
+    pins.news.clear()
+    pins.see(here, members)
+    assert not pins.news
+    pins.see(both, members)
+    assert list(pins.news) == ["q"]
 
 
 def test_a_group_is_delivered_only_while_its_pin_is_held_and_asked_for_otherwise(
     pins: PinsMachine, woken: list[int]
 ) -> None:
-    assert pins.may_offer("other", "other", "red")
-    assert not pins.may_offer("q", "q", "red")
+    assert pins.claim("other", "other", "red")
+    assert not pins.claim("q", "q", "red")
     assert list(pins.wanted) == [RED] and woken
     pins.told(RED, "here")
-    assert pins.may_offer("q", "q", "red") and not pins.wanted
+    assert pins.claim("q", "q", "red") and not pins.wanted
     pins.give_up(RED)
-    assert not pins.may_offer("q", "q", "red")
+    assert not pins.claim("q", "q", "red")
 
 
 def test_what_is_held_elsewhere_is_to_go_until_its_messages_have_gone(pins: PinsMachine) -> None:
-    assert not pins.may_offer("q", "q", "red")
+    assert not pins.claim("q", "q", "red")
     pins.ask(RED, 7)
     pins.told(RED, "there")
     assert not pins.wanted and list(pins.news) == ["q"]
@@ -55,20 +84,20 @@ def test_what_is_held_elsewhere_is_to_go_until_its_messages_have_gone(pins: Pins
 
 
 def test_what_comes_while_the_arbiter_is_asked_or_later_is_asked_for_anew(pins: PinsMachine) -> None:
-    assert not pins.may_offer("q", "q", "red")
+    assert not pins.claim("q", "q", "red")
     pins.ask(RED, 7)
     assert pins.open() == [RED] and not pins.wanted
-    assert not pins.may_offer("q", "q", "red")
+    assert not pins.claim("q", "q", "red")
     pins.told(RED, "there")
     assert pins.settled("q", {"red"}) == {"red": 7} and pins.open() == [RED]
     pins.ask(RED, 9)
     pins.told(RED, "there")
     assert pins.settled("q", {"red"}) == {"red": 9} and not pins.open()
     # A node that still sends it here may know less than this one does.
-    assert not pins.may_offer("q", "q", "red") and pins.open() == [RED]
+    assert not pins.claim("q", "q", "red") and pins.open() == [RED]
     pins.ask(RED, 10)
     pins.told(RED, "here")
-    assert not pins.open() and pins.may_offer("q", "q", "red")
+    assert not pins.open() and pins.claim("q", "q", "red")
 
 
 def test_a_pin_that_was_given_up_is_remembered_until_it_is_known_where_it_is(pins: PinsMachine) -> None:
@@ -82,13 +111,13 @@ def test_a_pin_that_was_given_up_is_remembered_until_it_is_known_where_it_is(pin
 def test_of_a_node_that_has_gone_nothing_is_known_any_more(pins: PinsMachine) -> None:
     pins.told(RED, "there")
     assert pins.see(frozenset({"here"}), frozenset({"here"})) == [RED]
-    assert not pins.may_offer("q", "q", "red") and list(pins.wanted) == [RED]
+    assert not pins.claim("q", "q", "red") and list(pins.wanted) == [RED]
 
 
 def test_a_node_that_leaves_delivers_nothing_of_what_it_still_holds(pins: PinsMachine) -> None:
     pins.told(RED, "here")
     pins.leaving = True
-    assert not pins.may_offer("q", "q", "red") and pins.holder_of(RED) == "here"
+    assert not pins.claim("q", "q", "red") and pins.holder_of(RED) == "here"
 
 
 def test_a_pin_is_idle_after_some_periods_without_a_use(pins: PinsMachine) -> None:

@@ -81,11 +81,16 @@ class PinsMachine:
             known.clear()
 
     def may_offer(self, address: str, queue: str, group: str) -> bool:
-        """Whether a consumer here may get messages of a group, of which there are some; if not, the arbiter is asked.
+        """Whether a consumer here may get messages of a group."""
+        return not self.takes(address) or ((queue, group) in self.held and not self.leaving)
+
+    def claim(self, address: str, queue: str, group: str) -> bool:
+        """Note that messages of a group wait here; return whether a consumer may get them.  If not, the arbiter is
+        asked.
 
         It is asked also if the pin is known elsewhere: another node would not have sent them here if it were still so.
         """
-        if not self.active or not self._takes(address):
+        if not self.takes(address):
             return True
         name = queue, group
         if name in self.held:
@@ -112,11 +117,11 @@ class PinsMachine:
         self.wanted.pop(name, None)
         self._asked.pop(name, None)
 
-    def told(self, name: Name, holder: str) -> None:
-        """Take in who holds a pin."""
+    def told(self, name: Name, holder: str) -> bool:
+        """Take in who holds a pin; return whether this is the answer for messages that are here."""
         asked = self._asked.pop(name, 0)
         if not self.active:
-            return
+            return False
         self.answers += 1
         self._former.pop(name, None)
         self._used[name] = self._period
@@ -131,6 +136,7 @@ class PinsMachine:
             if asked:
                 self.away.setdefault(name[0], {})[name[1]] = asked
                 self.news[name[0]] = None
+        return bool(asked) or holder == self.own
 
     def give_up(self, name: Name) -> None:
         """Hold a pin no more; nodes with messages of the group ask anew."""
@@ -175,6 +181,9 @@ class PinsMachine:
     def see(self, targets: frozenset[str], members: frozenset[str]) -> list[Name]:
         """Take in which nodes there are, and to which of them messages may go; return the names whose holder has gone,
         of which nothing is known any more."""
+        if targets - self.targets:
+            # What was to go to a node that could not take it may go now.
+            self.news.update(dict.fromkeys(self.away))
         self.targets = targets
         gone = [name for name, holder in self.elsewhere.items() if holder not in members]
         for name in gone:

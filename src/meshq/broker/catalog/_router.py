@@ -144,6 +144,7 @@ class Router:
         self.queues[queue.name] = self.by_number[queue.number] = queue
         if address.routing == "anycast" and queue.kind not in (QueueKind.TEMPORARY, QueueKind.STORE_AND_FORWARD):
             queue.roster.may_offer = partial(self.pins.may_offer, queue.address, queue.name)
+            queue.roster.claim = partial(self.pins.claim, queue.address, queue.name)
         self._queues_changed(address.name)
         self.demand.changed(queue)
         return queue

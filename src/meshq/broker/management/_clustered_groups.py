@@ -103,10 +103,10 @@ class ClusteredGroups(abc.PinnedGroups):
     def told(self, queue: str, group: str, holder: str) -> None:
         """Take in who holds a pin."""
         name = queue, group
-        self._pins.told(name, holder)
+        answered = self._pins.told(name, holder)
         more = name in self._pins.wanted
         self._offer(name)
-        if not more:
+        if answered and not more:
             # No message has come since the arbiter was asked.
             self._pins.wanted.pop(name, None)
 

@@ -53,7 +53,7 @@ class ConsumerRoster:
 
     __slots__ = (
         "_by_priority", "_counts", "_exclusive", "_lists", "_pending", "_serving", "_watcher", "added", "browsers",
-        "consumers", "groups", "may_offer", "only",
+        "claim", "consumers", "groups", "may_offer", "only",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,8 @@ class ConsumerRoster:
         self.only: AnyConsumer | None = None
         #: Whether they may get the messages of a group, given by its name; None: of each.
         self.may_offer: Callable[[str], bool] | None = None
+        #: The same where messages of a group wait; if they may not, somebody is asked from then on.
+        self.claim: Callable[[str], bool] | None = None
         self._serving = LifeCycle("the consumers of a queue", SERVING_TRANSITIONS, SHARED)
         # The exclusive consumer that alone is served; None exactly if the state is ``SHARED``.
         self._exclusive: AnyConsumer | None = None

@@ -46,7 +46,7 @@ class GroupedMessages:
 
     __slots__ = (
         "_backlogs", "_counts", "_last_assigned", "_lists", "_next_group", "_offers", "_owner_heap", "_pending",
-        "_serial", "_with_credit", "filter_scan", "may_offer", "stopped", "table",
+        "_serial", "_with_credit", "claim", "filter_scan", "may_offer", "stopped", "table",
     )  # fmt: skip
 
     def __init__(self, lists: PriorityLists, counts: MessageCounts, pending: UnfinishedWork) -> None:
@@ -57,6 +57,8 @@ class GroupedMessages:
         self.table: dict[str, Group] = {}
         #: Whether a group is consumed on this node; None: each is.
         self.may_offer: Callable[[str], bool] | None = None
+        #: The same where messages of it wait: if it is not, that is asked for.
+        self.claim: Callable[[str], bool] | None = None
         # The waiting messages of each owner's groups.
         self._backlogs: dict[AnyConsumer, GroupBacklog] = {}
         # By the filters of the served consumers: groups without an owner, by the first message that a filter accepts.
@@ -131,6 +133,9 @@ class GroupedMessages:
     def _is_open(self, group: Group) -> bool:
         return self.may_offer is None or self.may_offer(group.name)
 
+    def _opens(self, group: Group) -> bool:
+        return self.claim is None or self.claim(group.name)
+
     def _disband(self, consumer: AnyConsumer) -> None:
         backlog = self._backlogs.pop(consumer, None)
         if backlog is None:
@@ -158,7 +163,7 @@ class GroupedMessages:
 
     def _offer_to(self, group: Group, filters: Iterable[Filter | None], start: QueueRun | None = None) -> None:
         """Offer a group by the first message that each filter accepts, from the run ``start`` on."""
-        if group.owner is not None or group.unacked or not self._is_open(group):
+        if group.owner is not None or group.unacked or not self._opens(group):
             return
         wanted = dict.fromkeys(filters)
         views = group.backlog.views()
@@ -209,7 +214,7 @@ class GroupedMessages:
         """Take in a run with messages of groups that became visible."""
         for row in self._park(view, range(len(view.states))):
             group = self._group(view, row)
-            if group.owner is None and not group.unacked and self._is_open(group):
+            if group.owner is None and not group.unacked and self._opens(group):
                 key = key_of(view, row)
                 for filter in self._offers:
                     unjudged = group.unjudged.get(filter)

@@ -130,7 +130,7 @@ class Queue:
         grouped = self.grouped
         if grouped is None:
             grouped = self.grouped = GroupedMessages(self.lists, self.counts, self.pending)
-            grouped.may_offer = self.roster.may_offer
+            grouped.may_offer, grouped.claim = self.roster.may_offer, self.roster.claim
             for consumer in self.roster.consumers:
                 if consumer.served:
                     grouped.joined(consumer)
