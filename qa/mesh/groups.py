@@ -29,6 +29,7 @@ GROUPED_BURST: Final = Burst(PINNED, size=5, body_bytes=0, durable_share=1.0, gr
 GROUP_SIGHTS: Final = (
     "groups",
     "group_pinned",
+    "group_remembered",
     "group_released",
     "group_crowded",
     "group_given_up",

@@ -128,6 +128,62 @@ def test_a_restart_of_the_arbiter_moves_no_pin_and_what_is_held_counts_more_than
     assert cluster.say("b", "a", Said(HOLD, *other)) == ["c"]
 
 
+def restarted(before: ArbiterMachine, members: str = "abc") -> ArbiterMachine:
+    """The next life of the arbiter ``a``, with all that it has kept."""
+    anew = ArbiterMachine("a")
+    for name, holder in before.pins.items():
+        anew.restore(name, holder)
+    anew.restore_introduced(before.members, before.introduced())
+    anew.see(members)
+    return anew
+
+
+def test_a_restart_of_the_arbiter_needs_nobody_who_was_heard_before() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    name, fresh = name_of("a"), name_of("a", more="!")
+    assert cluster.say("c", "a", Said(WANT, *name, "c")) == ["c"]
+    cluster.nodes["a"] = restarted(cluster.nodes["a"])
+    # ``c`` is away: what it has is known, and what it has not may be given.
+    assert cluster.nodes["a"].ready
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
+    assert cluster.say("b", "a", Said(WANT, *fresh, "b")) == ["b"]
+    assert (cluster.nodes["a"].given, cluster.nodes["a"].remembered) == (1, 1)
+
+
+def test_who_has_begun_another_life_than_the_one_that_was_kept_has_to_tell_anew() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    cluster.nodes["a"] = restarted(cluster.nodes["a"])
+    name = name_of("a")
+    assert cluster.say("b", "a", Said(WANT, *name, "b"), instance="2") == [""]
+    assert cluster.nodes["a"].lacking() == ["b"]
+    cluster.say("b", "a", complete=True, instance="2")
+    assert cluster.say("b", "a", Said(WANT, *name, "b"), instance="2") == ["b"]
+
+
+def test_what_was_kept_counts_only_for_the_members_that_all_knew_then() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    assert not restarted(cluster.nodes["a"], "abcd").ready
+    assert not restarted(cluster.nodes["a"], "ab").ready
+    # First it knows one of them only, and then all.
+    anew = restarted(cluster.nodes["a"], "ac")
+    assert not anew.ready
+    anew.see("abc")
+    assert anew.ready
+    anew.doubt()
+    assert not anew.ready and not anew.introduced()
+
+
+def test_nobody_who_is_being_counted_is_kept_as_introduced() -> None:
+    cluster, _ = crowded()
+    arbiter = cluster.nodes["a"]
+    assert arbiter.introduced() == {"b": "1", "c": "1"}
+    assert arbiter.count([])
+    assert not arbiter.introduced() and not restarted(arbiter).ready
+
+
 def test_what_comes_late_changes_nothing() -> None:
     cluster = Cluster()
     cluster.introduce()

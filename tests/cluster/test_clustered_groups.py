@@ -166,7 +166,30 @@ async def test_pins_survive_a_restart_of_all_nodes() -> None:
         await nodes.start("a", "b", "c")
         await nodes.joined()
         pins = grouping_of(nodes, "c").arbiter.pins
-        assert pins.get(("q", group)) in (None, bytes(nodes.brokers["b"].node_id).hex())
+        assert pins.get(("q", group)) == bytes(nodes.brokers["b"].node_id).hex()
+
+
+async def test_nodes_that_begin_anew_need_no_node_that_is_away_if_they_have_heard_it_before() -> None:
+    async with grouping() as nodes:
+        groups = [group_of(nodes, "a"), group_of(nodes, "b")]
+        await until(lambda: all(grouping_of(nodes, name).arbiter.ready for name in "abc"))
+        async with nodes.client("a") as here, nodes.client("c") as there, there.consumer("q") as consumer:
+            await nodes.joined(queue="q", consumers=1)
+            for group in groups:
+                await here.send("q", Message(b"0", group=f"{group}!"))
+                assert await body_of_next(consumer) == b"0"
+        await nodes.kill("c", "a", "b")
+        await nodes.start("a", "b")
+        for name in "ab":
+            await nodes.known(name).wait_for(nodes=2)
+        async with nodes.client("b") as there, there.consumer("q") as consumer, nodes.client("a") as here:
+            for group in groups:
+                await here.send("q", Message(b"1", group=group))
+                assert await body_of_next(consumer) == b"1"
+            # What the node has that is away stays with it.
+            for group in groups:
+                await here.send("q", Message(b"2", group=f"{group}!"))
+            assert await consumer.receive(timeout=3) is None
 
 
 @pytest.mark.parametrize("how", ["stop", "drain"])

@@ -74,5 +74,17 @@ class PinnedGroups(ABC):
         """Keep who has a pin that this node has given; None: nobody has it any more."""
 
     @abstractmethod
+    def introduced(self) -> tuple[str, str]:
+        """Return what ``keep_introduced`` kept last, also in an earlier life; two empty texts: nothing."""
+
+    @abstractmethod
+    def keep_introduced(self, members: str, lives: str) -> None:
+        """Keep which nodes have introduced themselves to this node as the arbiter.
+
+        ``members``: the ids of the members that they knew, separated by spaces.  ``lives``: the ids of these nodes,
+        each before its life.  Two empty texts: none has.
+        """
+
+    @abstractmethod
     def move(self) -> None:
         """Have messages moved to the nodes that hold their groups."""

@@ -69,7 +69,7 @@ class Definitions:
         #: The queues of other nodes, as far as known.
         self.peers: KnownPeers = KnownPeers(release_queue, router.relays, warn)
         #: The pins of message groups that this node has given.
-        self.pins: KeptPins = KeptPins(release_queue, warn)
+        self.pins: KeptPins = KeptPins(release_queue)
 
     def create_address(self, name: str, routing: str) -> Address:
         """Return the address; create it unless it exists.

@@ -162,7 +162,7 @@ class Recovery:
         if values["kind"] in ("peer", "binding", "renumbered"):
             self._definitions.peers.restore(values, position)
             return
-        if values["kind"] == "pin":
+        if values["kind"] in ("pin", "introduced"):
             self._definitions.pins.restore(values, position)
             return
         self._definitions.restore(values, position)

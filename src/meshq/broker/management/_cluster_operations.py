@@ -188,12 +188,17 @@ def ask_node(
     return _asking(asker, known[1], (wanted, question, values), hops)
 
 
-def pin_groups(core: Core, cluster: str, **letter: Any) -> Values:
-    """Answer the letter of another node about the pins of message groups."""
+def pin_groups(core: Core, cluster: str, **letter: Any) -> Steps:
+    """Answer the letter of another node about the pins of message groups, once all that follows from it is durable."""
     questions = core.settings.clusters.get(cluster)
     if questions is None:
         raise NotActiveError(f"the cluster {cluster[:64]!r} is not served")
-    return dict(questions.pin_groups(letter))
+    return _once_kept(core, dict(questions.pin_groups(letter)))
+
+
+def _once_kept(core: Core, answer: Values) -> Steps:
+    yield AnswerWait(core.definitions.pins.when_kept)
+    yield answer
 
 
 def arguments_of(arguments: bytes | dict[str, Any] | None) -> Values:

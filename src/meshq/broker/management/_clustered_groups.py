@@ -150,6 +150,14 @@ class ClusteredGroups(abc.PinnedGroups):
         """Keep who has a pin that this node has given."""
         self._core.definitions.pins.keep((queue, group), node)
 
+    def introduced(self) -> tuple[str, str]:
+        """Who had introduced itself."""
+        return self._core.definitions.pins.introduced
+
+    def keep_introduced(self, members: str, lives: str) -> None:
+        """Keep who has introduced itself."""
+        self._core.definitions.pins.keep_introduced(members, lives)
+
     def move(self) -> None:
         """Have messages moved to the nodes that hold their groups."""
         news = list(self._pins.news)

@@ -38,6 +38,7 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "peer": {"kind": str, "queue": int, "connector": str},
     "binding": {"kind": str, "queue": int, "number": int, "name": str, "address": str, "routing": str},
     "pin": {"kind": str, "queue": str, "group": str, "node": str},
+    "introduced": {"kind": str, "members": str, "lives": str},
     "renumbered": {"kind": str, "queue": int, "turn": int, "last": int, "numbers": bytes},
 }
 #: A queue of a further node that fills the header which describes it takes a little more in its record.

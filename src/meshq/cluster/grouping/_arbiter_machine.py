@@ -8,7 +8,7 @@ the members are others.  So two nodes that have met never give one pin twice (do
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -78,6 +78,10 @@ class ArbiterMachine:
         #: How often, in this life: pins that were ``given``, and those that were ``given_up`` because their node went.
         self.given: int = 0
         self.given_up: int = 0
+        # The members that only an earlier life of this node has heard.
+        self._remembered: dict[str, None] = {}
+        #: How many of the given pins were given while there were such members.
+        self.remembered: int = 0
 
     def see(self, members: Iterable[str]) -> bool:
         """Take in the members; pins of others are given up.  Return whether the members have changed."""
@@ -92,12 +96,33 @@ class ArbiterMachine:
             self.given_up += 1
         for node in gone:
             self._introduced.pop(node, None)
+            self._remembered.pop(node, None)
             self._counting.pop(node, None)
         return True
 
     def restore(self, name: Name, holder: str) -> None:
         """Take up a pin that was kept."""
         self.pins[name] = holder
+
+    def restore_introduced(self, members: frozenset[str], lives: Mapping[str, str]) -> None:
+        """Take up which nodes had introduced themselves to an earlier life of this node, when they knew these members:
+        what a node has been given since is among the pins that were kept.
+
+        ``lives``: the life of each in which it did so.  One that has begun another life has to do so anew, if it says
+        anything.
+        """
+        for node, life in lives.items():
+            self._introduced[node] = members
+            self._letters[node] = [life], 0
+            self._remembered[node] = None
+
+    def introduced(self) -> dict[str, str]:
+        """The members that have introduced themselves and knew the same members, each with its life."""
+        return {
+            node: self._letters[node][0][-1]
+            for node, known in self._introduced.items()
+            if known == self.members and node not in self._counting
+        }
 
     @property
     def ready(self) -> bool:
@@ -146,6 +171,7 @@ class ArbiterMachine:
         answers = [self._one(sender.node, one) for one in said]
         if complete:
             self._introduced[sender.node] = members
+            self._remembered.pop(sender.node, None)
             if self._counting.get(sender.node):
                 del self._counting[sender.node]
                 self._drop_uncounted(sender.node)
@@ -181,6 +207,7 @@ class ArbiterMachine:
     def doubt(self) -> None:
         """Give no pin before all members have introduced themselves anew."""
         self._introduced.clear()
+        self._remembered.clear()
 
     def _is_new(self, sender: Sender) -> bool:
         lives, serial = self._letters.get(sender.node, ([], 0))
@@ -190,6 +217,7 @@ class ArbiterMachine:
         if not lives or lives[-1] != sender.instance:
             lives = [*lives[1 - _LIVES :], sender.instance]
             self._introduced.pop(sender.node, None)
+            self._remembered.pop(sender.node, None)
         self._letters[sender.node] = lives, sender.serial
         return True
 
@@ -236,6 +264,7 @@ class ArbiterMachine:
         self._set(name, wanted)
         self._sure[name] = None
         self.given += 1
+        self.remembered += bool(self._remembered)
         return wanted
 
     def _set(self, name: Name, holder: str | None) -> None:

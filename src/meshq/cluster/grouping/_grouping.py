@@ -71,7 +71,8 @@ class Grouping:
         self._freed: dict[Name, None] = {}
         # The nodes that are linked.
         self._linked: frozenset[str] = frozenset()
-        self._active = False
+        # None: nothing was seen yet in this life.
+        self._active: bool | None = None
         self._released = self._crowded = self._waited = 0
 
     # -- the service
@@ -87,6 +88,8 @@ class Grouping:
             self._warn("groups_not_clustered", f"{text} those of this broker", settings.name)
         for name, holder in self._groups.kept().items():
             self.arbiter.restore(name, holder)
+        members, lives = (text.split() for text in self._groups.introduced())
+        self.arbiter.restore_introduced(frozenset(members), dict(zip(lives[::2], lives[1::2], strict=True)))
         self._see()
 
     def begin(self, nursery: trio.Nursery) -> None:
@@ -143,11 +146,13 @@ class Grouping:
                 self._look.wake()
 
     def counts(self) -> dict[str, int]:
-        """How often in this life: pins that were ``pinned``, ``released`` for being idle, ``crowded`` out, being too
-        many, or ``given_up`` with their node, looks at which some ``waited`` for an arbiter that is away, and how often
-        the pins were ``counted``."""
+        """How often in this life: pins that were ``pinned``, and those of them that were while some member was only
+        ``remembered`` from an earlier life; ``released`` for being idle, ``crowded`` out, being too many, or
+        ``given_up`` with their node; looks at which some ``waited`` for an arbiter that is away; and how often the pins
+        were ``counted``."""
         return {
             "pinned": self.arbiter.given,
+            "remembered": self.arbiter.remembered,
             "released": self._released,
             "crowded": self._crowded,
             "counted": self.arbiter.counted,
@@ -179,22 +184,29 @@ class Grouping:
         handing_over = bool(leaving) or self._topology.own.leaving
         active = not (older or crowded or handing_over) and (len(members) > 1 or bool(self.arbiter.pins))
         self._groups.see(members, targets, leavers=leaving, active=active, leaving=self._topology.own.leaving)
-        self._keep()
         self._letters.keep(self.arbiter.members)
         if active != self._active:
-            # Until now each node has consumed its groups on its own.
             self._letters.tell_anew(*self.arbiter.members)
-            self.arbiter.doubt()
+            if self._active is not None or not active:
+                # Each node has consumed its groups on its own, or does so from now on.
+                self.arbiter.doubt()
         if changed or active != self._active:
             self._active = active
             self._letters.rest_over()
             self._claim()
+        self._keep()
 
     def _keep(self) -> None:
-        """Have the pins written that have changed."""
+        """Have the pins written that have changed, and after them who has introduced itself."""
         for name in self.arbiter.changed:
             self._groups.keep(*name, self.arbiter.pins.get(name))
         self.arbiter.changed.clear()
+        # While groups are not pinned each node consumes them on its own: what it has told says nothing of that.
+        lives = self.arbiter.introduced() if self._active else {}
+        self._groups.keep_introduced(
+            " ".join(sorted(self.arbiter.members)) if lives else "",
+            " ".join(f"{node} {life}" for node, life in sorted(lives.items())),
+        )
 
     def _claim(self) -> None:
         """Note the pins that this node holds and decides about itself from now on."""
