@@ -13,6 +13,7 @@ import trio
 
 from meshq.client import Delivery
 from meshq.cluster.grouping import Grouping
+from meshq.cluster.grouping._arbiter_machine import arbiter_of
 from meshq.message import Message
 from meshq.testing import Swarm
 from qa.checkers.history import History, body_of
@@ -114,6 +115,24 @@ class MeshGroups:
                     before[key] = count
             await trio.sleep(PAUSE_S)
 
+    def _decided(self) -> list[str]:
+        """The groups whose arbiter is there, and their holder if they have one: the others wait for a node that is
+        away."""
+        there = {node.serving_core.settings.node_id.hex() for node in self.nodes if node.active}
+        known = [grouping for node in self.nodes if (grouping := grouping_of(node)) is not None]
+        found = []
+        for group in GROUPS:
+            name = PINNED, group
+            needed = {arbiter_of(name, one.arbiter.members) for one in known}
+            needed |= {one.arbiter.pins[name] for one in known if name in one.arbiter.pins}
+            if needed <= there:
+                found.append(group)
+        return found
+
+    def drained(self) -> list[str]:
+        """The queues that consumers have to empty."""
+        return self.queues if self._on and self._decided() == [*GROUPS] else []
+
     async def judge(self, scene: Scene) -> None:
         """Send to the same groups from all nodes at once, and receive at all: a group comes out at one, in order.  The
         clients of the workload are dead.
@@ -126,7 +145,7 @@ class MeshGroups:
         # The sessions of the workload's receivers end.
         await trio.sleep(SETTINGS["connection_ttl"] * 2)
         got: dict[str, list[tuple[str, bytes]]] = {}
-        sent: dict[str, dict[str, list[bytes]]] = {group: {} for group in GROUPS}
+        sent: dict[str, dict[str, list[bytes]]] = {group: {} for group in self._decided()}
         async with trio.open_nursery() as consumers:
             for node in nodes:
                 consumers.start_soon(_take, scene.history, node, got)
@@ -195,7 +214,7 @@ def _knows(node: MeshNode, other: MeshNode) -> bool:
 async def _send(scene: Scene, node: MeshNode, sent: dict[str, dict[str, list[bytes]]]) -> None:
     async with node.client() as client:
         for _ in range(LAST):
-            for group in GROUPS:
+            for group in sent:
                 uid = scene.uid()
                 sent[group].setdefault(node.place, []).append(body_of(uid))
                 op = scene.history.sent(f"last@{node.place}", PINNED, uid, node=node.place)

@@ -250,7 +250,7 @@ async def mesh_scenario(
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    await _peace(scene, cast, nodes, bridges, [*delays.queues, *groups.queues], gone, retiring)
+    await _peace(scene, cast, nodes, bridges, lambda: [*delays.queues, *groups.drained()], gone, retiring)
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
     if discovery is not None and finder is not None:
@@ -275,7 +275,7 @@ async def _peace(
     cast: MeshCast,
     nodes: list[MeshNode],
     bridges: MeshBridges,
-    more_queues: list[str],
+    more_queues: Callable[[], list[str]],
     gone: MeshGone,
     retiring: MeshNode,
 ) -> None:
@@ -292,7 +292,7 @@ async def _peace(
             if receiver.node in there:
                 nursery.start_soon(barrier, receiver)
     machines = [machine for name in there for machine in cast.machines[name]]
-    drained = (*CONSUMED, *bridges.drained, *more_queues)
+    drained = (*CONSUMED, *bridges.drained, *more_queues())
     await settle_down(scene, nodes, machines, drained)
     if gone.done:
         if gone.node is not None:
