@@ -75,7 +75,7 @@ class PinnedGroups(ABC):
 
     @abstractmethod
     def introduced(self) -> tuple[str, str]:
-        """Return what ``keep_introduced`` kept last, also in an earlier life; two empty texts: nothing."""
+        """Return the two texts of the last ``keep_introduced`` in any life; empty ones if there is none."""
 
     @abstractmethod
     def keep_introduced(self, members: str, lives: str) -> None:

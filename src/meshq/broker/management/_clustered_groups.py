@@ -151,7 +151,7 @@ class ClusteredGroups(abc.PinnedGroups):
         self._core.definitions.pins.keep((queue, group), node)
 
     def introduced(self) -> tuple[str, str]:
-        """Who had introduced itself."""
+        """The members and the nodes that are kept as introduced."""
         return self._core.definitions.pins.introduced
 
     def keep_introduced(self, members: str, lives: str) -> None:

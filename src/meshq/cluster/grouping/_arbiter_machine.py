@@ -105,8 +105,9 @@ class ArbiterMachine:
         self.pins[name] = holder
 
     def restore_introduced(self, members: frozenset[str], lives: Mapping[str, str]) -> None:
-        """Take up which nodes had introduced themselves to an earlier life of this node, when they knew these members:
-        what a node has been given since is among the pins that were kept.
+        """Take up the introductions of nodes to an earlier life of this node.
+
+        ``members``: those that the nodes knew.  All that a node was given since is among the pins that were kept.
 
         ``lives``: the life of each in which it did so.  One that has begun another life has to do so anew, if it says
         anything.

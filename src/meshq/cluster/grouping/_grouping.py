@@ -146,10 +146,12 @@ class Grouping:
                 self._look.wake()
 
     def counts(self) -> dict[str, int]:
-        """How often in this life: pins that were ``pinned``, and those of them that were while some member was only
-        ``remembered`` from an earlier life; ``released`` for being idle, ``crowded`` out, being too many, or
-        ``given_up`` with their node; looks at which some ``waited`` for an arbiter that is away; and how often the pins
-        were ``counted``."""
+        """Return the counters of this life, by name.
+
+        Pins that were ``pinned``, and those of them that were while an introduction was only ``remembered`` from an
+        earlier life; ``released`` for being idle, ``crowded`` out, being too many, or ``given_up`` with their node;
+        looks at which some ``waited`` for an arbiter that is away; and how often the pins were ``counted``.
+        """
         return {
             "pinned": self.arbiter.given,
             "remembered": self.arbiter.remembered,
