@@ -133,6 +133,13 @@ class MeshGroups:
         """The queues that consumers have to empty."""
         return self.queues if self._on and self._decided() == [*GROUPS] else []
 
+    def _is_stale(self, node: MeshNode, group: str) -> bool:
+        """Whether a node takes another one for the holder that has given the pin up: the first messages that go there
+        may come behind those that are sent once it knows better."""
+        holder = node.serving_core.router.pins.elsewhere.get((PINNED, group))
+        others = {one.serving_core.settings.node_id.hex(): one for one in self.nodes if one.active}
+        return holder in others and (PINNED, group) not in others[holder].serving_core.router.pins.held
+
     async def judge(self, scene: Scene) -> None:
         """Send to the same groups from all nodes at once, and receive at all: a group comes out at one, in order.  The
         clients of the workload are dead.
@@ -150,6 +157,7 @@ class MeshGroups:
             for node in nodes:
                 consumers.start_soon(_take, scene.history, node, got)
             await trio.sleep(PAUSE_S)
+            stale = {(node.place, group) for node in nodes for group in sent if self._is_stale(node, group)}
             async with trio.open_nursery() as senders:
                 for node in nodes:
                     senders.start_soon(_send, scene, node, sent)
@@ -161,7 +169,12 @@ class MeshGroups:
         for group, by_node in sent.items():
             came = [(place, body) for place, body in got.get(group, []) if body in _last(sent)]
             nodes[0].left(f"nodes too many that had the group {group}", max(0, len({place for place, _ in came}) - 1))
-            wrong = [bodies for bodies in by_node.values() if [body for _, body in came if body in bodies] != bodies]
+            wrong = []
+            for place, bodies in by_node.items():
+                theirs = [body for _, body in came if body in bodies]
+                ordered = sorted if (place, group) in stale else list
+                if ordered(theirs) != ordered(bodies):
+                    wrong.append(place)
             nodes[0].left(f"senders whose messages of the group {group} are lost, doubled or out of order", len(wrong))
 
 

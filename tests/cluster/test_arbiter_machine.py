@@ -151,6 +151,20 @@ def test_a_restart_of_the_arbiter_needs_nobody_who_was_heard_before() -> None:
     assert (cluster.nodes["a"].given, cluster.nodes["a"].remembered) == (1, 1)
 
 
+def test_who_is_linked_has_to_tell_a_restarted_arbiter_anew_as_it_may_have_taken_this_one_for_down() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    name = name_of("a")
+    anew = cluster.nodes["a"] = restarted(cluster.nodes["a"])
+    anew.linked = frozenset("b")
+    # While it was down, ``b`` may have become the arbiter, and given the pin.
+    assert not anew.ready
+    assert anew.own([Said(WANT, *name, "a")]) == [""]
+    assert cluster.say("b", "a", Said(KNOW, *name, "c"), complete=True) == [""]
+    assert anew.ready
+    assert anew.own([Said(WANT, *name, "a")]) == ["c"]
+
+
 def test_who_has_begun_another_life_than_the_one_that_was_kept_has_to_tell_anew() -> None:
     cluster = Cluster()
     cluster.introduce()
@@ -210,6 +224,17 @@ def test_a_former_arbiter_tells_the_new_one_what_it_knows_and_forgets_it() -> No
     assert new.hear(Sender("a", "1", 1), ALL, told, complete=True) == [""]
     old.forget(told)
     assert not old.pins and new.pins == {name: "a"}
+
+
+def test_an_arbiter_that_is_it_again_forgets_nothing_of_what_it_told_meanwhile() -> None:
+    cluster = Cluster()
+    name = name_of("a")
+    told = [Said(KNOW, *name, "b")]
+    cluster.nodes["a"].see("abc")
+    # It tells the one that was the arbiter while it was away, and hears of the holder before that one has answered.
+    assert cluster.say("b", "a", Said(HOLD, *name)) == ["b"]
+    cluster.nodes["a"].forget(told)
+    assert cluster.nodes["a"].pins == {name: "b"}
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -239,6 +239,21 @@ async def test_an_idle_pin_is_released_everywhere() -> None:
                 assert ("q", group) not in grouping_of(nodes, name).arbiter.pins
 
 
+async def test_an_arbiter_forgets_who_had_a_pin_as_soon_as_it_is_free() -> None:
+    async with grouping("ab") as nodes, nodes.client("a") as here:
+        group = group_of(nodes, "a")
+        async with nodes.client("b") as there, there.consumer("q") as consumer:
+            await nodes.joined(queue="q", consumers=1)
+            await here.send("q", Message(b"1", group=group))
+            await consumer.ack(await consumer.receive(), confirm=True)
+            assert holders(nodes, group) == ["b"]
+            assert nodes.brokers["a"]._node.core.router.pins.elsewhere
+        await until(lambda: holders(nodes, group) == [])
+        await until(lambda: not grouping_of(nodes, "a").arbiter.pins)
+        # What comes now waits here, and does not go to where nobody consumes.
+        assert not nodes.brokers["a"]._node.core.router.pins.elsewhere
+
+
 async def test_a_group_goes_on_with_all_its_messages_when_its_consumer_is_elsewhere() -> None:
     settings = {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=0.0)}}
     async with grouping(broker=settings) as nodes, nodes.client("a") as here:

@@ -54,6 +54,10 @@ class PinnedGroups(ABC):
         """Take in who holds a pin."""
 
     @abstractmethod
+    def freed(self, queue: str, group: str) -> None:
+        """Take in that nobody holds a pin."""
+
+    @abstractmethod
     def given_up(self) -> Sequence[tuple[str, str]]:
         """Give up pins without messages whose queue has no consumer here, or all if this node leaves.  Return these."""
 

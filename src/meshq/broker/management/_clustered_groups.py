@@ -110,6 +110,13 @@ class ClusteredGroups(abc.PinnedGroups):
             # No message has come since the arbiter was asked.
             self._pins.wanted.pop(name, None)
 
+    def freed(self, queue: str, group: str) -> None:
+        """Take in that nobody holds a pin; while messages are under way to its node, further ones follow these."""
+        name = queue, group
+        holder = self._pins.elsewhere.get(name)
+        if holder is not None and holder not in self._busy():
+            self._pins.forget(name)
+
     def given_up(self) -> Sequence[tuple[str, str]]:
         """Give up pins that are not needed here."""
         found = []

@@ -58,6 +58,8 @@ class ArbiterMachine:
         self._pins_max = pins_max
         #: The nodes of the cluster that are there or may come back, and this one.
         self.members: frozenset[str] = frozenset({own})
+        #: Those of them that are linked: what an earlier life has heard of them is not enough.
+        self.linked: frozenset[str] = frozenset()
         #: Those that have left or are down, as far as this life has seen it.
         self.gone: frozenset[str] = frozenset()
         self.pins: dict[Name, str] = {}
@@ -128,7 +130,11 @@ class ArbiterMachine:
     @property
     def ready(self) -> bool:
         """Whether all other members have introduced themselves, so that new pins may be given."""
-        return all(self._introduced.get(node) == self.members for node in self.members if node != self._own)
+        return all(
+            self._introduced.get(node) == self.members and not (node in self._remembered and node in self.linked)
+            for node in self.members
+            if node != self._own
+        )
 
     def lacking(self) -> list[str]:
         """The members that have to introduce themselves, for the first time or anew."""
@@ -144,10 +150,11 @@ class ArbiterMachine:
         return [Said(KNOW, *name, self.pins[name]) for name in found]
 
     def forget(self, said: Iterable[Said]) -> None:
-        """Forget pins that their new arbiter has taken in."""
+        """Forget pins that their new arbiter has taken in, unless this node is their arbiter again."""
         for one in said:
-            if self.pins.get((one.queue, one.group)) == one.node:
-                self._set((one.queue, one.group), None)
+            name = one.queue, one.group
+            if self.pins.get(name) == one.node and arbiter_of(name, self.members) != self._own:
+                self._set(name, None)
 
     # -- what is said to it
 

@@ -180,7 +180,7 @@ class Grouping:
             self._warn("groups_not_clustered", text, self._settings.name)
         changed = self.arbiter.see(members)
         leaving = [peer.node_id.hex() for peer in there if peer.word is not None and peer.word.leaving]
-        self._linked = frozenset(peer.node_id.hex() for peer in there if peer.connected)
+        self._linked = self.arbiter.linked = frozenset(peer.node_id.hex() for peer in there if peer.connected)
         targets = self._linked.difference(leaving) | {self._own}
         # While a node hands over, its groups go where its messages go.
         handing_over = bool(leaving) or self._topology.own.leaving
@@ -201,7 +201,10 @@ class Grouping:
     def _keep(self) -> None:
         """Have the pins written that have changed, and after them who has introduced itself."""
         for name in self.arbiter.changed:
-            self._groups.keep(*name, self.arbiter.pins.get(name))
+            holder = self.arbiter.pins.get(name)
+            self._groups.keep(*name, holder)
+            if holder is None and arbiter_of(name, self.arbiter.members) == self._own:
+                self._groups.freed(*name)
         self.arbiter.changed.clear()
         # While groups are not pinned each node consumes them on its own: what it has told says nothing of that.
         lives = self.arbiter.introduced() if self._active else {}
@@ -269,7 +272,7 @@ class Grouping:
                 self._letters.telling(node)
                 shared, (theirs, gone) = members, await self._introduce(peer, node, members)
                 missing = members - theirs
-                if theirs < members and missing <= gone and not missing & self._linked:
+                if theirs < members and missing <= gone and not missing & (self._linked | {self._own}):
                     # It knows that some have left, which are away for this node.
                     shared, (theirs, _) = theirs, await self._introduce(peer, node, theirs)
                 again = shared != theirs or not self._letters.told(node, session, members, shared)
