@@ -134,8 +134,10 @@ class MeshGroups:
         return self.queues if self._on and self._decided() == [*GROUPS] else []
 
     def _is_stale(self, node: MeshNode, group: str) -> bool:
-        """Whether a node takes another one for the holder that has given the pin up: the first messages that go there
-        may come behind those that are sent once it knows better."""
+        """Whether a node takes another one for the holder of a group that has given the pin up.
+
+        The first messages that go there may come behind those that are sent once the node knows better.
+        """
         holder = node.serving_core.router.pins.elsewhere.get((PINNED, group))
         others = {one.serving_core.settings.node_id.hex(): one for one in self.nodes if one.active}
         return holder in others and (PINNED, group) not in others[holder].serving_core.router.pins.held

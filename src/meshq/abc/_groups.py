@@ -55,7 +55,7 @@ class PinnedGroups(ABC):
 
     @abstractmethod
     def freed(self, queue: str, group: str) -> None:
-        """Take in that nobody holds a pin."""
+        """Forget which node held a pin."""
 
     @abstractmethod
     def given_up(self) -> Sequence[tuple[str, str]]:

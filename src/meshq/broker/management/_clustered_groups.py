@@ -111,7 +111,7 @@ class ClusteredGroups(abc.PinnedGroups):
             self._pins.wanted.pop(name, None)
 
     def freed(self, queue: str, group: str) -> None:
-        """Take in that nobody holds a pin; while messages are under way to its node, further ones follow these."""
+        """Forget which node held a pin, unless messages are under way to that node: further ones follow these."""
         name = queue, group
         holder = self._pins.elsewhere.get(name)
         if holder is not None and holder not in self._busy():
