@@ -208,13 +208,13 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("exclusive divert",),
-        function="meshq.broker:Ingress._diverted",
+        function="meshq.broker:diverted_shares",
         old="                    if rule.exclusive:\n",
         new="                    if False:\n",
     ),
     Ablation(
         features=("filtered divert",),
-        function="meshq.broker:Ingress._diverted",
+        function="meshq.broker:diverted_shares",
         old="                if takes(rule.filter, row, wants):\n",
         new="                if takes(None, row, wants):\n",
     ),
