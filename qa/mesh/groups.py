@@ -217,13 +217,16 @@ def _holds(node: MeshNode, group: str) -> bool:
 
 
 def _have_met(first: MeshNode, second: MeshNode) -> bool:
-    """Whether two nodes know each other."""
+    """Whether two nodes know each other, and have told each other in these lives which groups they have."""
     return _knows(first, second) and _knows(second, first)
 
 
 def _knows(node: MeshNode, other: MeshNode) -> bool:
     grouping, core = grouping_of(node), other.core
-    return grouping is not None and core is not None and core.settings.node_id.hex() in grouping.arbiter.members
+    if grouping is None or core is None:
+        return False
+    known = core.settings.node_id.hex()
+    return known in grouping.arbiter.members and grouping.arbiter.has_heard(known)
 
 
 async def _send(scene: Scene, node: MeshNode, sent: dict[str, dict[str, list[bytes]]]) -> None:

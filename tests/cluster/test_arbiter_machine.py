@@ -165,6 +165,20 @@ def test_who_is_linked_has_to_tell_a_restarted_arbiter_anew_as_it_may_have_taken
     assert anew.own([Said(WANT, *name, "a")]) == ["c"]
 
 
+def test_nobody_has_a_pin_of_before_until_all_that_are_linked_have_told_a_restarted_arbiter() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    name, other = name_of("a"), name_of("a", more="!")
+    assert cluster.nodes["a"].own([Said(WANT, *name, "a")]) == ["a"]
+    assert cluster.nodes["a"].own([Said(WANT, *other, "a")]) == ["a"]
+    anew = cluster.nodes["a"] = restarted(cluster.nodes["a"])
+    anew.linked = frozenset("b")
+    # While it was down, ``b`` has given one of them to itself.
+    assert anew.own([Said(WANT, *name, "a"), Said(WANT, *other, "a")]) == ["", ""]
+    assert cluster.say("b", "a", Said(HOLD, *name), complete=True) == ["b"]
+    assert anew.own([Said(WANT, *name, "a"), Said(WANT, *other, "a")]) == ["b", "a"]
+
+
 def test_who_has_begun_another_life_than_the_one_that_was_kept_has_to_tell_anew() -> None:
     cluster = Cluster()
     cluster.introduce()

@@ -130,11 +130,15 @@ class ArbiterMachine:
     @property
     def ready(self) -> bool:
         """Whether all other members have introduced themselves, so that new pins may be given."""
-        return all(
-            self._introduced.get(node) == self.members and not (node in self._remembered and node in self.linked)
-            for node in self.members
-            if node != self._own
-        )
+        return all(self._has_told(node) for node in self.members if node != self._own)
+
+    def _has_told(self, node: str) -> bool:
+        """Whether a node has introduced itself; one that is linked, in this life."""
+        return self._introduced.get(node) == self.members and not (node in self._remembered and node in self.linked)
+
+    def has_heard(self, node: str) -> bool:
+        """Whether a node has introduced itself to this life of the arbiter, whichever members it knew then."""
+        return node in self._introduced and node not in self._remembered
 
     def lacking(self) -> list[str]:
         """The members that have to introduce themselves, for the first time or anew."""
@@ -263,6 +267,9 @@ class ArbiterMachine:
             return known
         if known is not None and not moves:
             # It has begun anew, or its answer was lost.
+            if name not in self._sure and not all(self._has_told(one) for one in self.linked & self.members):
+                # This arbiter has begun anew: another one may have given the pin meanwhile, in its place.
+                return ""
             self._sure[name] = None
             self._uncounted.pop(name, None)
             return known
