@@ -217,7 +217,7 @@ def _holds(node: MeshNode, group: str) -> bool:
 
 
 def _have_met(first: MeshNode, second: MeshNode) -> bool:
-    """Whether two nodes know each other, and have told each other in these lives which groups they have."""
+    """Whether two nodes know each other, and all nodes that they see know their groups and the same members."""
     return _knows(first, second) and _knows(second, first)
 
 
@@ -226,7 +226,7 @@ def _knows(node: MeshNode, other: MeshNode) -> bool:
     if grouping is None or core is None:
         return False
     known = core.settings.node_id.hex()
-    return known in grouping.arbiter.members and grouping.arbiter.has_heard(known)
+    return known in grouping.arbiter.members and grouping.arbiter.has_heard(known) and grouping.settled
 
 
 async def _send(scene: Scene, node: MeshNode, sent: dict[str, dict[str, list[bytes]]]) -> None:

@@ -56,6 +56,10 @@ class Correspondence:
         told = self._told.get(node)
         return told is not None and told[0] is session and told[1] == members
 
+    def agrees(self, node: str, session: object, members: Members) -> bool:
+        """Whether a node knows all that this node would tell it, and the same members."""
+        return self.is_told(node, session, members) and self._shared[node] == members
+
     def telling(self, node: str) -> None:
         """Note that a node is being told all from now on."""
         self._stale.discard(node)

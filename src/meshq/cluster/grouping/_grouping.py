@@ -109,6 +109,13 @@ class Grouping:
         """Whether this node leaves, and hands over."""
         return self._topology.own.leaving
 
+    @property
+    def settled(self) -> bool:
+        """Whether each linked node knows the pins that this node has, and the same members."""
+        members = self.arbiter.members
+        linked = [(peer.node_id.hex(), peer.session) for peer in self._peers() if peer.connected]
+        return all(self._letters.agrees(node, session, members) for node, session in linked if node in members)
+
     def note(self) -> None:
         """Look again: a peer or a queue has changed."""
         self._look.wake()
