@@ -330,3 +330,13 @@ async def test_more_idle_pins_than_are_kept_are_released_and_nothing_is_lost(cap
             await here.send("q", Message(b"again %d" % number, group=str(number)))
             assert await body_of_next(consumer) == b"again %d" % number
     assert any("5 pins of message groups" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_queue_that_goes_on_asks_for_the_groups_that_came_while_it_was_paused() -> None:
+    async with grouping("ab") as nodes, nodes.client("a") as here, here.consumer("q") as consumer:
+        await nodes.joined(queue="q", consumers=1)
+        await here.pause_queue("q")
+        await here.send("q", Message(b"1", group="red"))
+        await trio.sleep(10)
+        await here.resume_queue("q")
+        assert await body_of_next(consumer) == b"1"

@@ -255,7 +255,7 @@ class Definitions:
             return
         self._rewrite(queue, {"paused": paused})
         queue.paused = paused
-        self._router.demand.mobility_changed(queue.name)
+        self._router.demand.changed(queue)
 
     def _rewrite(self, queue: Queue, changed: dict[str, Any]) -> None:
         """Write the changed definition of a queue; the same record deletes the old one."""

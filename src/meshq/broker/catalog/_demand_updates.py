@@ -57,7 +57,7 @@ class DemandUpdates:
         self._links: dict[DemandLink, tuple[bytes, bytes, str]] = {}
         #: The last runs that went from node to node.
         self.hops: HopLog = HopLog()
-        #: Called whenever a queue or its consumers have changed.
+        #: Called whenever a queue or its consumers have changed, also when it is paused or goes on.
         self.watchers: list[Callable[[], None]] = []
         #: Called with the name of a queue whenever its messages may be free to go to another node, or no longer.
         self.mobility_watchers: list[Callable[[str], None]] = []
@@ -98,7 +98,7 @@ class DemandUpdates:
         return ""
 
     def changed(self, queue: Queue) -> None:
-        """Tell all links of a queue that was created or deleted, or whose consumers have changed."""
+        """Tell all links of a queue that was created, deleted or paused, or whose consumers have changed."""
         if is_hidden(queue):
             return
         for link in self._links:
