@@ -340,3 +340,22 @@ async def test_a_queue_that_goes_on_asks_for_the_groups_that_came_while_it_was_p
         await trio.sleep(10)
         await here.resume_queue("q")
         assert await body_of_next(consumer) == b"1"
+
+
+async def test_what_a_node_has_not_answered_in_time_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(operation: str, arguments: Any) -> dict[str, Any]:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with grouping("ab") as nodes, nodes.client("a") as here:
+        group = group_of(nodes, "a")
+        async with nodes.client("b") as there, there.consumer("q") as consumer:
+            await nodes.joined(queue="q", consumers=1)
+            await here.send("q", Message(b"1", group=group))
+            assert await body_of_next(consumer) == b"1"
+            (peer,) = grouping_of(nodes, "b")._peers()
+            monkeypatch.setattr(peer.link, "ask", silent)
+        await until(lambda: holders(nodes, group) == [])
+        await trio.sleep(3)
+        monkeypatch.undo()
+        await until(lambda: not grouping_of(nodes, "a").arbiter.pins)

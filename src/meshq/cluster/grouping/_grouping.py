@@ -24,7 +24,7 @@ from meshq.cluster.grouping._arbiter_machine import (
 )
 from meshq.cluster.grouping._correspondence import Correspondence
 from meshq.concurrency import Wakeup
-from meshq.errors import MeshqError, UsageError
+from meshq.errors import CallTimeoutError, MeshqError, UsageError
 from meshq.wire import decode_map, encode_map
 
 #: The feature of nodes that pin groups.
@@ -344,8 +344,10 @@ class Grouping:
         if link is None:
             raise UsageError(f"{peer.label} is not linked")
         values: Mapping[str, Any] = {}
-        with trio.move_on_after(PATIENCE_S):
+        with trio.move_on_after(PATIENCE_S) as patience:
             values = await link.ask("pin_groups", arguments)
+        if patience.cancelled_caught:
+            raise CallTimeoutError(f"{peer.label} has not answered a letter about pins in {PATIENCE_S:g} s")
         if not values.get("introduced", True) and not complete:
             # It has forgotten what it was told, as this node was away or gone for it.
             self._letters.tell_anew(peer.node_id.hex())
