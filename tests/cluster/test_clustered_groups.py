@@ -359,3 +359,26 @@ async def test_what_a_node_has_not_answered_in_time_is_said_again(monkeypatch: p
         await trio.sleep(3)
         monkeypatch.undo()
         await until(lambda: not grouping_of(nodes, "a").arbiter.pins)
+
+
+async def test_a_former_arbiter_forgets_no_pin_of_which_the_new_one_has_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with grouping("ab") as nodes:
+        former, arbiter_now = grouping_of(nodes, "a"), grouping_of(nodes, "b")
+        ids = {name: bytes(broker.node_id).hex() for name, broker in nodes.brokers.items()}
+        name = "q", group_of(nodes, "b")
+        await until(lambda: former.arbiter.ready and arbiter_now.arbiter.ready)
+        former.arbiter.restore(name, ids["a"])
+        (peer,) = former._peers()
+
+        async def knows_only_itself(operation: str, arguments: Any) -> dict[str, Any]:
+            monkeypatch.undo()
+            await trio.lowlevel.checkpoint()
+            return {"holders": "", "introduced": True, "members": ids["b"], "gone": ""}
+
+        monkeypatch.setattr(peer.link, "ask", knows_only_itself)
+        former._letters.tell_anew(ids["b"])
+        former.note()
+        await until(lambda: arbiter_now.arbiter.pins.get(name) == ids["a"])
+        await until(lambda: name not in former.arbiter.pins)

@@ -303,7 +303,9 @@ class Grouping:
                 peer, letter, members, begins=index == 1, complete=index == len(letters)
             )
             self._yield(letter, answers)
-        self.arbiter.forget(known)
+        if self._own in theirs:
+            # Whoever does not know this node yet has not heard it.
+            self.arbiter.forget(known)
         self._keep()
         return theirs, gone
 
