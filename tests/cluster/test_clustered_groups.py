@@ -382,3 +382,34 @@ async def test_a_former_arbiter_forgets_no_pin_of_which_the_new_one_has_not_hear
         former.note()
         await until(lambda: arbiter_now.arbiter.pins.get(name) == ids["a"])
         await until(lambda: name not in former.arbiter.pins)
+
+
+async def test_an_answer_of_a_node_that_is_the_arbiter_no_more_gives_no_pin(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with grouping("ab") as nodes, nodes.client("b") as here, here.consumer("q") as consumer:
+        await nodes.joined(queue="q", consumers=1)
+        asking, other = grouping_of(nodes, "b").arbiter, "f" * 32
+        group = next(
+            group
+            for group in map(str, range(1_000))
+            if arbiter(nodes, group) == "a" and arbiter_of(("q", group), asking.members | {other}) == other
+        )
+        await until(lambda: grouping_of(nodes, "a").arbiter.ready)
+        (peer,) = grouping_of(nodes, "b")._peers()
+        ask, told, when_told = peer.link.ask, grouping_of(nodes, "b")._groups.told, []
+
+        async def late(operation: str, arguments: Any) -> Any:
+            answer = await ask(operation, arguments)
+            if answer.get("holders"):
+                monkeypatch.setattr(peer.link, "ask", ask)
+                asking.see(asking.members | {other})
+            return answer
+
+        def tell(queue: str, group: str, holder: str) -> None:
+            when_told.append(other in asking.members)
+            told(queue, group, holder)
+
+        monkeypatch.setattr(peer.link, "ask", late)
+        monkeypatch.setattr(grouping_of(nodes, "b")._groups, "told", tell)
+        await here.send("q", Message(b"1", group=group))
+        assert await body_of_next(consumer) == b"1"
+        assert when_told == [False]

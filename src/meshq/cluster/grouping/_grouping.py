@@ -286,6 +286,9 @@ class Grouping:
             for letter in _divided(asked):
                 self._asking(letter)
                 answers, _, _ = await self._send(peer, letter, members, begins=False, complete=False)
+                if self.arbiter.members != members:
+                    # Another node may decide by now, to which this one has told only what it held before.
+                    return True
                 again |= self._answered(letter, answers)
         except MeshqError:
             # The link says itself what it lacks.
