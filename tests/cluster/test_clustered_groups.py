@@ -13,7 +13,7 @@ import trio
 from meshq import AddressSettings, Client, Consumer, Message
 from meshq.broker.session import _peering
 from meshq.cluster.grouping import Grouping
-from meshq.cluster.grouping._arbiter_machine import arbiter_of
+from meshq.cluster.grouping._arbiter_machine import FREE, HOLD, ArbiterMachine, Said, Sender, arbiter_of
 from tests.cluster.kit import Mesh, mesh, until
 
 GROUPS = ("red", "green", "blue", "white", "black", "grey")
@@ -123,7 +123,7 @@ def holders(nodes: Mesh, group: str) -> list[str]:
     """The nodes that hold the pin of a group."""
     found = []
     for name, broker in nodes.brokers.items():
-        if ("q", group) in broker._node.core.router.pins.held:
+        if broker._node is not None and ("q", group) in broker._node.core.router.pins.held:
             found.append(name)
     return found
 
@@ -413,3 +413,40 @@ async def test_an_answer_of_a_node_that_is_the_arbiter_no_more_gives_no_pin(monk
         await here.send("q", Message(b"1", group=group))
         assert await body_of_next(consumer) == b"1"
         assert when_told == [False]
+
+
+@pytest.mark.slow
+async def test_a_pin_that_was_given_up_and_is_held_again_is_not_said_to_be_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hear, heard = ArbiterMachine.hear, list[Said]()
+
+    def hears(self: ArbiterMachine, sender: Sender, members: frozenset[str], said: Sequence[Said], **more: Any) -> Any:
+        heard.extend(said)
+        return hear(self, sender, members, said, **more)
+
+    async with grouping() as nodes:
+        group = group_of(nodes, "b")
+        async with nodes.client("a") as here, here.consumer("q") as consumer:
+            await nodes.joined(queue="q", consumers=1)
+            await here.send("q", Message(b"1", group=group))
+            assert await body_of_next(consumer) == b"1"
+            await nodes.kill("b")
+            await until(lambda: not grouping_of(nodes, "a")._peers()[0].connected)
+        await until(lambda: holders(nodes, group) == [])
+        # While a node leaves in peace each consumes its groups alone, and the arbiter hears nothing of that.
+        async with nodes.client("a") as here, here.consumer("q") as consumer:
+            await here.send("q", Message(b"2", group=group))
+            assert await consumer.receive(timeout=1) is None
+            async with nodes.brokers["c"].drain():
+                found = await consumer.receive(timeout=10)
+                assert found is not None and found.body == b"2"
+            await nodes.stop("c")
+            await until(lambda: holders(nodes, group) == ["a"])
+            monkeypatch.setattr(ArbiterMachine, "hear", hears)
+            await nodes.start("b")
+            await nodes.known("a").wait_for(nodes=2)
+            await trio.sleep(3)
+            kinds = {one.kind for one in heard if one.group == group}
+            assert HOLD in kinds and FREE not in kinds
+            await consumer.ack(found, confirm=True)

@@ -223,6 +223,9 @@ class Grouping:
     def _claim(self) -> None:
         """Note the pins that this node holds and decides about itself from now on."""
         held = [Said(HOLD, *name) for name in self._groups.held()]
+        for one in held:
+            # It was given up, and consumed here again while groups were not pinned.
+            self._freed.pop((one.queue, one.group), None)
         mine = [one for one in held if arbiter_of((one.queue, one.group), self.arbiter.members) == self._own]
         self._yield(mine, self.arbiter.own(mine))
         self._keep()
