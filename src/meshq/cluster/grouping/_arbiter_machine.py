@@ -22,6 +22,7 @@ MOVE: Final = "move"
 HOLD: Final = "hold"
 KNOW: Final = "know"
 FREE: Final = "free"
+KINDS: Final = (WANT, MOVE, HOLD, KNOW, FREE)
 #: Ended lives of a node that are remembered: what comes late from one of them counts no more.
 _LIVES: Final = 16
 

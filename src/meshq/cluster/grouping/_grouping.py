@@ -14,6 +14,7 @@ from meshq.cluster._topology import ClusterTopology
 from meshq.cluster.grouping._arbiter_machine import (
     FREE,
     HOLD,
+    KINDS,
     MOVE,
     WANT,
     ArbiterMachine,
@@ -25,6 +26,7 @@ from meshq.cluster.grouping._arbiter_machine import (
 from meshq.cluster.grouping._correspondence import Correspondence
 from meshq.concurrency import Wakeup
 from meshq.errors import CallTimeoutError, MeshqError, UsageError
+from meshq.ids import IDENTITY_BYTES
 from meshq.wire import decode_map, encode_map
 
 #: The feature of nodes that pin groups.
@@ -369,8 +371,12 @@ class Grouping:
     # -- what is answered
 
     def hear(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer the letter of another node."""
-        sender = Sender(letter["node_id"], letter["instance"], letter["serial"])
+        """Answer the letter of another node.
+
+        Raises:
+            UsageError, RemoteProtocolError: no node writes that; nothing of it was taken in.
+        """
+        sender = Sender(letter["node_id"], _id(letter["instance"]), letter["serial"])
         members = frozenset(letter["members"].split())
         said = _read(letter["names"])
         before = self.arbiter.ready
@@ -428,7 +434,18 @@ def _read(data: bytes) -> list[Said]:
     found = []
     for index in range(len(values) // 4):
         said = [values.get(f"{key}{index}") for key in "kqgn"]
-        if not all(isinstance(one, str) for one in said):
-            raise UsageError("a letter about pins has a name that is none")
+        if said[0] not in KINDS or not all(isinstance(one, str) for one in said):
+            raise UsageError(f"a letter about pins says something of a name that is none of {', '.join(KINDS)}")
         found.append(Said(*map(str, said)))
     return found
+
+
+def _id(text: str) -> str:
+    """The id of a life, which is kept beside others.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if len(text) != 2 * IDENTITY_BYTES or text.strip("0123456789abcdef"):
+        raise UsageError(f"a letter about pins is of a life {text[:64]!r}, not {2 * IDENTITY_BYTES} hexadecimal digits")
+    return text
