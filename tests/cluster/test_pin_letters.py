@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from meshq import Consumer, Delivery, Message
 from meshq.errors import MeshqError
 from meshq.wire import encode_map
-from tests.cluster.kit import Mesh, mesh
+from tests.cluster.kit import Mesh, mesh, until
 
 NAME = {"k0": "hold", "q0": "q", "g0": "red", "n0": ""}
 
@@ -52,3 +53,41 @@ async def test_a_letter_that_no_node_writes_is_refused_and_leaves_nothing_behind
         await nodes.kill("a")
         await nodes.start("a")
         await nodes.joined()
+
+
+@pytest.mark.parametrize("mode", ["off", "off_with_redistribution"])
+async def test_beside_a_node_that_pins_no_groups_they_hold_for_each_node_alone(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with mesh("ab", root="simulated", broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        await nodes.stop("b")
+        nodes.mode = mode
+        await nodes.start("b")
+        await nodes.joined()
+        async with nodes.client("a") as client, client.consumer("q") as consumer:
+            for number in range(10):
+                await client.send("q", Message(b"%d" % number, group=str(number)))
+            # Also while it is away: what it would answer is known.
+            assert {one.body for one in await received(consumer, 10)} == {b"%d" % number for number in range(10)}
+            await nodes.kill("b")
+            await until(lambda: not nodes.known("a")._grouping._peers()[0].connected)
+            for number in range(10, 20):
+                await client.send("q", Message(b"%d" % number, group=str(number)))
+            assert len(await received(consumer, 10)) == 10
+            # One that comes back and pins groups is waited for again.
+            nodes.mode = "on_demand"
+            await nodes.start("b")
+            await until(lambda: nodes.brokers["a"]._node.core.router.pins.active)
+    assert any("pins no groups, as it is set up" in record.getMessage() for record in caplog.records)
+
+
+async def received(consumer: Consumer, count: int) -> list[Delivery]:
+    """The next messages, acknowledged."""
+    got: list[Delivery] = []
+    while len(got) < count:
+        found = await consumer.receive(timeout=10)
+        assert found is not None
+        await consumer.ack(found, confirm=True)
+        got.append(found)
+    return got

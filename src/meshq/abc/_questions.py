@@ -56,7 +56,7 @@ class NodeQuestions(ABC):
         the reason why there is none.  ``hops``: over so many links at most."""
 
     def pin_groups(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer the letter of another node about the pins of message groups.
+        """Answer the letter of another node about the pins of message groups; ``alone``: this one pins none.
 
         Raises:
             NotActiveError: the pins of groups are not served.

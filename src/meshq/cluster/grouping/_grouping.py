@@ -31,6 +31,9 @@ from meshq.wire import decode_map, encode_map
 
 #: The feature of nodes that pin groups.
 FEATURE: Final = "groups"
+#: Why a node pins none.
+OLDER: Final = "is older"
+APART: Final = "pins no groups, as it is set up"
 #: The modes in which messages go from node to node when they are placed.
 MODES: Final = ("on_demand", "strict")
 #: Bytes of names in one letter, and of the members of a cluster.
@@ -73,6 +76,8 @@ class Grouping:
         self._freed: dict[Name, None] = {}
         # The nodes that are linked.
         self._linked: frozenset[str] = frozenset()
+        # Nodes that pin no groups, and why: they would be waited for in vain, also while they are away.
+        self._alone: dict[str, str] = {}
         # None: nothing was seen yet in this life.
         self._active: bool | None = None
         self._released = self._crowded = self._waited = 0
@@ -179,11 +184,7 @@ class Grouping:
             return
         there = [peer for peer in self._peers() if peer.node_id and peer.state not in ("left", "down", "spare")]
         members = {peer.node_id.hex() for peer in there} | {self._own}
-        older = [peer.label for peer in there if peer.connected and FEATURE not in (peer.session or (0, b"", ()))[2]]
         crowded = len(members) > MEMBERS_MAX
-        for label in older:
-            text = f"{label} is older: message groups hold for each node alone while it is there"
-            self._warn("groups_not_clustered", text, label)
         if crowded:
             text = f"{self._settings.name} has more than {MEMBERS_MAX} nodes: message groups hold for each node alone"
             self._warn("groups_not_clustered", text, self._settings.name)
@@ -193,7 +194,7 @@ class Grouping:
         targets = self._linked.difference(leaving) | {self._own}
         # While a node hands over, its groups go where its messages go.
         handing_over = bool(leaving) or self._topology.own.leaving
-        active = not (older or crowded or handing_over) and (len(members) > 1 or bool(self.arbiter.pins))
+        active = not (self._apart(there) or crowded or handing_over) and (len(members) > 1 or bool(self.arbiter.pins))
         self._groups.see(members, targets, leavers=leaving, active=active, leaving=self._topology.own.leaving)
         self._letters.keep(self.arbiter.members)
         if active != self._active:
@@ -206,6 +207,21 @@ class Grouping:
             self._letters.rest_over()
             self._claim()
         self._keep()
+
+    def _apart(self, there: Sequence[Peer]) -> bool:
+        """Look for nodes that pin no groups; one that is away counts by what it was when it was linked."""
+        known, self._alone = self._alone, {}
+        for peer in there:
+            node = peer.node_id.hex()
+            why = known.get(node, "")
+            if peer.connected:
+                features = peer.session[2] if peer.session is not None else ()
+                why = OLDER if FEATURE not in features else why.removeprefix(OLDER)
+            if why:
+                self._alone[node] = why
+                text = f"{peer.label} {why}: message groups hold for each node alone while it is there"
+                self._warn("groups_not_clustered", text, peer.label)
+        return bool(self._alone)
 
     def _keep(self) -> None:
         """Have the pins written that have changed, and after them who has introduced itself."""
@@ -358,6 +374,7 @@ class Grouping:
             values = await link.ask("pin_groups", arguments)
         if patience.cancelled_caught:
             raise CallTimeoutError(f"{peer.label} has not answered a letter about pins in {PATIENCE_S:g} s")
+        self._note_pinning(peer.node_id.hex(), pins=not values.get("alone", False))
         if not values.get("introduced", True) and not complete:
             # It has forgotten what it was told, as this node was away or gone for it.
             self._letters.tell_anew(peer.node_id.hex())
@@ -367,6 +384,21 @@ class Grouping:
             raise UsageError(f"{peer.label} has not answered what was asked")
         there, gone = (frozenset(str(values.get(key, "")).split()) for key in ("members", "gone"))
         return answers, there, gone
+
+    def _note_pinning(self, node: str, *, pins: bool) -> None:
+        """Note whether a node pins groups, as it has answered.
+
+        Raises:
+            UsageError: it does not.
+        """
+        known = self._alone.get(node, "")
+        if not pins:
+            self._alone[node] = known or APART
+            self._look.wake()
+            raise UsageError(f"the node {node} {APART}")
+        if known == APART:
+            del self._alone[node]
+            self._look.wake()
 
     # -- what is answered
 
