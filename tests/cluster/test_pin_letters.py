@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import Consumer, Delivery, Message
+from meshq.cluster.grouping._arbiter_machine import arbiter_of
 from meshq.errors import MeshqError
 from meshq.wire import encode_map
 from tests.cluster.kit import Mesh, mesh, until
@@ -91,3 +92,30 @@ async def received(consumer: Consumer, count: int) -> list[Delivery]:
         await consumer.ack(found, confirm=True)
         got.append(found)
     return got
+
+
+@pytest.mark.parametrize("decides", ["a", "b", "c"])
+async def test_a_pin_goes_on_of_a_node_that_has_no_queue_of_the_name_any_more(decides: str) -> None:
+    async with mesh("abc", root="simulated", broker={"queues": ["q"]}, own={"c": {"queues": []}}) as nodes:
+        await nodes.joined()
+        ids = {name: bytes(broker.node_id).hex() for name, broker in nodes.brokers.items()}
+        arbiter = nodes.known(decides)._grouping.arbiter
+        await until(lambda: arbiter.ready)
+        group = next(one for one in map(str, range(1_000)) if arbiter_of(("q", one), list(ids.values())) == ids[decides])
+        # Given at the request of another node, whose messages have gone before they could be moved.
+        arbiter.restore(("q", group), ids["c"])
+        letters = 0
+        hear = arbiter.hear
+
+        def counted(*args: Any, **kwargs: Any) -> list[str]:
+            nonlocal letters
+            letters += 1
+            return hear(*args, **kwargs)
+
+        arbiter.hear = counted  # type: ignore[method-assign]
+        async with nodes.client("b") as there, there.consumer("q") as consumer, nodes.client("a") as here:
+            await nodes.joined(queue="q", consumers=1)
+            await here.send("q", Message(b"1", group=group))
+            await received(consumer, 1)
+            assert arbiter.pins == {("q", group): ids["b"]}
+        assert letters < 50

@@ -42,6 +42,10 @@ class PinnedGroups(ABC):
         this node could have them, too."""
 
     @abstractmethod
+    def has_place(self, queue: str, node: str) -> bool:
+        """Return whether messages of a queue can go to a node, now or later: it has a queue of the name, or is away."""
+
+    @abstractmethod
     def held(self) -> Sequence[tuple[str, str]]:
         """Return the queues and groups whose pins this node holds."""
 

@@ -90,6 +90,11 @@ class ClusteredGroups(abc.PinnedGroups):
                     self._pins.forget((queue, group))
                     self._offer((queue, group))
 
+    def has_place(self, queue: str, node: str) -> bool:
+        """Whether messages can go to a node that has a pin."""
+        known = self._core.router.queues.get(queue)
+        return node == self._pins.own or known is None or self._core.ingress.groups.has_place(known, node)
+
     def held(self) -> Sequence[tuple[str, str]]:
         """The pins that this node holds."""
         return list(self._pins.held)

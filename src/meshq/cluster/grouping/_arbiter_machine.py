@@ -16,13 +16,15 @@ from typing import Final, NamedTuple
 Name = tuple[str, str]
 
 #: What is said of a name: its pin is wanted; it is wanted for another node, as this one has nobody who consumes it; the
-#: node holds it; the node knows it, having been its arbiter; the node holds it no more.
+#: node holds it; the node knows it, having been its arbiter; the node holds it no more; the node that has it has no queue
+#: for its messages.
 WANT: Final = "want"
 MOVE: Final = "move"
 HOLD: Final = "hold"
 KNOW: Final = "know"
 FREE: Final = "free"
-KINDS: Final = (WANT, MOVE, HOLD, KNOW, FREE)
+LOST: Final = "lost"
+KINDS: Final = (WANT, MOVE, HOLD, KNOW, FREE, LOST)
 #: Ended lives of a node that are remembered: what comes late from one of them counts no more.
 _LIVES: Final = 16
 
@@ -241,6 +243,8 @@ class ArbiterMachine:
         if said.kind == FREE:
             if self.pins.get(name) == node:
                 self._set(name, None)
+        elif said.kind == LOST:
+            self._lose(name, said.node)
         elif said.kind == KNOW:
             if name not in self.pins and said.node in self.members:
                 self._set(name, said.node)
@@ -257,6 +261,13 @@ class ArbiterMachine:
         self._sure[name] = None
         self._uncounted.pop(name, None)
         return known
+
+    def _lose(self, name: Name, holder: str) -> None:
+        """Have a node tell anew what it holds: it has a pin, maybe without knowing of it, and no queue for messages."""
+        if self.pins.get(name) == holder and holder in self.members:
+            self._uncounted[name] = None
+            if holder != self._own:
+                self._counting[holder] = False
 
     def _want(self, node: str, name: Name, wanted: str, *, moves: bool) -> str:
         if arbiter_of(name, self.members) != self._own:

@@ -15,6 +15,7 @@ from meshq.cluster.grouping._arbiter_machine import (
     FREE,
     HOLD,
     KINDS,
+    LOST,
     MOVE,
     WANT,
     ArbiterMachine,
@@ -74,6 +75,8 @@ class Grouping:
         self._letters = Correspondence(trio.current_time)
         # Pins that this node has given up, which their arbiters do not know yet.
         self._freed: dict[Name, None] = {}
+        # Pins that nodes have which have no queue for the messages of these groups.
+        self._lost: dict[Name, str] = {}
         # The nodes that are linked.
         self._linked: frozenset[str] = frozenset()
         # Nodes that pin no groups, and why: they would be waited for in vain, also while they are away.
@@ -266,11 +269,13 @@ class Grouping:
             Said(WANT if here else MOVE, queue, group, node) for queue, group, node, here in self._groups.wanted()
         ]
         freed = [Said(FREE, *name) for name in self._freed]
+        lost = [Said(LOST, *name, node) for name, node in self._lost.items()]
         by_arbiter: dict[str, list[Said]] = {}
-        for said in [*freed, *wanted]:
+        for said in [*freed, *lost, *wanted]:
             by_arbiter.setdefault(arbiter_of((said.queue, said.group), members), []).append(said)
         own = by_arbiter.pop(self._own, [])
         again |= self._answered(own, self.arbiter.own(self._asking(own)))
+        self._count_lost(own)
         self._letters.ask_again(self._own, None, again=again)
         self._keep()
         for peer in self._peers():
@@ -335,9 +340,19 @@ class Grouping:
 
     def _asking(self, letter: Sequence[Said]) -> Sequence[Said]:
         for said in letter:
-            if said.kind != FREE:
+            if said.kind in (WANT, MOVE):
                 self._groups.ask(said.queue, said.group)
         return letter
+
+    def _count_lost(self, said: Iterable[Said]) -> None:
+        """Ask nodes anew for what they hold that have no queue for messages; this one gives up at once what it lacks."""
+        lost = [one for one in said if one.kind == LOST]
+        if lost:
+            held = set(self._groups.held())
+            mine = [one for one in lost if one.node == self._own and (one.queue, one.group) not in held]
+            self.arbiter.own([Said(FREE, one.queue, one.group) for one in mine])
+            self._letters.tell_anew(*{one.node for one in lost})
+            self._look.wake()
 
     def _answered(self, asked: Iterable[Said], answers: Iterable[str]) -> bool:
         """Take in answers; return whether some are missing."""
@@ -345,10 +360,15 @@ class Grouping:
         for said, answer in zip(asked, answers, strict=True):
             if said.kind == FREE:
                 self._freed.pop((said.queue, said.group), None)
-            elif answer in self.arbiter.members:
+            elif said.kind == LOST:
+                self._lost.pop((said.queue, said.group), None)
+            elif answer in self.arbiter.members and self._groups.has_place(said.queue, answer):
                 self._groups.told(said.queue, said.group, answer)
             else:
                 again = True
+                if answer in self.arbiter.members:
+                    # Maybe it does not know that it has the pin: nothing can go there that would tell it.
+                    self._lost[said.queue, said.group] = answer
         return again
 
     async def _send(
@@ -413,6 +433,7 @@ class Grouping:
         said = _read(letter["names"])
         before = self.arbiter.ready
         holders = self.arbiter.hear(sender, members, said, begins=letter["begins"], complete=letter["complete"])
+        self._count_lost(said)
         self._keep()
         if letter["lacks"] or not self._letters.knew(sender.node, members):
             # It knows others by now, and has to be told anew what this node knows.
