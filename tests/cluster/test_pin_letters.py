@@ -119,3 +119,14 @@ async def test_a_pin_goes_on_of_a_node_that_has_no_queue_of_the_name_any_more(de
             await received(consumer, 1)
             assert arbiter.pins == {("q", group): ids["b"]}
         assert letters < 50
+
+
+async def test_however_many_nodes_have_gone_letters_are_answered() -> None:
+    async with mesh("ab", root="simulated", broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        for name in "ab":
+            nodes.known(name)._grouping.arbiter.gone |= {f"{number:032x}" for number in range(200)}
+        async with nodes.client("a") as client, client.consumer("q") as consumer:
+            for number in range(10):
+                await client.send("q", Message(b"%d" % number, group=str(number)))
+            assert len(await received(consumer, 10)) == 10

@@ -447,8 +447,9 @@ class Grouping:
         return {
             "holders": ",".join(holders),
             "introduced": sender.node not in self.arbiter.lacking(),
-            "members": " ".join(sorted(there)),
-            "gone": " ".join(sorted((gone | self.arbiter.gone) - there)),
+            "members": " ".join(sorted(there) if len(there) <= MEMBERS_MAX else ()),
+            # An answer has no room for all nodes of a large cluster, nor for all that have ever gone.
+            "gone": " ".join(sorted(((gone | self.arbiter.gone) & members) - there)),
         }
 
 
