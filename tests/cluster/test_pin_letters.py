@@ -101,7 +101,9 @@ async def test_a_pin_goes_on_of_a_node_that_has_no_queue_of_the_name_any_more(de
         ids = {name: bytes(broker.node_id).hex() for name, broker in nodes.brokers.items()}
         arbiter = nodes.known(decides)._grouping.arbiter
         await until(lambda: arbiter.ready)
-        group = next(one for one in map(str, range(1_000)) if arbiter_of(("q", one), list(ids.values())) == ids[decides])
+        group = next(
+            one for one in map(str, range(1_000)) if arbiter_of(("q", one), list(ids.values())) == ids[decides]
+        )
         # Given at the request of another node, whose messages have gone before they could be moved.
         arbiter.restore(("q", group), ids["c"])
         letters = 0

@@ -14,7 +14,6 @@ from meshq.cluster._topology import ClusterTopology
 from meshq.cluster.grouping._arbiter_machine import (
     FREE,
     HOLD,
-    KINDS,
     LOST,
     MOVE,
     WANT,
@@ -25,10 +24,9 @@ from meshq.cluster.grouping._arbiter_machine import (
     arbiter_of,
 )
 from meshq.cluster.grouping._correspondence import Correspondence
+from meshq.cluster.grouping._letter import divided, life_of, read, written
 from meshq.concurrency import Wakeup
 from meshq.errors import CallTimeoutError, MeshqError, UsageError
-from meshq.ids import IDENTITY_BYTES
-from meshq.wire import decode_map, encode_map
 
 #: The feature of nodes that pin groups.
 FEATURE: Final = "groups"
@@ -37,8 +35,7 @@ OLDER: Final = "is older"
 APART: Final = "pins no groups, as it is set up"
 #: The modes in which messages go from node to node when they are placed.
 MODES: Final = ("on_demand", "strict")
-#: Bytes of names in one letter, and of the members of a cluster.
-LETTER_BYTES_MAX: Final = 2_000
+#: Members of a cluster that pins groups.
 MEMBERS_MAX: Final = 32
 #: Seconds after which a letter is given up.
 PATIENCE_S: Final = 2.0
@@ -309,7 +306,7 @@ class Grouping:
                     # It knows that some have left, which are away for this node.
                     shared, (theirs, _) = theirs, await self._introduce(peer, node, theirs)
                 again = shared != theirs or not self._letters.told(node, session, members, shared)
-            for letter in _divided(asked):
+            for letter in divided(asked):
                 self._asking(letter)
                 answers, _, _ = await self._send(peer, letter, members, begins=False, complete=False)
                 if self.arbiter.members != members:
@@ -326,7 +323,7 @@ class Grouping:
         known = self.arbiter.others(node, members)
         held = [Said(HOLD, *name) for name in self._groups.held() if arbiter_of(name, members) == node]
         theirs = members
-        letters, gone = _divided([*known, *held]) or [[]], frozenset[str]()
+        letters, gone = divided([*known, *held]) or [[]], frozenset[str]()
         for index, letter in enumerate(letters, 1):
             answers, theirs, gone = await self._send(
                 peer, letter, members, begins=index == 1, complete=index == len(letters)
@@ -345,7 +342,7 @@ class Grouping:
         return letter
 
     def _count_lost(self, said: Iterable[Said]) -> None:
-        """Ask nodes anew for what they hold that have no queue for messages; this one gives up at once what it lacks."""
+        """Ask nodes anew for what they hold that have no queue for it; this one gives up at once what it lacks."""
         lost = [one for one in said if one.kind == LOST]
         if lost:
             held = set(self._groups.held())
@@ -381,7 +378,7 @@ class Grouping:
             "instance": self._instance,
             "serial": self._serial,
             "members": " ".join(sorted(members)),
-            "names": _written(letter),
+            "names": written(letter),
             "begins": begins,
             "complete": complete,
             "lacks": peer.node_id.hex() in self.arbiter.lacking(),
@@ -428,9 +425,9 @@ class Grouping:
         Raises:
             UsageError, RemoteProtocolError: no node writes that; nothing of it was taken in.
         """
-        sender = Sender(letter["node_id"], _id(letter["instance"]), letter["serial"])
+        sender = Sender(letter["node_id"], life_of(letter["instance"]), letter["serial"])
         members = frozenset(letter["members"].split())
-        said = _read(letter["names"])
+        said = read(letter["names"])
         before = self.arbiter.ready
         holders = self.arbiter.hear(sender, members, said, begins=letter["begins"], complete=letter["complete"])
         self._count_lost(said)
@@ -455,51 +452,3 @@ class Grouping:
 
 def _twice(said: Said) -> str:
     return f"the group {said.group!r} of {said.queue!r} was consumed on two nodes that had not met: one gives it up"
-
-
-def _divided(said: Sequence[Said]) -> list[list[Said]]:
-    """Divide a long letter so that each part has room in a frame."""
-    found: list[list[Said]] = []
-    size = LETTER_BYTES_MAX
-    for one in said:
-        more = len(one.queue.encode()) + len(one.group.encode()) + len(one.node) + 32
-        if size + more > LETTER_BYTES_MAX:
-            found.append([])
-            size = 0
-        found[-1].append(one)
-        size += more
-    return found
-
-
-def _written(letter: Sequence[Said]) -> bytes:
-    values: dict[str, str] = {}
-    for index, one in enumerate(letter):
-        values.update((f"{key}{index}", value) for key, value in zip("kqgn", one, strict=True))
-    return encode_map(values)
-
-
-def _read(data: bytes) -> list[Said]:
-    """Read the names of a letter.
-
-    Raises:
-        UsageError: it says nothing that a node says.
-    """
-    values = decode_map(data, 2 * LETTER_BYTES_MAX)
-    found = []
-    for index in range(len(values) // 4):
-        said = [values.get(f"{key}{index}") for key in "kqgn"]
-        if said[0] not in KINDS or not all(isinstance(one, str) for one in said):
-            raise UsageError(f"a letter about pins says something of a name that is none of {', '.join(KINDS)}")
-        found.append(Said(*map(str, said)))
-    return found
-
-
-def _id(text: str) -> str:
-    """The id of a life, which is kept beside others.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if len(text) != 2 * IDENTITY_BYTES or text.strip("0123456789abcdef"):
-        raise UsageError(f"a letter about pins is of a life {text[:64]!r}, not {2 * IDENTITY_BYTES} hexadecimal digits")
-    return text
