@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from meshq import Consumer, Delivery, Message
+from meshq.broker import ClusteredGroups
+from meshq.broker.ingress._group_places import GroupPlaces
+from meshq.broker.queue._queue_machine import Queue
 from meshq.cluster.grouping._arbiter_machine import arbiter_of
 from meshq.errors import MeshqError
 from meshq.wire import encode_map
@@ -132,3 +135,50 @@ async def test_however_many_nodes_have_gone_letters_are_answered() -> None:
             for number in range(10):
                 await client.send("q", Message(b"%d" % number, group=str(number)))
             assert len(await received(consumer, 10)) == 10
+
+
+async def test_a_look_at_groups_that_nobody_wants_costs_nothing_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = GroupPlaces.preferred
+    looks: list[str] = []
+
+    def preferred(self: GroupPlaces, queue: Queue, group: str, *about: Any) -> tuple[str, bool]:
+        looks.append(group)
+        return looked(self, queue, group, *about)
+
+    monkeypatch.setattr(GroupPlaces, "preferred", preferred)
+    async with mesh("ab", root="simulated", broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        async with nodes.client("a") as client:
+            for number in range(200):
+                await client.send("q", Message(b"%d" % number, group=str(number)))
+            assert looks == []
+            async with nodes.client("b") as there, there.consumer("q") as consumer:
+                assert len(await received(consumer, 200)) == 200
+    # Each is looked at when its arbiter is asked, and a few times while others are.
+    assert len(looks) < 20 * 200
+
+
+async def test_a_node_rests_between_looks_at_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    wanted = ClusteredGroups.wanted
+
+    def look(self: ClusteredGroups) -> Any:
+        found = wanted(self)
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(ClusteredGroups, "wanted", look)
+    async with mesh("ab", root="simulated", broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        groups = [one for one in map(str, range(2_000)) if arbiter_of(("q", one), ids_of(nodes)) == ids_of(nodes)[1]]
+        async with nodes.client("a") as client, client.consumer("q"):
+            await nodes.kill("b")
+            # Their arbiter is away: all of them wait, and each message is a reason to look at all.
+            for group in groups[:500]:
+                await client.send("q", Message(b"", group=group))
+    assert max(seen) > 200 and sum(seen) < 50 * 500
+
+
+def ids_of(nodes: Mesh) -> list[str]:
+    """The ids of the nodes by their names."""
+    return [bytes(nodes.brokers[name].node_id).hex() for name in sorted(nodes.brokers)]

@@ -42,6 +42,10 @@ class PinnedGroups(ABC):
         this node could have them, too."""
 
     @abstractmethod
+    def waiting(self) -> int:
+        """Return how many pins are wanted, also those that no node is to get now."""
+
+    @abstractmethod
     def has_place(self, queue: str, node: str) -> bool:
         """Return whether messages of a queue can go to a node, now or later: it has a queue of the name, or is away."""
 

@@ -32,6 +32,8 @@ class PinsMachine:
         self.own: str = ""
         #: The pins that this node holds.
         self.held: dict[Name, None] = {}
+        #: The groups of these, by queue.
+        self.held_of: dict[str, dict[str, None]] = {}
         #: The nodes that hold others, by their ids.
         self.elsewhere: dict[Name, str] = {}
         #: Names with messages here that have come since the arbiter was asked.
@@ -75,7 +77,7 @@ class PinsMachine:
     def switch(self, *, active: bool) -> None:
         """Begin or end to pin groups: nothing is known."""
         self.active = active
-        for table in (self.held, self.elsewhere, self.wanted, self.away, self.news):
+        for table in (self.held, self.held_of, self.elsewhere, self.wanted, self.away, self.news):
             table.clear()
         for known in (self._asked, self._ways, self._former, self._used):
             known.clear()
@@ -126,12 +128,12 @@ class PinsMachine:
         self._former.pop(name, None)
         self._used[name] = self._period
         if holder == self.own:
-            self.held[name] = None
+            self.held[name] = self.held_of.setdefault(name[0], {})[name[1]] = None
             self.wanted.pop(name, None)
             self.elsewhere.pop(name, None)
             self._here(name)
         else:
-            self.held.pop(name, None)
+            self._let_go(name)
             self.elsewhere[name] = holder
             if asked:
                 self.away.setdefault(name[0], {})[name[1]] = asked
@@ -140,9 +142,15 @@ class PinsMachine:
 
     def give_up(self, name: Name) -> None:
         """Hold a pin no more; nodes with messages of the group ask anew."""
-        self.held.pop(name, None)
+        self._let_go(name)
         self._used.pop(name, None)
         _remember(self._former, name, None)
+
+    def _let_go(self, name: Name) -> None:
+        if name in self.held:
+            del self.held[name], self.held_of[name[0]][name[1]]
+            if not self.held_of[name[0]]:
+                del self.held_of[name[0]]
 
     def was_here(self, name: Name) -> bool:
         """Whether this node gave up a pin, of which others may not know."""
@@ -161,11 +169,12 @@ class PinsMachine:
 
     def settled(self, queue: str, groups: Collection[str]) -> dict[str, int]:
         """The groups of a queue that are to go, and the numbers of their last messages that are; ``groups``: all of the
-        queue that have messages."""
+        queue that have messages.  Some of them may have gone, but not all."""
         known = self.away.get(queue)
         if not known:
             return {}
-        for group in [group for group in known if group not in groups]:
+        while known and (group := next(iter(known))) not in groups:
+            # This is asked at each run that may move: the others have their turn.
             del known[group]
         if not known:
             del self.away[queue]

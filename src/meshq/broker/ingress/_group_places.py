@@ -6,7 +6,7 @@ without a queue of the name here, at one node that has one (docs/design/clustere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from zlib import crc32
 
@@ -140,27 +140,33 @@ class GroupPlaces:
         """Whether a node has a queue of the name, or is not there to say so."""
         return holder not in self._pins.targets or any(node_of(one) == holder for one in self._members(queue))
 
-    def preferred(self, queue: Queue, group: str) -> tuple[str, bool]:
-        """The id of the node that is to have a group, and whether this node could; empty: no node wants its first
-        message.  Those that do take turns."""
+    def able(self, queue: Queue) -> dict[str, tuple[Filter, ...]]:
+        """The ids of nodes that may want messages of a queue, this one first, and the filters of their consumers."""
+        found = {}
+        filters = filters_of(queue)
+        if filters is not None and not queue.paused:
+            found[self._pins.own] = filters
+        for one in self._members(queue):
+            if (one.mode == "strict" or one.consumers) and not one.gone and node_of(one) in self._pins.targets:
+                found[node_of(one)] = one.filters if one.mode != "strict" else ()
+        return found
+
+    def preferred(self, queue: Queue, group: str, able: Mapping[str, tuple[Filter, ...]]) -> tuple[str, bool]:
+        """The id of that of the able nodes which is to have a group, and whether this node could; empty: none wants
+        its first message.  Those that do take turns."""
+        nodes = list(able)
+        if any(able.values()):
+            takes = self._first_of(queue, group)
+            nodes = [node for node, filters in able.items() if not filters or takes(filters)]
         address = self._router.addresses.get(queue.address)
         clustered = address.clustered_queues.get(queue.name) if address is not None else None
-        takes = self._first_of(queue, group)
-        able = []
-        filters = filters_of(queue)
-        if filters is not None and (not filters or takes(filters)) and not queue.paused:
-            able.append(self._pins.own)
-        for one in self._members(queue):
-            wants = one.mode == "strict" or (one.consumers and (not one.filters or takes(one.filters)))
-            if wants and not one.gone and node_of(one) in self._pins.targets:
-                able.append(node_of(one))
-        if not able:
+        if not nodes:
             return "", False
-        here = able[0] == self._pins.own
+        here = self._pins.own in nodes
         if clustered is None:
-            return able[0], here
+            return nodes[0], here
         clustered.next_index += 1
-        return able[(clustered.next_index - 1) % len(able)], here
+        return nodes[(clustered.next_index - 1) % len(nodes)], here
 
     def _first_of(self, queue: Queue, group: str) -> Callable[[tuple[Filter, ...]], bool]:
         """The verdict of filters on the first message of a group; one that is on the disk only they may take."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from meshq import abc
 from meshq.broker.catalog._pins_machine import Name
 from meshq.broker.queue._queue_machine import Queue
+from meshq.selector import Filter
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
@@ -66,13 +67,19 @@ class ClusteredGroups(abc.PinnedGroups):
         self._forget_placeless()
         if self._pins.leaving:
             return found
+        able: dict[str, Mapping[str, tuple[Filter, ...]]] = {}
         for name in self._pins.open():
             queue = self._core.router.queues.get(name[0])
             if queue is None or queue.grouped is None or name[1] not in queue.grouped.table:
                 # Its messages have gone meanwhile.
                 self._pins.close(name)
                 continue
-            node, here = self._core.ingress.groups.preferred(queue, name[1])
+            if name[0] not in able:
+                able[name[0]] = self._core.ingress.groups.able(queue)
+            if not able[name[0]]:
+                # Of queues that nobody consumes there may be many groups.
+                continue
+            node, here = self._core.ingress.groups.preferred(queue, name[1], able[name[0]])
             if here and self._pins.was_here(name):
                 # Others sent it here since this node held the pin: they may still do so.
                 node = self._pins.own
@@ -82,11 +89,14 @@ class ClusteredGroups(abc.PinnedGroups):
 
     def _forget_placeless(self) -> None:
         """Forget that a node holds a pin whose queue that node has no more."""
+        places: dict[tuple[str, str], bool] = {}
         for queue, groups in [(queue, list(groups)) for queue, groups in self._pins.away.items()]:
             found = self._core.router.queues.get(queue)
             for group in groups:
                 holder = self._pins.elsewhere.get((queue, group))
-                if found is None or (holder and not self._core.ingress.groups.has_place(found, holder)):
+                if found is not None and holder and (queue, holder) not in places:
+                    places[queue, holder] = self._core.ingress.groups.has_place(found, holder)
+                if found is None or (holder and not places[queue, holder]):
                     self._pins.forget((queue, group))
                     self._offer((queue, group))
 
@@ -98,6 +108,10 @@ class ClusteredGroups(abc.PinnedGroups):
     def held(self) -> Sequence[tuple[str, str]]:
         """The pins that this node holds."""
         return list(self._pins.held)
+
+    def waiting(self) -> int:
+        """How many pins are wanted."""
+        return len(self._pins.open())
 
     def ask(self, queue: str, group: str) -> None:
         """Note that the arbiter is asked for a pin now."""
@@ -125,16 +139,16 @@ class ClusteredGroups(abc.PinnedGroups):
     def given_up(self) -> Sequence[tuple[str, str]]:
         """Give up pins that are not needed here."""
         found = []
-        for name in list(self._pins.held):
-            queue = self._core.router.queues.get(name[0])
-            known = queue.grouped.table.get(name[1]) if queue is not None and queue.grouped is not None else None
-            if self._pins.leaving:
-                idle = known is None or not known.unacked
-            else:
-                idle = known is None and (queue is None or not queue.roster.consumers)
-            if idle:
-                self._pins.give_up(name)
-                found.append(name)
+        for queue_name, groups in list(self._pins.held_of.items()):
+            queue = self._core.router.queues.get(queue_name)
+            if queue is not None and queue.roster.consumers and not self._pins.leaving:
+                continue
+            table = queue.grouped.table if queue is not None and queue.grouped is not None else {}
+            for group in list(groups):
+                known = table.get(group)
+                if known is None or (self._pins.leaving and not known.unacked):
+                    self._pins.give_up((queue_name, group))
+                    found.append((queue_name, group))
         return found
 
     def period_over(self, idle_after: float, pins_max: int) -> tuple[Sequence[tuple[str, str]], int]:

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 Name = tuple[str, str]
 
 #: What is said of a name: its pin is wanted; it is wanted for another node, as this one has nobody who consumes it; the
-#: node holds it; the node knows it, having been its arbiter; the node holds it no more; the node that has it has no queue
-#: for its messages.
+#: node holds it; the node knows it, having been its arbiter; the node holds it no more; the node that has it has no
+#: queue for its messages.
 WANT: Final = "want"
 MOVE: Final = "move"
 HOLD: Final = "hold"

@@ -42,6 +42,11 @@ PATIENCE_S: Final = 2.0
 #: Seconds for which a pin is kept that nobody uses, also if there are too many; and parts of these, or of a shorter
 #: ``group_timeout``, after which is looked.
 CROWDED_S: Final = 10.0
+#: Pins that are wanted, beyond which a pause is made between two looks, and its seconds for each: the looks take a part
+#: of the node's time that does not grow with them.  So many that no node wants cost as much as one.
+LOOKED_MAX: Final = 100
+LOOK_S: Final = 0.000_05
+SKIPPED: Final = 25
 PERIODS: Final = 4
 
 
@@ -132,10 +137,14 @@ class Grouping:
             while True:
                 self._look.clear()
                 self._see()
-                self._round(nursery)
+                looked = self._round(nursery)
                 self._groups.move()
                 with trio.move_on_at(self._letters.next_s()):
                     await self._look.wait()
+                looked += self._groups.waiting() // SKIPPED
+                if looked > LOOKED_MAX:
+                    # Each message of a group that waits is a reason to look at all that wait.
+                    await trio.sleep(looked * LOOK_S)
 
     async def _age(self) -> None:
         settings = self._settings
@@ -257,8 +266,9 @@ class Grouping:
 
     # -- what is asked
 
-    def _round(self, nursery: trio.Nursery) -> None:
-        """Begin to tell and ask each arbiter that is not being asked, in tasks of a nursery."""
+    def _round(self, nursery: trio.Nursery) -> int:
+        """Begin to tell and ask each arbiter that is not being asked, in tasks of a nursery; return how many pins some
+        node is to get."""
         self._freed.update(dict.fromkeys(self._groups.given_up()))
         again = self._topology.own.leaving and bool(self._groups.held())
         members = self.arbiter.members
@@ -285,6 +295,7 @@ class Grouping:
                     nursery.start_soon(self._converse, peer, node, asked)
                 else:
                     self._letters.ask_again(node, peer.session, again=False)
+        return len(wanted)
 
     async def _converse(self, peer: Peer, node: str, asked: Sequence[Said]) -> None:
         """Tell and ask a node once.  One that does not answer holds up only the groups of which it is the arbiter."""
