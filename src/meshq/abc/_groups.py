@@ -43,7 +43,7 @@ class PinnedGroups(ABC):
 
     @abstractmethod
     def waiting(self) -> int:
-        """Return how many pins are wanted, also those that no node is to get now."""
+        """Return the number of wanted pins.  Some of them may be pins that no node is to get now."""
 
     @abstractmethod
     def has_place(self, queue: str, node: str) -> bool:

@@ -141,7 +141,7 @@ class GroupPlaces:
         return holder not in self._pins.targets or any(node_of(one) == holder for one in self._members(queue))
 
     def able(self, queue: Queue) -> dict[str, tuple[Filter, ...]]:
-        """The ids of nodes that may want messages of a queue, this one first, and the filters of their consumers."""
+        """The filters of consumers by the ids of their nodes, this node first.  Only nodes with a use for messages."""
         found = {}
         filters = filters_of(queue)
         if filters is not None and not queue.paused:

@@ -263,7 +263,7 @@ class ArbiterMachine:
         return known
 
     def _lose(self, name: Name, holder: str) -> None:
-        """Have a node tell anew what it holds: it has a pin, maybe without knowing of it, and no queue for messages."""
+        """Have the holder of a pin tell its pins anew.  It has no queue for messages, and may not know of the pin."""
         if self.pins.get(name) == holder and holder in self.members:
             self._uncounted[name] = None
             if holder != self._own:

@@ -218,7 +218,7 @@ class Grouping:
         self._keep()
 
     def _apart(self, there: Sequence[Peer]) -> bool:
-        """Look for nodes that pin no groups; one that is away counts by what it was when it was linked."""
+        """Look for nodes without pins of groups.  A node that is away counts as it did when it was linked."""
         known, self._alone = self._alone, {}
         for peer in there:
             node = peer.node_id.hex()
@@ -353,7 +353,7 @@ class Grouping:
         return letter
 
     def _count_lost(self, said: Iterable[Said]) -> None:
-        """Ask nodes anew for what they hold that have no queue for it; this one gives up at once what it lacks."""
+        """Ask the holders of lost pins for all their pins anew.  This node gives up at once what it does not hold."""
         lost = [one for one in said if one.kind == LOST]
         if lost:
             held = set(self._groups.held())
@@ -401,7 +401,8 @@ class Grouping:
         with trio.move_on_after(PATIENCE_S) as patience:
             values = await link.ask("pin_groups", arguments)
         if patience.cancelled_caught:
-            raise CallTimeoutError(f"{peer.label} has not answered a letter about pins in {PATIENCE_S:g} s")
+            text = f"{peer.label} has not answered a letter about pins in {PATIENCE_S:g} s"
+            raise CallTimeoutError(text) from TimeoutError(f"waited {PATIENCE_S:g} s for an answer")
         self._note_pinning(peer.node_id.hex(), pins=not values.get("alone", False))
         if not values.get("introduced", True) and not complete:
             # It has forgotten what it was told, as this node was away or gone for it.
