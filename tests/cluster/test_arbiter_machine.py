@@ -179,6 +179,17 @@ def test_nobody_has_a_pin_of_before_until_all_that_are_linked_have_told_a_restar
     assert anew.own([Said(WANT, *name, "a"), Said(WANT, *other, "a")]) == ["b", "a"]
 
 
+def test_who_was_the_arbiter_meanwhile_knows_more_than_what_was_kept_and_less_than_what_this_life_has_given() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    name, other = name_of("a"), name_of("a", more="!")
+    assert cluster.nodes["a"].own([Said(WANT, *name, "a")]) == ["a"]
+    anew = cluster.nodes["a"] = restarted(cluster.nodes["a"])
+    assert anew.own([Said(WANT, *other, "a")]) == ["a"]
+    cluster.say("b", "a", Said(KNOW, *name, "c"), Said(KNOW, *other, "c"), complete=True)
+    assert anew.pins == {name: "c", other: "a"}
+
+
 def test_who_has_begun_another_life_than_the_one_that_was_kept_has_to_tell_anew() -> None:
     cluster = Cluster()
     cluster.introduce()

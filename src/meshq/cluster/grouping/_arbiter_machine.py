@@ -246,7 +246,8 @@ class ArbiterMachine:
         elif said.kind == LOST:
             self._lose(name, said.node)
         elif said.kind == KNOW:
-            if name not in self.pins and said.node in self.members:
+            # The sender was the arbiter after this one was: of what an earlier life has given it knows more.
+            if name not in self._sure and self.pins.get(name) != said.node and said.node in self.members:
                 self._set(name, said.node)
         else:
             return self._want(node, name, said.node, moves=said.kind == MOVE)
