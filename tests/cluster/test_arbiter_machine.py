@@ -8,6 +8,7 @@ from meshq.cluster.grouping._arbiter_machine import (
     FREE,
     HOLD,
     KNOW,
+    KNOWN_MAX,
     MOVE,
     WANT,
     ArbiterMachine,
@@ -15,14 +16,16 @@ from meshq.cluster.grouping._arbiter_machine import (
     Sender,
     arbiter_of,
 )
+from meshq.cluster.grouping._letter import KEPT_BYTES_MAX, kept, restored
 
 ALL = frozenset("abc")
 
 
-def name_of(arbiter: str, members: frozenset[str] = ALL, more: str = "") -> tuple[str, str]:
-    """A name of which a node is the arbiter."""
+def name_of(arbiter: str, members: frozenset[str] = ALL, more: str = "", among: str = "") -> tuple[str, str]:
+    """A name of which a node is the arbiter, and another one when that has gone."""
     names = (("q", f"group {number}{more}") for number in range(1_000))
-    return next(name for name in names if arbiter_of(name, members) == arbiter)
+    found = (name for name in names if arbiter_of(name, members) == arbiter)
+    return next(name for name in found if not among or arbiter_of(name, members - {arbiter}) == among)
 
 
 class Cluster:
@@ -83,11 +86,71 @@ def test_after_a_change_of_the_members_all_have_to_tell_anew() -> None:
     cluster.introduce()
     for node in "abc":
         cluster.nodes[node].see("abc")
-    name = name_of("a")
+    # The node that has gone may have given it to another one.
+    name = name_of("d", frozenset("abcd"), among="a")
     assert cluster.say("b", "a", Said(WANT, *name, "b")) == [""]
     cluster.say("c", "a", Said(HOLD, *name), complete=True)
     cluster.say("b", "a", complete=True)
     assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
+
+
+def test_who_is_away_while_another_one_goes_holds_up_only_the_groups_of_that_one() -> None:
+    cluster = Cluster("abcd")
+    cluster.introduce()
+    for node in "ab":
+        cluster.nodes[node].see("abc")
+    cluster.say("b", "a", complete=True)
+    # ``c`` is away, and has told what it held when ``d`` was there.
+    own, taken_over = name_of("a", frozenset("abcd")), name_of("d", frozenset("abcd"), among="a")
+    assert cluster.say("b", "a", Said(WANT, *own, "b"), Said(WANT, *taken_over, "b")) == ["b", ""]
+    cluster.nodes["c"].see("abc")
+    cluster.say("c", "a", Said(HOLD, *taken_over), complete=True)
+    assert cluster.say("b", "a", Said(WANT, *taken_over, "b")) == ["c"]
+
+
+def test_who_is_away_while_another_one_joins_holds_up_only_the_groups_of_that_one() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    cluster.nodes["d"] = ArbiterMachine("d")
+    cluster.serials["d"] = 0
+    for node in "abd":
+        cluster.nodes[node].see("abcd")
+    for sender, to in ("ab", "ad", "ba", "bd", "da", "db"):
+        cluster.say(sender, to, complete=True)
+    stays, moves = name_of("a", frozenset("abcd")), name_of("d", frozenset("abcd"))
+    # ``c`` is away, and knows nothing of ``d``.
+    assert cluster.say("b", "a", Said(WANT, *stays, "b")) == ["b"]
+    assert cluster.say("b", "d", Said(WANT, *moves, "b")) == [""]
+    assert cluster.say("b", arbiter_of(moves, ALL), Said(WANT, *moves, "b")) in ([""], ["c"])
+    cluster.nodes["c"].see("abcd")
+    cluster.say("c", "d", Said(KNOW, *moves, "a"), complete=True)
+    assert cluster.say("b", "d", Said(WANT, *moves, "b")) == ["a"]
+
+
+def test_who_came_and_went_may_have_given_pins_of_which_the_others_have_to_tell() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    everyone = frozenset("abcd")
+    cluster.nodes["a"].see(everyone)
+    cluster.nodes["a"].see(ALL)
+    # ``c`` has met ``d`` meanwhile, and told ``a`` nothing since.
+    name = name_of("d", everyone, among="a")
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == [""]
+    assert sorted(cluster.nodes["a"].lacking()) == ["b", "c"]
+    cluster.say("b", "a", complete=True)
+    cluster.say("c", "a", Said(HOLD, *name), complete=True)
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
+
+
+def test_who_has_told_nothing_anew_while_many_others_went_has_to() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    arbiter, name = cluster.nodes["a"], name_of("a")
+    for number in range(KNOWN_MAX):
+        arbiter.see({*ALL, f"{number}"})
+        arbiter.see(ALL)
+    assert not arbiter.introduced()
+    assert cluster.say("b", "a", Said(WANT, *name, "b")) == [""]
 
 
 def test_the_pins_of_a_node_that_goes_are_given_up() -> None:
@@ -133,7 +196,8 @@ def restarted(before: ArbiterMachine, members: str = "abc") -> ArbiterMachine:
     anew = ArbiterMachine("a")
     for name, holder in before.pins.items():
         anew.restore(name, holder)
-    anew.restore_introduced(before.members, before.introduced())
+    for known, lives in restored(*kept(before.introduced())):
+        anew.restore_introduced(known, lives)
     anew.see(members)
     return anew
 
@@ -218,7 +282,7 @@ def test_what_was_kept_counts_only_for_the_members_that_all_knew_then() -> None:
 def test_nobody_who_is_being_counted_is_kept_as_introduced() -> None:
     cluster, _ = crowded()
     arbiter = cluster.nodes["a"]
-    assert arbiter.introduced() == {"b": "1", "c": "1"}
+    assert arbiter.introduced() == {ALL: {"b": "1", "c": "1"}}
     assert arbiter.count([])
     assert not arbiter.introduced() and not restarted(arbiter).ready
 
@@ -336,3 +400,20 @@ def test_no_pin_is_given_while_what_the_members_told_is_in_doubt() -> None:
     cluster.say("c", "a", Said(HOLD, *name), begins=True, complete=True)
     cluster.say("b", "a", begins=True, complete=True)
     assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
+
+
+def test_introductions_to_nodes_that_knew_other_members_are_kept_as_well() -> None:
+    introduced = {frozenset("ab"): {"b": "1"}, ALL: {"c": "2", "d": "3"}, frozenset("ad"): {"e": "4"}}
+    assert dict(restored(*kept(introduced))) == introduced
+    assert not dict(restored(*kept({}))).get(ALL)
+
+
+def test_introductions_beyond_the_room_of_a_record_are_not_kept() -> None:
+    ids = [f"{number:032x}" for number in range(32)]
+    introduced = {frozenset(ids): dict.fromkeys(ids, "e" * 32)}
+    introduced |= {frozenset({*ids} - {one}): {one: "f" * 32} for one in ids}
+    written = kept(introduced)
+    assert KEPT_BYTES_MAX - 1_200 < sum(map(len, written)) < KEPT_BYTES_MAX
+    found = dict(restored(*written))
+    assert found[frozenset(ids)] == dict.fromkeys(ids, "e" * 32)
+    assert found.items() <= introduced.items()

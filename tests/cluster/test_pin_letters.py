@@ -41,6 +41,8 @@ def letter_from(nodes: Mesh, name: str, **changed: Any) -> dict[str, Any]:
         {"instance": "two words"},
         {"instance": ""},
         {"instance": "0" * 31 + "G"},
+        {"members": "everybody"},
+        {"members": f"{'0' * 32},{'1' * 32}"},
         {"names": encode_map({**NAME, "k0": "lie"})},
         {"names": encode_map({**NAME, "q0": 7})},
         {"names": encode_map({**NAME, "k1": "hold", "x": 1, "y": 1, "z": 1})},

@@ -93,8 +93,9 @@ class PinnedGroups(ABC):
     def keep_introduced(self, members: str, lives: str) -> None:
         """Keep which nodes have introduced themselves to this node as the arbiter.
 
-        ``members``: the ids of the members that they knew, separated by spaces.  ``lives``: the ids of these nodes,
-        each before its life.  Two empty texts: none has.
+        ``members``: the ids of the members that they knew, separated by spaces; several lists, separated by commas, if
+        not all knew the same.  ``lives``: for each list, the ids of these nodes, each before its life.  Two empty
+        texts: none has.
         """
 
     @abstractmethod

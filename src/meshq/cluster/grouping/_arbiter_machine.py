@@ -1,8 +1,9 @@
 """The arbiter of message groups: for each name, a queue and a group, one node says which node consumes it.
 
 The arbiter of a name is the member whose id, hashed with the name, gives the highest number.  It gives a pin only if
-all other members have *introduced* themselves: each has told it the pins that it knows of, and does so anew whenever
-the members are others.  So two nodes that have met never give one pin twice (docs/design/clustered-groups.md).
+all other members have *introduced* themselves, knowing members of which it is the arbiter of the name, too: each has
+told it the pins that it knows of, and does so anew whenever the members are others.  So two nodes that have met never
+give one pin twice (docs/design/clustered-groups.md).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ LOST: Final = "lost"
 KINDS: Final = (WANT, MOVE, HOLD, KNOW, FREE, LOST)
 #: Ended lives of a node that are remembered: what comes late from one of them counts no more.
 _LIVES: Final = 16
+#: Members that a node knew, with all that have gone since, beyond which it has to introduce itself anew.
+KNOWN_MAX: Final = 64
 
 
 class Said(NamedTuple):
@@ -76,7 +79,7 @@ class ArbiterMachine:
         self._counting: dict[str, bool] = {}
         #: How often all pins were counted, in this life.
         self.counted: int = 0
-        # The members that each node knew when it had told all that it knows.
+        # The members that each node knew when it had told all that it knows, and those that have gone since.
         self._introduced: dict[str, frozenset[str]] = {}
         # The letters of each node: its life, its earlier lives, and the number of the last one.
         self._letters: dict[str, tuple[list[str], int]] = {}
@@ -103,6 +106,11 @@ class ArbiterMachine:
             self._introduced.pop(node, None)
             self._remembered.pop(node, None)
             self._counting.pop(node, None)
+        if gone:
+            # Who went may have given pins to those that are still there, of which they have to tell.
+            self._introduced = {
+                node: known | gone for node, known in self._introduced.items() if len(known | gone) <= KNOWN_MAX
+            }
         return True
 
     def restore(self, name: Name, holder: str) -> None:
@@ -110,9 +118,9 @@ class ArbiterMachine:
         self.pins[name] = holder
 
     def restore_introduced(self, members: frozenset[str], lives: Mapping[str, str]) -> None:
-        """Take up the introductions of nodes to an earlier life of this node.
+        """Take up introductions of nodes to an earlier life of this node, which knew the same members.
 
-        ``members``: those that the nodes knew.  All that a node was given since is among the pins that were kept.
+        ``members``: those that they knew.  All that a node was given since is among the pins that were kept.
 
         ``lives``: the life of each in which it did so.  One that has begun another life has to do so anew, if it says
         anything.
@@ -122,25 +130,41 @@ class ArbiterMachine:
             self._letters[node] = [life], 0
             self._remembered[node] = None
 
-    def introduced(self) -> dict[str, str]:
-        """The members that have introduced themselves and knew the same members, each with its life."""
-        return {
-            node: self._letters[node][0][-1]
-            for node, known in self._introduced.items()
-            if known == self.members and node not in self._counting
-        }
+    def introduced(self) -> dict[frozenset[str], dict[str, str]]:
+        """The members that have introduced themselves, each with its life, by the members that they knew."""
+        found: dict[frozenset[str], dict[str, str]] = {}
+        for node, known in self._introduced.items():
+            if node not in self._counting:
+                found.setdefault(known, {})[node] = self._letters[node][0][-1]
+        return found
 
     @property
     def ready(self) -> bool:
-        """Whether all other members have introduced themselves, so that new pins may be given."""
-        return all(self._has_told(node) for node in self.members if node != self._own)
+        """Whether all other members have introduced themselves and knew the same members: each new pin may be given."""
+        others = self.members - {self._own}
+        return not any(node in self._remembered and node in self.linked for node in others) and all(
+            self._introduced.get(node) == self.members for node in others
+        )
 
-    def _has_told(self, node: str) -> bool:
-        """Whether a node has introduced itself; one that is linked, in this life."""
-        return self._introduced.get(node) == self.members and not (node in self._remembered and node in self.linked)
+    def _may_give(self, name: Name) -> bool:
+        """Whether nobody else may have given the pin of a name, or tell of it that it is held.
+
+        A node that knew other members counts as well, if this one was the arbiter of the name among these: only this
+        one can have given the pin to it since, or it has said that it had it before.
+        """
+        return self._has_told(name, self.members - {self._own})
+
+    def _has_told(self, name: Name, nodes: Iterable[str]) -> bool:
+        """Whether nodes have told all that they know of a name; those that are linked, in this life."""
+        known = set()
+        for node in nodes:
+            if node not in self._introduced or (node in self._remembered and node in self.linked):
+                return False
+            known.add(self._introduced[node])
+        return all(members == self.members or arbiter_of(name, members) == self._own for members in known)
 
     def has_heard(self, node: str) -> bool:
-        """Whether a node has introduced itself to this life of the arbiter, whichever members it knew then."""
+        """Whether a node has introduced itself since this arbiter began, whichever members it knew then."""
         return node in self._introduced and node not in self._remembered
 
     def lacking(self) -> list[str]:
@@ -280,13 +304,13 @@ class ArbiterMachine:
             return known
         if known is not None and not moves:
             # It has begun anew, or its answer was lost.
-            if name not in self._sure and not all(self._has_told(one) for one in self.linked & self.members):
+            if name not in self._sure and not self._has_told(name, self.linked & self.members):
                 # This arbiter has begun anew: another one may have given the pin meanwhile, in its place.
                 return ""
             self._sure[name] = None
             self._uncounted.pop(name, None)
             return known
-        if not self.ready or wanted not in self.members:
+        if not self._may_give(name) or wanted not in self.members:
             return ""
         # Nobody holds it, or its holder wants it to go, with all messages of the group.
         self._set(name, wanted)

@@ -24,7 +24,7 @@ from meshq.cluster.grouping._arbiter_machine import (
     arbiter_of,
 )
 from meshq.cluster.grouping._correspondence import Correspondence
-from meshq.cluster.grouping._letter import divided, life_of, read, written
+from meshq.cluster.grouping._letter import divided, kept, life_of, members_of, read, restored, written
 from meshq.concurrency import Wakeup
 from meshq.errors import CallTimeoutError, MeshqError, UsageError
 
@@ -100,8 +100,8 @@ class Grouping:
             self._warn("groups_not_clustered", f"{text} those of this broker", settings.name)
         for name, holder in self._groups.kept().items():
             self.arbiter.restore(name, holder)
-        members, lives = (text.split() for text in self._groups.introduced())
-        self.arbiter.restore_introduced(frozenset(members), dict(zip(lives[::2], lives[1::2], strict=True)))
+        for members, lives in restored(*self._groups.introduced()):
+            self.arbiter.restore_introduced(members, lives)
         self._see()
 
     def begin(self, nursery: trio.Nursery) -> None:
@@ -206,12 +206,12 @@ class Grouping:
         active = not (self._apart(there) or crowded or handing_over) and (len(members) > 1 or bool(self.arbiter.pins))
         self._groups.see(members, targets, leavers=leaving, active=active, leaving=self._topology.own.leaving)
         self._letters.keep(self.arbiter.members)
-        if active != self._active:
-            self._letters.tell_anew(*self.arbiter.members)
-            if self._active is not None or not active:
-                # Each node has consumed its groups on its own, or does so from now on.
-                self.arbiter.doubt()
+        if active != self._active and (self._active is not None or not active):
+            # Each node has consumed its groups on its own, or does so from now on.
+            self.arbiter.doubt()
         if changed or active != self._active:
+            # Also if they are the same members again that it was told of: the others may have learned more meanwhile.
+            self._letters.tell_anew(*self.arbiter.members)
             self._active = active
             self._letters.rest_over()
             self._claim()
@@ -241,11 +241,7 @@ class Grouping:
                 self._groups.freed(*name)
         self.arbiter.changed.clear()
         # While groups are not pinned each node consumes them on its own: what it has told says nothing of that.
-        lives = self.arbiter.introduced() if self._active else {}
-        self._groups.keep_introduced(
-            " ".join(sorted(self.arbiter.members)) if lives else "",
-            " ".join(f"{node} {life}" for node, life in sorted(lives.items())),
-        )
+        self._groups.keep_introduced(*kept(self.arbiter.introduced() if self._active else {}))
 
     def _claim(self) -> None:
         """Note the pins that this node holds and decides about itself from now on."""
@@ -438,9 +434,8 @@ class Grouping:
             UsageError, RemoteProtocolError: no node writes that; nothing of it was taken in.
         """
         sender = Sender(letter["node_id"], life_of(letter["instance"]), letter["serial"])
-        members = frozenset(letter["members"].split())
+        members = members_of(letter["members"])
         said = read(letter["names"])
-        before = self.arbiter.ready
         holders = self.arbiter.hear(sender, members, said, begins=letter["begins"], complete=letter["complete"])
         self._count_lost(said)
         self._keep()
@@ -449,7 +444,8 @@ class Grouping:
             self._letters.tell_anew(sender.node)
             self._letters.sooner(sender.node)
             self._look.wake()
-        if self.arbiter.ready and not before:
+        if letter["complete"]:
+            # What this node wants itself may be given now.
             self._look.wake()
         gone = {peer.node_id.hex() for peer in self._peers() if peer.node_id and peer.state in ("left", "down")}
         there = self.arbiter.members

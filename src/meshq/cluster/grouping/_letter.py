@@ -1,8 +1,11 @@
-"""The text of a letter about pins: sentences about names, as many as one frame has room for."""
+"""What is written about pins: letters with sentences about names, as many as one frame has room for, and the record
+of who has introduced itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from meshq.cluster.grouping._arbiter_machine import KINDS, Said
@@ -12,6 +15,8 @@ from meshq.wire import decode_map, encode_map
 
 #: Bytes of names in one letter.
 LETTER_BYTES_MAX: Final = 2_000
+#: Bytes of the record of who has introduced itself, without its keys.
+KEPT_BYTES_MAX: Final = 6_000
 
 
 def divided(said: Sequence[Said]) -> list[list[Said]]:
@@ -58,6 +63,44 @@ def life_of(text: str) -> str:
     Raises:
         UsageError: it is none.
     """
+    return _identity(text, "is of a life")
+
+
+def members_of(text: str) -> frozenset[str]:
+    """Read the ids of the members that a node knows, which are kept.
+
+    Raises:
+        UsageError: one is none.
+    """
+    return frozenset(_identity(one, "names a member") for one in text.split())
+
+
+def _identity(text: str, what: str) -> str:
     if len(text) != 2 * IDENTITY_BYTES or text.strip("0123456789abcdef"):
-        raise UsageError(f"a letter about pins is of a life {text[:64]!r}, not {2 * IDENTITY_BYTES} hexadecimal digits")
+        raise UsageError(f"a letter about pins {what} {text[:64]!r}, not {2 * IDENTITY_BYTES} hexadecimal digits")
     return text
+
+
+# -- the record of who has introduced itself
+
+
+def kept(introduced: Mapping[frozenset[str], Mapping[str, str]]) -> tuple[str, str]:
+    """Write who has introduced itself: the members that were known, and the nodes that knew them, each with its life.
+
+    Nodes that knew other members than most are left out where the record has no room, and have to introduce themselves
+    again to the next life.
+    """
+    texts = [
+        (" ".join(sorted(members)), " ".join(f"{node} {life}" for node, life in sorted(lives.items())))
+        for members, lives in sorted(introduced.items(), key=lambda one: (-len(one[1]), sorted(one[0])))
+    ]
+    sizes = accumulate(len(members) + len(lives) + 2 for members, lives in texts)
+    found = [text for text, size in zip(texts, sizes, strict=True) if size <= KEPT_BYTES_MAX]
+    return ",".join(members for members, _ in found), ",".join(lives for _, lives in found)
+
+
+def restored(members: str, lives: str) -> Iterator[tuple[frozenset[str], dict[str, str]]]:
+    """Read what ``kept`` has written."""
+    for known, nodes in zip(members.split(","), lives.split(","), strict=True) if lives else ():
+        pairs = nodes.split()
+        yield frozenset(known.split()), dict(zip(pairs[::2], pairs[1::2], strict=True))
