@@ -147,15 +147,15 @@ class ArbiterMachine:
         )
 
     def _may_give(self, name: Name) -> bool:
-        """Whether nobody else may have given the pin of a name, or tell of it that it is held.
+        """Whether the introductions of all other members hold for a name, so that a new pin of the name may be given.
 
-        A node that knew other members counts as well, if this one was the arbiter of the name among these: only this
-        one can have given the pin to it since, or it has said that it had it before.
+        A node that knew other members counts as well, if this one was the arbiter of the name among these: it has said
+        what it held, and can have got the pin from nobody else since.
         """
         return self._has_told(name, self.members - {self._own})
 
     def _has_told(self, name: Name, nodes: Iterable[str]) -> bool:
-        """Whether nodes have told all that they know of a name; those that are linked, in this life."""
+        """Whether the introductions of some nodes hold for a name.  Of linked ones only those to this life do."""
         known = set()
         for node in nodes:
             if node not in self._introduced or (node in self._remembered and node in self.linked):
@@ -164,7 +164,7 @@ class ArbiterMachine:
         return all(members == self.members or arbiter_of(name, members) == self._own for members in known)
 
     def has_heard(self, node: str) -> bool:
-        """Whether a node has introduced itself since this arbiter began, whichever members it knew then."""
+        """Whether the introduction of a node was heard since the start of the arbiter."""
         return node in self._introduced and node not in self._remembered
 
     def lacking(self) -> list[str]:

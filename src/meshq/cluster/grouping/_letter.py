@@ -1,6 +1,4 @@
-"""What is written about pins: letters with sentences about names, as many as one frame has room for, and the record
-of who has introduced itself.
-"""
+"""Texts about pins: letters with as many sentences as one frame has room for, and the record of introduced nodes."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ def _identity(text: str, what: str) -> str:
 
 
 def kept(introduced: Mapping[frozenset[str], Mapping[str, str]]) -> tuple[str, str]:
-    """Write who has introduced itself: the members that were known, and the nodes that knew them, each with its life.
+    """Write a record of introduced nodes: the members that were known, and the nodes that knew them, with their lives.
 
     Nodes that knew other members than most are left out where the record has no room, and have to introduce themselves
     again to the next life.
@@ -100,7 +98,7 @@ def kept(introduced: Mapping[frozenset[str], Mapping[str, str]]) -> tuple[str, s
 
 
 def restored(members: str, lives: str) -> Iterator[tuple[frozenset[str], dict[str, str]]]:
-    """Read what ``kept`` has written."""
+    """Read a record of introduced nodes."""
     for known, nodes in zip(members.split(","), lives.split(","), strict=True) if lives else ():
         pairs = nodes.split()
         yield frozenset(known.split()), dict(zip(pairs[::2], pairs[1::2], strict=True))
