@@ -254,6 +254,19 @@ async def test_an_arbiter_forgets_who_had_a_pin_as_soon_as_it_is_free() -> None:
         assert not nodes.brokers["a"]._node.core.router.pins.elsewhere
 
 
+async def test_what_was_to_go_to_a_node_that_has_given_its_pin_up_is_asked_for_anew() -> None:
+    async with grouping("ab") as nodes, nodes.client("a") as here:
+        group = group_of(nodes, "a")
+        await here.send("q", Message(b"1", group=group))
+        pins, groups = nodes.brokers["a"]._node.core.router.pins, grouping_of(nodes, "a")._groups
+        groups.ask("q", group)
+        # It cannot go yet: the link is gone, say.
+        groups.told("q", group, bytes(nodes.brokers["b"].node_id).hex())
+        assert pins.away and not pins.open()
+        groups.freed("q", group)
+        assert not pins.away and pins.open() == [("q", group)]
+
+
 async def test_a_group_goes_on_with_all_its_messages_when_its_consumer_is_elsewhere() -> None:
     settings = {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=0.0)}}
     async with grouping(broker=settings) as nodes, nodes.client("a") as here:

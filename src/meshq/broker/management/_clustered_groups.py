@@ -135,6 +135,8 @@ class ClusteredGroups(abc.PinnedGroups):
         holder = self._pins.elsewhere.get(name)
         if holder is not None and holder not in self._busy():
             self._pins.forget(name)
+            # What was to go there has to be asked for anew.
+            self._offer(name)
 
     def given_up(self) -> Sequence[tuple[str, str]]:
         """Give up pins that are not needed here."""
