@@ -58,6 +58,15 @@ def test_a_node_that_lacks_something_is_asked_soon_but_not_at_once() -> None:
     assert letters.may_begin("b", 1)
 
 
+def test_a_node_that_is_told_for_other_members_knows_no_more_what_it_was_told_before() -> None:
+    letters = Correspondence(Clock())
+    letters.telling("b")
+    assert letters.told("b", 1, ALL, ALL)
+    # For the members without c, which the other node does not take for gone; and c comes back before the next letter.
+    letters.telling("b")
+    assert not letters.is_told("b", 1, ALL) and not letters.agrees("b", 1, ALL)
+
+
 def test_a_node_that_asks_to_be_told_anew_while_it_is_told_is_told_once_more() -> None:
     letters = Correspondence(Clock())
     letters.telling("b")

@@ -61,8 +61,10 @@ class Correspondence:
         return self.is_told(node, session, members) and self._shared[node] == members
 
     def telling(self, node: str) -> None:
-        """Note that a node is being told all from now on."""
+        """Note that a node is being told all from now on, and no longer knows what it was told before: it goes by the
+        members of the last letter."""
         self._stale.discard(node)
+        self._told.pop(node, None)
 
     def told(self, node: str, session: object, members: Members, shared: Members) -> bool:
         """Note that a node was told all; return False if it has to be told anew, since it has asked for that meanwhile.
