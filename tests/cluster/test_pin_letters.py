@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from meshq import Consumer, Delivery, Message
 from meshq.broker import ClusteredGroups
 from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.queue._queue_machine import Queue
+from meshq.cluster.grouping import Grouping
 from meshq.cluster.grouping._arbiter_machine import arbiter_of
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, UsageError
 from meshq.wire import encode_map
 from tests.cluster.kit import Mesh, mesh, until
 
@@ -126,6 +128,35 @@ async def test_a_pin_goes_on_of_a_node_that_has_no_queue_of_the_name_any_more(de
             await received(consumer, 1)
             assert arbiter.pins == {("q", group): ids["b"]}
         assert letters < 50
+
+
+async def test_a_node_rests_while_it_waits_for_one_that_has_no_queue_for_its_pin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    wanted = ClusteredGroups.wanted
+
+    def look(self: ClusteredGroups) -> Any:
+        nonlocal looks
+        looks += 1
+        assert looks < 1_000, "it looks without a pause"
+        return wanted(self)
+
+    async def silent(self: Grouping, *_: Any, **__: Any) -> Any:
+        raise UsageError("there is no answer")
+
+    async with mesh("ab", root="simulated", broker={"queues": ["q"]}, own={"b": {"queues": []}}) as nodes:
+        await nodes.joined()
+        grouping = nodes.known("a")._grouping
+        await until(lambda: grouping.arbiter.ready)
+        group = next(one for one in map(str, range(1_000)) if arbiter_of(("q", one), ids_of(nodes)) == ids_of(nodes)[0])
+        grouping.arbiter.restore(("q", group), ids_of(nodes)[1])
+        monkeypatch.setattr(Grouping, "_send", silent)
+        monkeypatch.setattr(ClusteredGroups, "wanted", look)
+        async with nodes.client("a") as client, client.consumer("q"):
+            await client.send("q", Message(b"1", group=group))
+            await trio.sleep(10)
+    assert looks > 10
 
 
 async def test_however_many_nodes_have_gone_letters_are_answered() -> None:

@@ -348,15 +348,15 @@ class Grouping:
                 self._groups.ask(said.queue, said.group)
         return letter
 
-    def _count_lost(self, said: Iterable[Said]) -> None:
-        """Ask the holders of lost pins for all their pins anew.  This node gives up at once what it does not hold."""
+    def _count_lost(self, said: Iterable[Said]) -> bool:
+        """Have the holders of lost pins tell theirs anew; return whether there are any.  This node gives its own up."""
         lost = [one for one in said if one.kind == LOST]
         if lost:
             held = set(self._groups.held())
             mine = [one for one in lost if one.node == self._own and (one.queue, one.group) not in held]
             self.arbiter.own([Said(FREE, one.queue, one.group) for one in mine])
             self._letters.tell_anew(*{one.node for one in lost})
-            self._look.wake()
+        return bool(lost)
 
     def _answered(self, asked: Iterable[Said], answers: Iterable[str]) -> bool:
         """Take in answers; return whether some are missing."""
@@ -437,7 +437,8 @@ class Grouping:
         members = members_of(letter["members"])
         said = read(letter["names"])
         holders = self.arbiter.hear(sender, members, said, begins=letter["begins"], complete=letter["complete"])
-        self._count_lost(said)
+        if self._count_lost(said):
+            self._look.wake()
         self._keep()
         if letter["lacks"] or not self._letters.knew(sender.node, members):
             # It knows others by now, and has to be told anew what this node knows.
