@@ -47,12 +47,15 @@ def test_a_node_without_an_answer_is_asked_again_after_pauses_that_grow() -> Non
     assert letters.may_begin("b", 1)
 
 
-def test_a_node_that_lacks_something_is_asked_soon_but_not_at_once() -> None:
+def test_a_node_that_knows_other_members_than_before_is_asked_soon_but_not_at_once() -> None:
     clock = Clock()
     letters = Correspondence(clock)
+    assert not letters.heard("b", ALL)
     for _ in range(5):
         letters.ask_again("b", 1, again=True)
-    letters.sooner("b")
+    # It says the same as before.
+    assert not letters.heard("b", ALL) and letters.next_s() > PAUSE_S
+    assert letters.heard("b", frozenset("ab"))
     assert letters.next_s() == PAUSE_S and not letters.may_begin("b", 1)
     letters.rest_over()
     assert letters.may_begin("b", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.queue._queue_machine import Queue
 from meshq.cluster.grouping import Grouping
 from meshq.cluster.grouping._arbiter_machine import arbiter_of
+from meshq.cluster.grouping._correspondence import PAUSE_MAX_S
 from meshq.errors import MeshqError, UsageError
 from meshq.wire import encode_map
 from tests.cluster.kit import Mesh, mesh, until
@@ -157,6 +159,28 @@ async def test_a_node_rests_while_it_waits_for_one_that_has_no_queue_for_its_pin
             await client.send("q", Message(b"1", group=group))
             await trio.sleep(10)
     assert looks > 10
+
+
+async def test_nodes_that_know_other_members_for_long_say_so_seldom() -> None:
+    async with mesh("abc", root="simulated", broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        await nodes.kill("c")
+        first, second = (nodes.known(name)._grouping for name in "ab")
+        await until(lambda: not any(peer.connected for peer in first._peers() if peer.label.endswith("c")))
+        # As if the other one had never met it.
+        see, gone = second.arbiter.see, ids_of(nodes)[2]
+
+        def seen(members: Iterable[str]) -> bool:
+            changed = see({*members} - {gone})
+            second.arbiter.gone = frozenset()
+            return changed
+
+        second.arbiter.see = seen  # type: ignore[method-assign]
+        second.note()
+        await trio.sleep(10)
+        before = first._serial, second._serial
+        await trio.sleep(20)
+        assert max(first._serial - before[0], second._serial - before[1]) <= 2 * 20 / PAUSE_MAX_S
 
 
 async def test_however_many_nodes_have_gone_letters_are_answered() -> None:

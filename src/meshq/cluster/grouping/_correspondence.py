@@ -23,6 +23,8 @@ class Correspondence:
         # and the members that it knew itself.
         self._told: dict[str, tuple[object, Members]] = {}
         self._shared: dict[str, Members] = {}
+        # By node: the members of its last letter.
+        self._heard: dict[str, Members] = {}
         # The nodes to which a letter is under way, each with whether more has come up for it since; and those of them
         # that have to be told all anew.
         self._busy: dict[str, bool] = {}
@@ -81,6 +83,19 @@ class Correspondence:
         """Whether these are the members that a node knew when it was told all; also if it was never told."""
         return self._shared.get(node, members) == members
 
+    def heard(self, node: str, members: Members) -> bool:
+        """Take in the members of a letter; return whether the node is to be asked soon, these being others than before.
+
+        A node that says only that it lacks something, as before, is asked after the pause: while two nodes know other
+        members neither can be content.
+        """
+        before, known = self._heard.get(node), self._again.get(node)
+        self._heard[node] = members
+        if known is None or before == members:
+            return False
+        self._again[node] = min(known[0], self._now() + PAUSE_S), PAUSE_S, known[2]
+        return True
+
     def tell_anew(self, *nodes: str) -> None:
         """Have nodes told once more all that this node knows."""
         for node in nodes:
@@ -101,12 +116,6 @@ class Correspondence:
         if again:
             pause_s = min(2 * known[1], PAUSE_MAX_S) if known is not None and known[2] is session else PAUSE_S
             self._again[node] = self._now() + pause_s, pause_s, session
-
-    def sooner(self, node: str) -> None:
-        """Ask a node soon, which has said that it lacks something."""
-        known = self._again.get(node)
-        if known is not None:
-            self._again[node] = min(known[0], self._now() + PAUSE_S), PAUSE_S, known[2]
 
     def rest_over(self) -> None:
         """Ask all nodes without a pause: the members have changed."""

@@ -443,7 +443,8 @@ class Grouping:
         if letter["lacks"] or not self._letters.knew(sender.node, members):
             # It knows others by now, and has to be told anew what this node knows.
             self._letters.tell_anew(sender.node)
-            self._letters.sooner(sender.node)
+            self._look.wake()
+        if self._letters.heard(sender.node, members):
             self._look.wake()
         if letter["complete"]:
             # What this node wants itself may be given now.
