@@ -183,6 +183,13 @@ def test_pins_that_are_all_used_stay_whatever_their_number(pins: PinsMachine) ->
     assert len(pins.held) == 20
 
 
+def test_a_group_that_waits_for_its_pin_leaves_nothing_behind(pins: PinsMachine) -> None:
+    pins.keep(RED)
+    pins.told(BLUE, "there")
+    pins.keep(BLUE)
+    assert [*pins._used] == [BLUE]
+
+
 def test_the_ways_of_groups_are_bounded(pins: PinsMachine) -> None:
     for number in range(WAYS_MAX + 10):
         pins.goes(("q", str(number)), "there")

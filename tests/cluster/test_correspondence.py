@@ -70,6 +70,18 @@ def test_a_node_that_is_told_for_other_members_knows_no_more_what_it_was_told_be
     assert not letters.is_told("b", 1, ALL) and not letters.agrees("b", 1, ALL)
 
 
+def test_nothing_is_left_of_nodes_that_are_gone() -> None:
+    letters = Correspondence(Clock())
+    letters.telling("b")
+    letters.told("b", 1, ALL, ALL)
+    letters.heard("b", ALL)
+    letters.ask_again("b", 1, again=True)
+    letters.tell_anew("c")
+    letters.keep(frozenset("a"))
+    tables = (letters._told, letters._shared, letters._heard, letters._again, letters._stale)
+    assert not any(tables)
+
+
 def test_a_node_that_asks_to_be_told_anew_while_it_is_told_is_told_once_more() -> None:
     letters = Correspondence(Clock())
     letters.telling("b")

@@ -249,8 +249,9 @@ class PinsMachine:
         return [name for name in (*idle, *crowded) if name in self.held], len(crowded)
 
     def keep(self, name: Name) -> None:
-        """Note that there are messages of a group here: its pin is used."""
-        self._used[name] = self._period
+        """Note that there are messages of a group here: its pin is used, if it is known."""
+        if name in self.held or name in self.elsewhere:
+            self._used[name] = self._period
 
 
 def _nothing(address: str) -> bool:

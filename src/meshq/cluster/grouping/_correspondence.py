@@ -105,8 +105,10 @@ class Correspondence:
 
     def keep(self, members: Members) -> None:
         """Forget all other nodes than these."""
-        for node in self._told.keys() - members:
-            del self._told[node]
+        for table in (self._told, self._shared, self._heard, self._again):
+            for node in table.keys() - members:
+                del table[node]
+        self._stale &= members
 
     # -- nodes that have to be asked again
 
