@@ -315,6 +315,20 @@ def test_a_former_arbiter_tells_the_new_one_what_it_knows_and_forgets_it() -> No
     assert not old.pins and new.pins == {name: "a"}
 
 
+def test_who_is_not_the_arbiter_any_more_passes_on_what_it_is_told() -> None:
+    arbiter = ArbiterMachine("a")
+    arbiter.see(ALL)
+    own, others = name_of("a"), name_of("c")
+    said = [Said(HOLD, *own), Said(HOLD, *others), Said(FREE, *name_of("b"))]
+    # The sender does not know the third node yet.
+    arbiter.hear(Sender("b", "1", 1), frozenset("ab"), said, complete=True)
+    assert arbiter.passed_on(said) == {"c"}
+    known = arbiter.others("c", ALL)
+    assert known == [Said(KNOW, *others, "b")]
+    arbiter.forget(known)
+    assert arbiter.passed_on(said) == set() and list(arbiter.pins) == [own]
+
+
 def test_an_arbiter_that_is_it_again_forgets_nothing_of_what_it_told_meanwhile() -> None:
     cluster = Cluster()
     name = name_of("a")

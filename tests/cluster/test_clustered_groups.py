@@ -14,6 +14,7 @@ from meshq import AddressSettings, Client, Consumer, Message
 from meshq.broker.session import _peering
 from meshq.cluster.grouping import Grouping
 from meshq.cluster.grouping._arbiter_machine import FREE, HOLD, ArbiterMachine, Said, Sender, arbiter_of
+from meshq.cluster.grouping._letter import written
 from tests.cluster.kit import Mesh, mesh, until
 
 GROUPS = ("red", "green", "blue", "white", "black", "grey")
@@ -395,6 +396,29 @@ async def test_a_former_arbiter_forgets_no_pin_of_which_the_new_one_has_not_hear
         former.note()
         await until(lambda: arbiter_now.arbiter.pins.get(name) == ids["a"])
         await until(lambda: name not in former.arbiter.pins)
+
+
+async def test_who_is_not_the_arbiter_any_more_passes_on_what_it_is_told() -> None:
+    async with grouping() as nodes:
+        group = group_of(nodes, "c")
+        ids = {name: bytes(broker.node_id).hex() for name, broker in nodes.brokers.items()}
+        teller, former = grouping_of(nodes, "b"), grouping_of(nodes, "a")
+        await until(lambda: all(grouping_of(nodes, name).settled for name in "abc"))
+        teller._serial += 1
+        letter = {
+            "node_id": ids["b"],
+            "instance": teller._instance,
+            "serial": teller._serial,
+            "members": " ".join(sorted(ids.values())),
+            "names": written([Said(HOLD, "q", group)]),
+            "begins": False,
+            "complete": False,
+            "lacks": False,
+        }
+        former.hear(letter)
+        assert former.arbiter.pins == {("q", group): ids["b"]}
+        await until(lambda: not former.arbiter.pins)
+        assert grouping_of(nodes, "c").arbiter.pins == {("q", group): ids["b"]}
 
 
 async def test_an_answer_of_a_node_that_is_the_arbiter_no_more_gives_no_pin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,12 @@ class ArbiterMachine:
         found = [name for name in self.pins if arbiter_of(name, members) == node]
         return [Said(KNOW, *name, self.pins[name]) for name in found]
 
+    def passed_on(self, said: Iterable[Said]) -> set[str]:
+        """The arbiters of names of which this node was told who has the pin, as if it were the arbiter itself: it has
+        to tell these."""
+        names = {(one.queue, one.group) for one in said if one.kind in (HOLD, KNOW)}
+        return {arbiter_of(name, self.members) for name in names & self.pins.keys()} - {self._own}
+
     def forget(self, said: Iterable[Said]) -> None:
         """Forget pins that their new arbiter has taken in, unless this node is their arbiter again."""
         for one in said:

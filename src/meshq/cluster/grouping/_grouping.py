@@ -444,7 +444,9 @@ class Grouping:
             # It knows others by now, and has to be told anew what this node knows.
             self._letters.tell_anew(sender.node)
             self._look.wake()
-        if self._letters.heard(sender.node, members):
+        passed_on = self.arbiter.passed_on(said)
+        self._letters.tell_anew(*passed_on)
+        if self._letters.heard(sender.node, members) or passed_on:
             self._look.wake()
         if letter["complete"]:
             # What this node wants itself may be given now.
