@@ -19,5 +19,7 @@ class Bug:
     required: bool = False
     #: The bug is hunted with the mesh, not with a single broker.
     mesh: bool = False
+    #: The simulation with which it is hunted, if it is neither of these.
+    stage: str = ""
     #: A simulation of which the first seeds find it, where it takes the other one dozens; empty: there is none.
     soon: str = ""

@@ -54,7 +54,7 @@ def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1, soo
     """
     arguments = ["--json", "--until", ",".join(bug.checkers)]
     arguments += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
-    stage = (bug.soon if soon else "") or ("mesh" if bug.mesh else "")
+    stage = (bug.soon if soon else "") or bug.stage or ("mesh" if bug.mesh else "")
     arguments += [f"--{stage}"] if stage else []
     found = run_changed(bug, "qa.simulate", arguments)
     failed = found["failed"]

@@ -77,9 +77,10 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "mesh": frozenset({"checkers", "simulation"}),
         "chain": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
+        "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
-        "qa": frozenset({"checkers", "simulation", "mesh", "chain"}),
+        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "grouping_model"}),
     },
     "client": {
         "settings": frozenset(),
