@@ -283,6 +283,25 @@ async def test_a_group_goes_on_with_all_its_messages_when_its_consumer_is_elsewh
         assert got == [b"%d" % number for number in range(1, 20)]
 
 
+async def test_a_pin_that_comes_when_the_consumer_has_left_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=0.0)}}
+    async with grouping("ab", broker=settings) as nodes, nodes.client("a") as here, nodes.client("b") as there:
+        group = group_of(nodes, "a")
+        groups = grouping_of(nodes, "a")._groups
+        async with there.consumer("q") as consumer:
+            await nodes.joined(queue="q", consumers=1)
+            with monkeypatch.context() as patch:
+                # The arbiter was asked when there was a consumer here, and takes its time.
+                patch.setattr(groups, "wanted", list)
+                await here.send("q", Message(b"1", group=group))
+                assert await consumer.receive(timeout=5) is None
+            own = bytes(nodes.brokers["a"].node_id).hex()
+            grouping_of(nodes, "a").arbiter.pins["q", group] = own
+            groups.ask("q", group)
+            groups.told("q", group, own)
+            assert await body_of_next(consumer) == b"1"
+
+
 async def test_while_an_older_node_is_there_groups_hold_for_each_node_alone(caplog: pytest.LogCaptureFixture) -> None:
     older = _peering.LINK_FEATURES.replace(" groups", "")
     with pytest.MonkeyPatch.context() as patch:

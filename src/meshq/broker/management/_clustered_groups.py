@@ -128,6 +128,10 @@ class ClusteredGroups(abc.PinnedGroups):
         if answered and not more:
             # No message has come since the arbiter was asked.
             self._pins.wanted.pop(name, None)
+        known = self._core.router.queues.get(queue)
+        if holder == self._pins.own and known is not None and not known.roster.consumers:
+            # The consumer for which it was asked has left: nobody else looks at the group now.
+            self._core.router.demand.mobility_changed(queue)
 
     def freed(self, queue: str, group: str) -> None:
         """Forget which node held a pin, unless messages are under way to that node: further ones follow these."""
