@@ -37,7 +37,11 @@ def _knows(life: Life, other: Life) -> bool:
     # What it was told by an earlier life of the other one says nothing of this one.
     lives, _ = arbiter._letters.get(known, ([""], 0))
     heard = arbiter.has_heard(known) and lives[-1] == other.instance.hex()
-    return known in arbiter.members and heard and life.grouping.settled
+    # Without an answer it does not know yet what it has to give up, also if there is no link any more.
+    letters = life.grouping._letters
+    told, shared = letters._told.get(known), letters._shared.get(known)
+    answered = told is not None and told[1] == arbiter.members == shared
+    return known in arbiter.members and heard and answered and life.grouping.settled
 
 
 def unaffected(cluster: ModelCluster, before: frozenset[str], groups: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -70,6 +70,7 @@ class WatchedGroups(ClusteredGroups):
         # By name: the steps at which the arbiter was asked, and after which it has said who holds it.
         self._asked: dict[tuple[str, str], int] = {}
         self.said: dict[tuple[str, str], tuple[int, str]] = {}
+        self._members: set[str] = set()
 
     def ask(self, queue: str, group: str) -> None:
         super().ask(queue, group)
@@ -96,19 +97,23 @@ class WatchedGroups(ClusteredGroups):
         self._check_idle(idle, "released")
         return idle, crowded
 
+    def see(self, members: Collection[str], targets: Collection[str], **about: Any) -> None:
+        before = self._pins.active
+        super().see(members, targets, **about)
+        self._life.dropped |= self._members - set(members)
+        self._members = set(members)
+        if before != self._pins.active:
+            self._life.alone |= self._pins.held.keys()
+
     def keep(self, queue: str, group: str, node: str | None) -> None:
         super().keep(queue, group, node)
-        life, members = self._life, self._life.grouping.arbiter.members
-        if node is None or not self._pins.active or (queue, group) in life.passed_on:
+        life, name = self._life, (queue, group)
+        if node is None or not self._pins.active or name in life.passed_on:
             return
         for peer in life.peers:
             other = peer.there.life
-            if other is None or peer.there.node_id.hex() == node or not other.pins.active:
-                continue
-            if (queue, group) in other.pins.held and other.grouping.arbiter.members == members:
-                life.violated(
-                    "CG2", f"it gives the pin of {group} to {node[:8]}, and {other.name} has it, whom it knows"
-                )
+            if other is not None and peer.there.node_id.hex() != node and other.keeps(name, life):
+                life.violated("CG2", f"it gives the pin of {group} to {node[:8]}, and {other.name} holds it")
 
     def _check_idle(self, names: Sequence[tuple[str, str]], how: str) -> None:
         for _, group in names:
@@ -142,6 +147,9 @@ class Life:
         self.own = OwnWord()
         #: Pins that this life gives up, since two nodes had them.
         self.twice: set[tuple[str, str]] = set()
+        #: Nodes that it took for gone once, and pins from when groups were not pinned: others could not know of these.
+        self.dropped: set[str] = set()
+        self.alone: set[tuple[str, str]] = set()
         #: Names of which the letter that is heard now says who has them.
         self.passed_on: set[tuple[str, str]] = set()
         self.pins = PinsMachine()
@@ -190,6 +198,15 @@ class Life:
     def violated(self, checker: str, what: str) -> None:
         """Say that a promise is broken."""
         self.clockwork.violated(checker, f"{self.name}: {what}")
+
+    def keeps(self, name: tuple[str, str], arbiter: Life) -> bool:
+        """Whether this node holds a pin that an arbiter must not give to another one.
+
+        It may if this one has taken it for down, and gone on without it: then it could not know.
+        """
+        same = self.grouping.arbiter.members == arbiter.grouping.arbiter.members
+        unknown = arbiter.node.node_id.hex() in self.dropped or name in self.alone
+        return self.pins.active and name in self.pins.held and same and not unknown
 
     async def run(self) -> None:
         """Ask and answer until the life ends.  Checkpoint: always.  Cancellation: ends it."""
@@ -260,7 +277,7 @@ class Life:
         self.note(f"takes {message.uid} of {message.group}")
         queue.place(message, self.clockwork.step)
         self.dispatch()
-        self._stranded()
+        self.mobility_changed(QUEUE)
 
     def dispatch(self) -> None:
         """Give messages to the consumer."""
@@ -282,7 +299,7 @@ class Life:
         if self.alive and queue is not None and queue.settled(row):
             self._ledger.consumed(self.node.place, row.message)
             self.dispatch()
-            self._stranded()
+            self.mobility_changed(QUEUE)
 
     def consume(self, *, on: bool) -> None:
         """Let the consumer come or go."""
@@ -295,18 +312,14 @@ class Life:
             self.dispatch()
         else:
             queue.consumer_leaves()
-        self._stranded()
+        self.mobility_changed(QUEUE)
         self.grouping.note()
 
     # -- messages that go elsewhere
 
     def mobility_changed(self, name: str) -> None:
-        """Move soon what may go."""
+        """Move soon what may go, and what nobody here consumes once it has waited long enough."""
         self.clockwork.at(self._rng.random() * SOON_S, self.move)
-
-    def _stranded(self) -> None:
-        """Move what may go once it has waited long enough."""
-        self.mobility_changed(QUEUE)
         if self._moves_after_s < 60.0:
             self.clockwork.at(self._moves_after_s, self.redistribute)
 
@@ -314,7 +327,7 @@ class Life:
         """Look at what is known anew of the queues elsewhere."""
         self.clustered.remotes = [peer.binding for peer in self.peers if peer.binding is not None]
         if changed and self.alive:
-            self._stranded()
+            self.mobility_changed(QUEUE)
             self.grouping.note()
 
     def move(self) -> None:

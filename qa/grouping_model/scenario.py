@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 import trio
 
 from meshq.cluster import ClusterSettings
+from meshq.cluster.grouping import _letter
 from meshq.cluster.grouping._correspondence import PAUSE_MAX_S
 from meshq.testing import Simulation, SimulationResult, simulate
 from qa.checkers.history import History
@@ -36,6 +38,8 @@ REST_S: Final = 15.0
 QUIET_S: Final = 20.0
 #: Seconds of a run beyond which something hangs.
 LIMIT_S: Final = 600.0
+#: How large a letter may be; the small one has one name.
+LETTERS_BYTES: Final = (150, 2_000, 2_000)
 #: The place of a node that may join at the end.
 SPARE: Final = "z"
 KINDS: Final = ("cut", "crash", "leave", "consumer", "queue", "join", "split", "split")
@@ -112,12 +116,20 @@ class Story:
             late = self._late.pop()
             cluster.start(late)
             cluster.queue(late, on=True)
-            cluster.consume(late, on=bool(rng.randrange(2)))
+            cluster.consume(late, on=bool(rng.randrange(4)))
+            self._use(late)
+
+    def _use(self, place: str) -> None:
+        """Have a node that knows nothing of groups so far be sent messages of all."""
+        for group in self._groups:
+            self._clockwork.at(self._rng.random() * 0.8, partial(self.cluster.send, place, group))
 
     def _restart(self, place: str) -> None:
         node = self.cluster.nodes[place]
         if node.life is None and not node.gone and place not in self._late:
             self.cluster.start(place)
+            if self._rng.randrange(2):
+                self._use(place)
             if self._rng.randrange(3):
                 # Its clients come back.
                 self._clockwork.at(self._rng.random(), lambda: self.cluster.consume(place, on=True))
@@ -154,6 +166,7 @@ class Story:
         ends_s = rng.uniform(1.0, 2.5)
         for pair in pairs:
             self._clockwork.at(ends_s, partial(cluster.mend, *pair))
+        self._clockwork.at(ends_s, partial(self._use, rng.choice(self._places)))
 
     def _take_for_down(self, pairs: list[tuple[str, str]], alone: list[str]) -> None:
         for life in self.cluster.lives:
@@ -322,4 +335,16 @@ async def _play(simulation: Simulation) -> Outcome:
 
 def run_grouping_seed(seed: int) -> SimulationResult:
     """Run a seed of the model."""
-    return simulate(seed, _play, limit_s=LIMIT_S)
+    with _letters_of(Random(f"{seed}/letters").choice(LETTERS_BYTES)):
+        return simulate(seed, _play, limit_s=LIMIT_S)
+
+
+@contextmanager
+def _letters_of(size_bytes: int) -> Iterator[None]:
+    """Divide letters that are larger than this, in this block: a few groups fill several."""
+    before = _letter.LETTER_BYTES_MAX
+    setattr(_letter, "LETTER_BYTES_MAX", size_bytes)  # noqa: B010 - declared Final
+    try:
+        yield
+    finally:
+        setattr(_letter, "LETTER_BYTES_MAX", before)  # noqa: B010
