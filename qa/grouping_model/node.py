@@ -18,7 +18,7 @@ from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.records._row_options import RowOptions
 from meshq.cluster import ClusterSettings
 from meshq.cluster.grouping import Grouping
-from meshq.cluster.grouping._arbiter_machine import HOLD, KNOW, LOST, MOVE, WANT
+from meshq.cluster.grouping._arbiter_machine import HOLD, KNOW, LOST, MOVE, WANT, arbiter_of
 from meshq.cluster.grouping._letter import read
 from qa.grouping_model.clockwork import Clockwork
 from qa.grouping_model.journal import ModelJournal
@@ -71,6 +71,8 @@ class WatchedGroups(ClusteredGroups):
         self._asked: dict[tuple[str, str], int] = {}
         self.said: dict[tuple[str, str], tuple[int, str]] = {}
         self._members: set[str] = set()
+        # Pins that were told since they were kept.
+        self._given: set[tuple[str, str]] = set()
 
     def ask(self, queue: str, group: str) -> None:
         super().ask(queue, group)
@@ -82,6 +84,10 @@ class WatchedGroups(ClusteredGroups):
             self.said[name] = self._asked.pop(name), holder
         unacked, held = self._life.unacked(group), name in self._pins.held
         super().told(queue, group, holder)
+        if not held:
+            self._life.got[name] = self._life.grouping.arbiter.members
+            if arbiter_of(name, self._life.got[name]) == self._pins.own:
+                self._given.add(name)
         if held and unacked and name not in self._pins.held and name not in self._life.twice:
             self._life.violated("CG4", f"the pin of {group} has gone, of which {unacked} messages are unacked")
         self._life.twice.discard(name)
@@ -108,7 +114,10 @@ class WatchedGroups(ClusteredGroups):
     def keep(self, queue: str, group: str, node: str | None) -> None:
         super().keep(queue, group, node)
         life, name = self._life, (queue, group)
-        if node is None or not self._pins.active or name in life.passed_on:
+        # What it gives itself counts at once; what it had before it only claims.
+        own = node == self._pins.own and name in self._pins.held and name not in self._given
+        self._given.discard(name)
+        if node is None or not self._pins.active or own or name in life.passed_on:
             return
         for peer in life.peers:
             other = peer.there.life
@@ -150,6 +159,8 @@ class Life:
         #: Nodes that it took for gone once, and pins from when groups were not pinned: others could not know of these.
         self.dropped: set[str] = set()
         self.alone: set[tuple[str, str]] = set()
+        #: The members at the time when it got a pin.
+        self.got: dict[tuple[str, str], frozenset[str]] = {}
         #: Names of which the letter that is heard now says who has them.
         self.passed_on: set[tuple[str, str]] = set()
         self.pins = PinsMachine()
@@ -200,13 +211,16 @@ class Life:
         self.clockwork.violated(checker, f"{self.name}: {what}")
 
     def keeps(self, name: tuple[str, str], arbiter: Life) -> bool:
-        """Whether this node holds a pin that an arbiter must not give to another one.
+        """Whether this node holds a pin that its arbiter must not give to another one.
 
-        It may if this one has taken it for down, and gone on without it: then it could not know.
+        It may if this one has gone on without it, or has the pin from a node that is gone: then it could not know.
         """
-        same = self.grouping.arbiter.members == arbiter.grouping.arbiter.members
-        unknown = arbiter.node.node_id.hex() in self.dropped or name in self.alone
-        return self.pins.active and name in self.pins.held and same and not unknown
+        if not self.pins.active or name not in self.pins.held or name in self.alone:
+            return False
+        members, decides = self.grouping.arbiter.members, arbiter.node.node_id.hex()
+        mutual = self.node.node_id.hex() in arbiter.grouping.arbiter.members and decides in members
+        giver = arbiter_of(name, self.got.get(name, members))
+        return mutual and arbiter_of(name, members) == decides and not {decides, giver} & self.dropped
 
     async def run(self) -> None:
         """Ask and answer until the life ends.  Checkpoint: always.  Cancellation: ends it."""
