@@ -213,14 +213,18 @@ class Life:
     def keeps(self, name: tuple[str, str], arbiter: Life) -> bool:
         """Whether this node holds a pin that its arbiter must not give to another one.
 
-        It may if this one has gone on without it, or has the pin from a node that is gone: then it could not know.
+        It may if this one has gone on without it since it was heard, or has the pin from a node that is gone: then it
+        could not know.
         """
         if not self.pins.active or name not in self.pins.held or name in self.alone:
             return False
         members, decides = self.grouping.arbiter.members, arbiter.node.node_id.hex()
-        mutual = self.node.node_id.hex() in arbiter.grouping.arbiter.members and decides in members
+        own, machine = self.node.node_id.hex(), arbiter.grouping.arbiter
+        if own not in machine.members or decides not in members or arbiter_of(name, members) != decides:
+            return False
+        heard = own in machine._introduced and machine._letters[own][0][-1] == self.instance.hex()
         giver = arbiter_of(name, self.got.get(name, members))
-        return mutual and arbiter_of(name, members) == decides and not {decides, giver} & self.dropped
+        return not (heard and {decides, giver} & self.dropped)
 
     async def run(self) -> None:
         """Ask and answer until the life ends.  Checkpoint: always.  Cancellation: ends it."""
