@@ -25,7 +25,7 @@ def reports_that_meet(stage: str, kinds: Sequence[str], *, seeds: int, most: int
     for report in many_seeds(drawn, cores_of_a_test(), stage):
         assert report.passed, report.line
         reports.append(report)
-        missing.difference_update(kind for kind in kinds if report.counters[kind])
+        missing.difference_update(kind for kind in kinds if report.counters.get(kind, 0))
         if len(reports) >= len(always) and not missing:
             return reports
     raise AssertionError(f"{most} seeds of {stage} met none of {sorted(missing)}")
