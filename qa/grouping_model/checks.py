@@ -7,13 +7,13 @@ from typing import Any
 
 from meshq.cluster.grouping._arbiter_machine import ArbiterMachine, arbiter_of
 from qa.grouping_model.cluster import ModelCluster
-from qa.grouping_model.node import Life
+from qa.grouping_model.node import NodeLife
 from qa.grouping_model.queues import QUEUE
 
 
 def check_holders(cluster: ModelCluster) -> None:
     """CG2: of two nodes that have met at most one holds a pin."""
-    holders: dict[tuple[str, str], Life] = {}
+    holders: dict[tuple[str, str], NodeLife] = {}
     for life in cluster.lives:
         if not life.pins.active:
             continue
@@ -23,16 +23,16 @@ def check_holders(cluster: ModelCluster) -> None:
                 life.violated("CG2", f"the pin of {name[1]} is held by {other.name}, too, and they have met")
 
 
-def have_met(first: Life, second: Life) -> bool:
+def have_met(first: NodeLife, second: NodeLife) -> bool:
     """Whether two nodes know the same members, and have introduced themselves to all that they see, and each other."""
     return _members(first) == _members(second) and _knows(first, second) and _knows(second, first)
 
 
-def _members(life: Life) -> frozenset[str]:
+def _members(life: NodeLife) -> frozenset[str]:
     return life.grouping.arbiter.members
 
 
-def _knows(life: Life, other: Life) -> bool:
+def _knows(life: NodeLife, other: NodeLife) -> bool:
     arbiter, known = life.grouping.arbiter, other.node.node_id.hex()
     # What it was told by an earlier life of the other one says nothing of this one.
     lives, _ = arbiter._letters.get(known, ([""], 0))
@@ -45,7 +45,7 @@ def _knows(life: Life, other: Life) -> bool:
 
 
 def unaffected(cluster: ModelCluster, before: frozenset[str], groups: list[str]) -> list[str]:
-    """Those of some new groups that do not need a node that is away.
+    """Return the new groups that need no absent node.
 
     Their arbiter is there, whichever node is asked, and was theirs among the members ``before``, when all had met.
     """
@@ -59,7 +59,7 @@ def unaffected(cluster: ModelCluster, before: frozenset[str], groups: list[str])
 
 
 def disagreements(cluster: ModelCluster) -> Iterator[str]:
-    """What nodes that are at rest know otherwise than others, or still, although it is gone."""
+    """List the contradictions between nodes at rest."""
     by_id = {life.node.node_id.hex(): life for life in cluster.lives}
     for life in cluster.lives:
         arbiter = life.grouping.arbiter
@@ -78,8 +78,8 @@ def _given(arbiter: ArbiterMachine) -> list[str]:
     return [holder for name, holder in arbiter.pins.items() if name in arbiter._sure]
 
 
-def leaks(life: Life) -> Iterator[str]:
-    """What a node that is at rest still has of something that is gone.  No messages wait."""
+def leaks(life: NodeLife) -> Iterator[str]:
+    """List the entries of a node at rest that belong to something gone.  No messages wait."""
     arbiter, pins, grouping = life.grouping.arbiter, life.pins, life.grouping
     members = arbiter.members
     if life.node.queue is not None:

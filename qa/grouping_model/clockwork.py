@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+import outcome
+
 from meshq.testing import Simulation
 from qa.checkers.delivery import Violation
 from qa.checkers.end import HistoryError
@@ -15,7 +17,7 @@ STORY_LINES_MAX = 120
 
 
 class Clockwork:
-    """What all parts of a run share."""
+    """The clock, generators and story of a run."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -26,7 +28,7 @@ class Clockwork:
         #: Rises with each event: what is older than what.
         self.step: int = 0
         #: Called after each event.
-        self.after: Callable[[], object] = _nothing
+        self.after: Callable[[], object] | None = None
         #: Whether links and disks are quick and nothing is lost.
         self.calm: bool = False
 
@@ -45,12 +47,15 @@ class Clockwork:
 
     def _happen(self, event: Callable[[], object]) -> None:
         self.step += 1
-        try:
-            event()
+        # An error in a device would end the loop, not the run.
+        result = outcome.capture(self._one, event)
+        if isinstance(result, outcome.Error):
+            self._simulation.fail(result.error)
+
+    def _one(self, event: Callable[[], object]) -> None:
+        event()
+        if self.after is not None:
             self.after()
-        except Exception as error:
-            # It would end the loop, not the run.
-            self._simulation.fail(error)
 
     def note(self, what: str) -> None:
         """Add to the story."""
@@ -66,7 +71,3 @@ class Clockwork:
         error = HistoryError([Violation(checker, f"at {self.now:.3f} s: {what}")], story)
         self._simulation.fail(error)
         raise error
-
-
-def _nothing() -> None:
-    pass

@@ -1,4 +1,4 @@
-"""The nodes of a run, the links between them, and what can happen to these."""
+"""The nodes of a run, the links between them, and their faults."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import trio
 
 from meshq.cluster import ClusterSettings
 from qa.grouping_model.clockwork import Clockwork
-from qa.grouping_model.ledger import Ledger
+from qa.grouping_model.fates import Fates
 from qa.grouping_model.links import ModelPeer
-from qa.grouping_model.node import Life, ModelNode
+from qa.grouping_model.node import ModelNode, NodeLife
 from qa.grouping_model.queues import ModelMessage, ModelQueue
 
 #: Seconds for which a node says that it leaves before it goes.
@@ -31,10 +31,10 @@ class ModelCluster:
         self.cuts: set[tuple[str, str]] = set()
         #: Seconds after which a group moves that nobody here consumes; 60: never.
         self.moves_after_s: float = 60.0
-        self.ledger = Ledger(clockwork)
+        self.fates = Fates(clockwork)
 
     @property
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[NodeLife]:
         """The lives of all nodes that are there."""
         return [node.life for node in self.nodes.values() if node.life is not None]
 
@@ -43,7 +43,7 @@ class ModelCluster:
     def start(self, place: str) -> None:
         """Begin a life of a node."""
         node = self.nodes[place]
-        life = Life(self.clockwork, node, self._settings, self.ledger, moves_after_s=self.moves_after_s)
+        life = NodeLife(self.clockwork, node, self._settings, self.fates, moves_after_s=self.moves_after_s)
         gives_up = self.clockwork.swarm.on("grouping.down")
         for other in self.nodes.values():
             if other is not node and not (other.gone and other.place not in node.known):
@@ -58,7 +58,7 @@ class ModelCluster:
         self.look()
 
     def crash(self, place: str) -> None:
-        """End the life of a node: what is not durable is gone."""
+        """End the life of a node, without its records that are not durable."""
         node = self.nodes[place]
         if node.life is not None:
             node.life.note("dies")
@@ -80,7 +80,7 @@ class ModelCluster:
             self.tell(place)
         self.clockwork.at(LEAVING_S if tells else 0.0, partial(self._go, life))
 
-    def _go(self, life: Life) -> None:
+    def _go(self, life: NodeLife) -> None:
         node = life.node
         if not life.alive:
             return
@@ -98,8 +98,8 @@ class ModelCluster:
                     self.clockwork.at(self._rng.random() * 0.1, partial(peer.gone, "left"))
         target = next(iter(self.lives), None)
         if target is None:
-            self.ledger.deleted(messages)
-        for message in self.ledger.missing(messages):
+            self.fates.deleted(messages)
+        for message in self.fates.missing(messages):
             # Whoever took over sends them on; another node may have had some of them already.
             target.route(message) if target is not None else None
 
@@ -110,7 +110,7 @@ class ModelCluster:
                 peer.look()
 
     def tell(self, place: str) -> None:
-        """Have all nodes hear what one says of itself now."""
+        """Send the description of a node to all others."""
         for life in self.lives:
             for peer in life.peers:
                 if peer.label == f"the node {place}":
@@ -154,7 +154,7 @@ class ModelCluster:
         if on:
             node.queue = ModelQueue()
         elif node.queue is not None:
-            self.ledger.deleted(row.message for row in node.queue.waiting)
+            self.fates.deleted(row.message for row in node.queue.waiting)
             node.queue.roster.claim = None
             node.queue = None
         life.has_queue()
@@ -166,7 +166,7 @@ class ModelCluster:
         life = self.nodes[place].life
         if life is None or life.own.leaving:
             return None
-        message = self.ledger.send(group, place)
+        message = self.fates.send(group, place)
         life.note(f"is sent {message.uid} of {group}")
         life.route(message)
         return message

@@ -1,4 +1,4 @@
-"""The records of a node's pins: what is written is durable after a sync, and a crash forgets what is not."""
+"""The records of a node's pins, which are durable after a sync."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOW: Final = 12
 
 
 class ModelJournal:
-    """A journal with records of definitions; it does for ``KeptPins`` what a ``ReleaseQueue`` does."""
+    """A journal with records of definitions, in place of a ``ReleaseQueue``."""
 
     def __init__(self, clockwork: Clockwork, place: str) -> None:
         self._clockwork = clockwork
@@ -57,7 +57,7 @@ class ModelJournal:
     # -- the disk
 
     def records(self) -> dict[int, dict[str, Any]]:
-        """All that is written."""
+        """Return all records that are written."""
         found = dict(self._durable)
         for position, values, deletes in self._tail:
             found[position] = values
@@ -106,7 +106,7 @@ class ModelJournal:
                 self._durable.pop(one, None)
 
     def crash(self) -> None:
-        """Forget what is not durable, or keep a part of it."""
+        """Forget records that are not durable, or keep some."""
         self._life += 1
         self._syncs = False
         self._waits.clear()

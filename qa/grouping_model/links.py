@@ -11,9 +11,9 @@ import trio
 
 from meshq.broker.catalog._distribution_plan import RemoteBinding
 from meshq.cluster.grouping._letter import read
-from meshq.errors import BrokenError, MeshqError
+from meshq.errors import BrokenError, MeshqError, caused
 from qa.grouping_model.clockwork import Clockwork
-from qa.grouping_model.node import Life, ModelNode
+from qa.grouping_model.node import ModelNode, NodeLife
 from qa.grouping_model.queues import QUEUE, ForwardRow, ModelForward
 
 #: Seconds of a frame on its way, by seed, and when all is calm; of a slow one, which is one in so many; and of one that
@@ -53,7 +53,7 @@ class Session:
     """A session of a link with one life of the other node."""
 
     about: tuple[int, bytes, tuple[str, ...]]
-    life: Life
+    life: NodeLife
     over: bool = False
     asks: dict[Ask, None] = attrs.field(factory=dict)
     #: The number of the last message that was sent in it.
@@ -71,10 +71,10 @@ class Word:
 
 
 class ModelPeer:
-    """Another node, as one life of a node sees it over its link; it does what a ``Peer`` and its link do."""
+    """Another node at the end of a link, in place of a ``Peer``."""
 
     def __init__(
-        self, clockwork: Clockwork, here: Life, there: ModelNode, cut: Callable[[str, str], bool], *, gives_up: bool
+        self, clockwork: Clockwork, here: NodeLife, there: ModelNode, cut: Callable[[str, str], bool], *, gives_up: bool
     ) -> None:
         self._clockwork = clockwork
         self._here = here
@@ -102,7 +102,7 @@ class ModelPeer:
 
     @property
     def session(self) -> tuple[int, bytes, tuple[str, ...]] | None:
-        """What says which session there is."""
+        """The description of the session."""
         return self._open.about if self._open is not None else None
 
     @property
@@ -114,7 +114,7 @@ class ModelPeer:
         """Send a letter and wait for its answer."""
         session = self._open
         if session is None or not self._here.alive:
-            raise BrokenError("there is no session")
+            raise caused(BrokenError("there is no session"), ConnectionError(self.label))
         self._clockwork.count("seen.letters")
         ask = Ask()
         session.asks[ask] = None
@@ -262,7 +262,7 @@ class ModelPeer:
             session.over = True
             session.held.clear()
             for ask in list(session.asks):
-                ask.ends(error=BrokenError(why))
+                ask.ends(error=caused(BrokenError(why), ConnectionError(why)))
             self._here.grouping.note()
             self.look()
 
@@ -295,16 +295,16 @@ class ModelPeer:
     # -- what the other node tells of itself
 
     def tell(self) -> None:
-        """Have what the other node says of itself now arrive."""
+        """Send the description of the other node."""
         session = self._open
         if session is not None and session.life is self.there.life:
             self._carry(session, False, partial(self._describe, session.life, *self._state(session.life)))
 
-    def _state(self, life: Life) -> tuple[bool, int, bool]:
+    def _state(self, life: NodeLife) -> tuple[bool, int, bool]:
         queue = life.node.queue
         return queue is not None, len(queue.roster.consumers) if queue is not None else 0, life.own.leaving
 
-    def _describe(self, life: Life, *state: Any) -> None:
+    def _describe(self, life: NodeLife, *state: Any) -> None:
         there, consumers, leaving = state or self._state(life)
         self.word = Word(leaving)
         self.binding = (

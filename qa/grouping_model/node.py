@@ -1,4 +1,4 @@
-"""A node of the model: what outlives it, and its lives, each with the real parts that decide about pins."""
+"""A node of the model, and its lives, each with the real parts that decide about pins."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from meshq.cluster.grouping import Grouping
 from meshq.cluster.grouping._arbiter_machine import HOLD, KNOW, LOST, MOVE, WANT, arbiter_of
 from meshq.cluster.grouping._letter import read
 from qa.grouping_model.clockwork import Clockwork
+from qa.grouping_model.fates import Fates
 from qa.grouping_model.journal import ModelJournal
-from qa.grouping_model.ledger import Ledger
 from qa.grouping_model.queues import QUEUE, ModelForward, ModelMessage, ModelQueue, Row
 
 #: Messages of one group that a consumer has at once.
@@ -48,7 +48,7 @@ class ModelNode:
         #: The messages that were stored for other nodes, by place.
         self.forwards: dict[str, ModelForward] = {}
         #: None: it is not there.
-        self.life: Life | None = None
+        self.life: NodeLife | None = None
         self.lives: int = 0
         #: It has left for good.
         self.gone: bool = False
@@ -56,15 +56,30 @@ class ModelNode:
 
 @attrs.define
 class OwnWord:
-    """What a node says about itself."""
+    """The description of a node by itself."""
 
     leaving: bool = False
 
 
-class WatchedGroups(ClusteredGroups):
-    """The groups of a node, and what is promised of each answer."""
+@attrs.define
+class Watched:
+    """The notes about a life for the checks."""
 
-    def __init__(self, core: Any, life: Life) -> None:
+    #: Pins that it gives up, since two nodes had them.
+    twice: set[tuple[str, str]] = attrs.field(factory=set)
+    #: Nodes that it took for gone once, and pins from when groups were not pinned: others could not know of these.
+    dropped: set[str] = attrs.field(factory=set)
+    alone: set[tuple[str, str]] = attrs.field(factory=set)
+    #: The members at the time when it got a pin.
+    got: dict[tuple[str, str], frozenset[str]] = attrs.field(factory=dict)
+    #: Names of which the letter that is heard now says who has them.
+    passed_on: set[tuple[str, str]] = attrs.field(factory=set)
+
+
+class WatchedGroups(ClusteredGroups):
+    """The groups of a node, with checks of each answer."""
+
+    def __init__(self, core: Any, life: NodeLife) -> None:
         super().__init__(core)
         self._life = life
         # By name: the steps at which the arbiter was asked, and after which it has said who holds it.
@@ -85,13 +100,14 @@ class WatchedGroups(ClusteredGroups):
         unacked, held = self._life.unacked(group), name in self._pins.held
         super().told(queue, group, holder)
         if not held:
-            self._life.got[name] = self._life.grouping.arbiter.members
-            if arbiter_of(name, self._life.got[name]) == self._pins.own:
+            self._life.watched.got[name] = self._life.grouping.arbiter.members
+            if arbiter_of(name, self._life.watched.got[name]) == self._pins.own:
                 self._given.add(name)
-        if held and unacked and name not in self._pins.held and name not in self._life.twice:
+        if held and unacked and name not in self._pins.held and name not in self._life.watched.twice:
             self._life.violated("CG4", f"the pin of {group} has gone, of which {unacked} messages are unacked")
-        self._life.twice.discard(name)
-        self._life.clockwork.after()
+        self._life.watched.twice.discard(name)
+        if self._life.clockwork.after is not None:
+            self._life.clockwork.after()
 
     def given_up(self) -> Sequence[tuple[str, str]]:
         found = super().given_up()
@@ -106,10 +122,10 @@ class WatchedGroups(ClusteredGroups):
     def see(self, members: Collection[str], targets: Collection[str], **about: Any) -> None:
         before = self._pins.active
         super().see(members, targets, **about)
-        self._life.dropped |= self._members - set(members)
+        self._life.watched.dropped |= self._members - set(members)
         self._members = set(members)
         if before != self._pins.active:
-            self._life.alone |= self._pins.held.keys()
+            self._life.watched.alone |= self._pins.held.keys()
 
     def keep(self, queue: str, group: str, node: str | None) -> None:
         super().keep(queue, group, node)
@@ -117,7 +133,7 @@ class WatchedGroups(ClusteredGroups):
         # What it gives itself counts at once; what it had before it only claims.
         own = node == self._pins.own and name in self._pins.held and name not in self._given
         self._given.discard(name)
-        if node is None or not self._pins.active or own or name in life.passed_on:
+        if node is None or not self._pins.active or own or name in life.watched.passed_on:
             return
         for peer in life.peers:
             other = peer.there.life
@@ -130,7 +146,7 @@ class WatchedGroups(ClusteredGroups):
                 self._life.violated("CG4", f"the pin of {group} is {how} while messages are unacked")
 
 
-class Life:
+class NodeLife:
     """A life of a node."""
 
     def __init__(
@@ -138,7 +154,7 @@ class Life:
         clockwork: Clockwork,
         node: ModelNode,
         settings: ClusterSettings,
-        ledger: Ledger,
+        fates: Fates,
         *,
         moves_after_s: float,
     ) -> None:
@@ -149,20 +165,12 @@ class Life:
         self.name = f"{node.place}{node.lives}"
         self.instance = clockwork.rng(f"life/{self.name}").randbytes(16)
         self._rng = clockwork.rng(f"work/{self.name}")
-        self._ledger = ledger
+        self._fates = fates
         self._moves_after_s = moves_after_s
         #: The other nodes as this life sees them, each a ``ModelPeer``.
         self.peers: list[Any] = []
         self.own = OwnWord()
-        #: Pins that this life gives up, since two nodes had them.
-        self.twice: set[tuple[str, str]] = set()
-        #: Nodes that it took for gone once, and pins from when groups were not pinned: others could not know of these.
-        self.dropped: set[str] = set()
-        self.alone: set[tuple[str, str]] = set()
-        #: The members at the time when it got a pin.
-        self.got: dict[tuple[str, str], frozenset[str]] = {}
-        #: Names of which the letter that is heard now says who has them.
-        self.passed_on: set[tuple[str, str]] = set()
+        self.watched = Watched()
         self.pins = PinsMachine()
         self.clustered = ClusteredQueue(QUEUE)
         self.scope = trio.CancelScope()
@@ -172,7 +180,7 @@ class Life:
         self._build(settings)
 
     def _build(self, settings: ClusterSettings) -> None:
-        """Put the real parts of a node together, over what the model has for a core."""
+        """Put the real parts of a node together, over the core of the model."""
         router = SimpleNamespace(pins=self.pins, queues={}, addresses={}, demand=self)
         router.addresses[QUEUE] = SimpleNamespace(clustered_queues={QUEUE: self.clustered})
         self.queues: dict[str, Any] = router.queues
@@ -198,7 +206,7 @@ class Life:
     def _warn(self, event: str, text: str, about: str) -> None:
         if event == "group_consumed_twice":
             queue, _, group = about.partition(" ")
-            self.twice.add((queue, group))
+            self.watched.twice.add((queue, group))
             self.clockwork.count("seen.group_yielded")
         self.note(f"says {event}: {text}")
 
@@ -210,21 +218,21 @@ class Life:
         """Say that a promise is broken."""
         self.clockwork.violated(checker, f"{self.name}: {what}")
 
-    def keeps(self, name: tuple[str, str], arbiter: Life) -> bool:
+    def keeps(self, name: tuple[str, str], arbiter: NodeLife) -> bool:
         """Whether this node holds a pin that its arbiter must not give to another one.
 
         It may if this one has gone on without it since it was heard, or has the pin from a node that is gone: then it
         could not know.
         """
-        if not self.pins.active or name not in self.pins.held or name in self.alone:
+        if not self.pins.active or name not in self.pins.held or name in self.watched.alone:
             return False
         members, decides = self.grouping.arbiter.members, arbiter.node.node_id.hex()
         own, machine = self.node.node_id.hex(), arbiter.grouping.arbiter
         if own not in machine.members or decides not in members or arbiter_of(name, members) != decides:
             return False
         heard = own in machine._introduced and machine._letters[own][0][-1] == self.instance.hex()
-        giver = arbiter_of(name, self.got.get(name, members))
-        return not (heard and {decides, giver} & self.dropped)
+        giver = arbiter_of(name, self.watched.got.get(name, members))
+        return not (heard and {decides, giver} & self.watched.dropped)
 
     async def run(self) -> None:
         """Ask and answer until the life ends.  Checkpoint: always.  Cancellation: ends it."""
@@ -271,7 +279,7 @@ class Life:
             self.forward(cast(ModelForward, queue), message)
         else:
             self.note(f"drops {message.uid} of {message.group}: there is no queue")
-            self._ledger.deleted([message])
+            self._fates.deleted([message])
 
     def _dealt(self) -> Any:
         there = [one for one in self.clustered.remotes if not one.gone]
@@ -315,7 +323,7 @@ class Life:
     def _acked(self, row: Row) -> None:
         queue = self.node.queue
         if self.alive and queue is not None and queue.settled(row):
-            self._ledger.consumed(self.node.place, row.message)
+            self._fates.consumed(self.node.place, row.message)
             self.dispatch()
             self.mobility_changed(QUEUE)
 
@@ -336,13 +344,13 @@ class Life:
     # -- messages that go elsewhere
 
     def mobility_changed(self, name: str) -> None:
-        """Move soon what may go, and what nobody here consumes once it has waited long enough."""
+        """Have messages moved soon."""
         self.clockwork.at(self._rng.random() * SOON_S, self.move)
         if self._moves_after_s < 60.0:
             self.clockwork.at(self._moves_after_s, self.redistribute)
 
     def described(self, *, changed: bool) -> None:
-        """Look at what is known anew of the queues elsewhere."""
+        """Look at the queues of other nodes."""
         self.clustered.remotes = [peer.binding for peer in self.peers if peer.binding is not None]
         if changed and self.alive:
             self.mobility_changed(QUEUE)
@@ -377,7 +385,7 @@ class Life:
             )
 
     def redistribute(self) -> None:
-        """Let groups go that nobody here consumes."""
+        """Give up groups without a consumer."""
         queue = self.node.queue
         if queue is None or not self.alive or not self.pins.active or queue.roster.consumers:
             return
@@ -393,11 +401,11 @@ class Life:
     # -- letters
 
     def hear(self, letter: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer a letter; what it says has to be written already."""
+        """Answer a letter, and check that the answer is written."""
         names = read(letter["names"])
-        self.passed_on = {(one.queue, one.group) for one in names if one.kind in (HOLD, KNOW)}
+        self.watched.passed_on = {(one.queue, one.group) for one in names if one.kind in (HOLD, KNOW)}
         answer = self.grouping.hear(letter)
-        self.passed_on = set()
+        self.watched.passed_on = set()
         kept = self.node.journal.pins()
         holders = str(answer["holders"]).split(",")
         # The pin of a node without a queue ends after the answer.

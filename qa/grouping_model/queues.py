@@ -59,7 +59,7 @@ class Roster:
 
 @attrs.frozen
 class Spec:
-    """What a queue takes: everything."""
+    """The settings of a queue, without a filter."""
 
     filter: None = None
 
@@ -155,7 +155,7 @@ class ModelQueue:
 
     @property
     def waiting(self) -> list[Row]:
-        """All messages, those of consumers included."""
+        """Return all messages, also unacked ones."""
         return [row for group in self.grouped.table.values() for row in (*group.held, *group.waiting)]
 
 
@@ -187,12 +187,12 @@ class ModelForward:
         self.rows.append(ForwardRow(self.last, message))
 
     def done(self, number: int) -> None:
-        """Take away what the other node has stored."""
+        """Remove messages up to a number."""
         while self.rows and self.rows[0].number <= number:
             self.rows.popleft()
 
     def empty(self) -> list[ModelMessage]:
-        """Take away all messages, and return those that the other node has not stored."""
+        """Empty the queue, and return the messages that were not stored elsewhere."""
         left = [row.message for row in self.rows if row.number > self.stored]
         self.rows.clear()
         return left
@@ -209,5 +209,5 @@ class ModelForward:
 
     @property
     def unacked(self) -> int:
-        """None beyond these."""
+        """Return 0: messages under way are ready ones."""
         return 0

@@ -46,7 +46,7 @@ KINDS: Final = ("cut", "crash", "leave", "consumer", "queue", "join", "split", "
 
 
 class Story:
-    """What happens in one seed."""
+    """The story of a seed."""
 
     def __init__(self, cluster: ModelCluster, rng: Random, settings: ClusterSettings) -> None:
         self.cluster = cluster
@@ -149,7 +149,7 @@ class Story:
             (cluster.mend if whole else cluster.cut)(*pair)
 
     def _split(self) -> None:
-        """Divide the nodes: those of a side that take the others for down go on alone, until both meet again."""
+        """Divide the nodes into two sides for a while."""
         cluster, rng = self.cluster, self._rng
         side = set(rng.sample(self._places, rng.randint(1, len(self._places) - 1)))
         pairs = [(one, other) for one in self._places for other in self._places if (one in side) != (other in side)]
@@ -206,20 +206,20 @@ class Story:
                     peer.gone("left")
 
     async def _judge(self, when: str) -> None:
-        cluster, clockwork, ledger = self.cluster, self._clockwork, self.cluster.ledger
+        cluster, clockwork, fates = self.cluster, self._clockwork, self.cluster.fates
         began = clockwork.now
         await self._until(self._strangers, f"settled {when}")
-        await self._until(lambda: ledger.missing(ledger.sent.values()), f"consumed {when}")
+        await self._until(lambda: fates.missing(fates.sent.values()), f"consumed {when}")
         last: list[ModelMessage] = []
-        order = len(ledger.order)
+        order = len(fates.order)
         for _ in range(2):
             for life in cluster.lives:
                 last += [one for group in GROUPS if (one := cluster.send(life.node.place, group)) is not None]
-        await self._until(lambda: ledger.missing(last), f"consumed {when}, sent last")
+        await self._until(lambda: fates.missing(last), f"consumed {when}, sent last")
         clockwork.count("seen.healed_ms", int(1_000 * (clockwork.now - began)))
         if self._settings.group_timeout == math.inf and self._settings.max_group_pins > len(GROUPS):
             for group in GROUPS:
-                places = {place for place, one in ledger.order[order:] if one in last and one.group == group}
+                places = {place for place, one in fates.order[order:] if one in last and one.group == group}
                 if len(places) != 1:
                     clockwork.violated("CG2", f"{when} the group {group} was consumed at {sorted(places)}")
         await self._rest(when)
@@ -241,7 +241,7 @@ class Story:
             await trio.sleep(0.1)
 
     async def _rest(self, when: str) -> None:
-        """Nothing has to be done: nobody says anything, all agree, and nothing is left of what is gone."""
+        """Check that nodes at rest are silent and agree."""
         cluster, clockwork = self.cluster, self._clockwork
         await trio.sleep(REST_S)
         before = clockwork.swarm.counters.get("seen.letters", 0)
@@ -258,11 +258,11 @@ class Story:
     # -- one more node is away
 
     async def _one_away(self) -> None:
-        """What does not need a node that is away goes on at once, whatever another one does.
+        """Check that groups go on which need no absent node.
 
         Checkpoint: as long as it takes.  Cancellation: ends it.
         """
-        cluster, rng, ledger = self.cluster, self._rng, self.cluster.ledger
+        cluster, rng, fates = self.cluster, self._rng, self.cluster.fates
         if len(cluster.lives) < 2:
             return
         before = cluster.lives[0].grouping.arbiter.members
@@ -290,7 +290,7 @@ class Story:
         groups = unaffected(cluster, before, fresh)
         last = [one for group in groups if (one := cluster.send(stays, group)) is not None]
         self._clockwork.count("seen.sent_while_away", len(last))
-        await self._until(lambda: ledger.missing(last), f"consumed while {away} is away")
+        await self._until(lambda: fates.missing(last), f"consumed while {away} is away")
         await self._seldom(away)
         cluster.start(away)
         await trio.sleep(1.0)
@@ -330,7 +330,7 @@ async def _play(simulation: Simulation) -> Outcome:
         nursery.cancel_scope.cancel()
     history = History(lambda: clockwork.now)
     history.notes += clockwork.notes
-    return Outcome(history, 0, len(cluster.ledger.order))
+    return Outcome(history, 0, len(cluster.fates.order))
 
 
 def run_grouping_seed(seed: int) -> SimulationResult:

@@ -56,15 +56,6 @@ GROUPING_BUGS: Final = (
         stage="grouping",
     ),
     Bug(
-        name="look again at once for a node that has to say which groups it has",
-        function="meshq.cluster:Grouping._count_lost",
-        old="    return bool(lost)\n",
-        new="    self._look.wake()\n    return bool(lost)\n",
-        checkers=("SpinError",),
-        mesh=True,
-        stage="grouping",
-    ),
-    Bug(
         name="move messages of a group that came after the arbiter was asked",
         function="meshq.broker:PinsMachine.ask",
         old="self._asked[name] = last",

@@ -14,7 +14,6 @@ from meshq import AddressSettings, Client, Consumer, Message
 from meshq.broker.session import _peering
 from meshq.cluster.grouping import Grouping
 from meshq.cluster.grouping._arbiter_machine import FREE, HOLD, ArbiterMachine, Said, Sender, arbiter_of
-from meshq.cluster.grouping._letter import written
 from tests.cluster.kit import Mesh, mesh, until
 
 GROUPS = ("red", "green", "blue", "white", "black", "grey")
@@ -255,19 +254,6 @@ async def test_an_arbiter_forgets_who_had_a_pin_as_soon_as_it_is_free() -> None:
         assert not nodes.brokers["a"]._node.core.router.pins.elsewhere
 
 
-async def test_what_was_to_go_to_a_node_that_has_given_its_pin_up_is_asked_for_anew() -> None:
-    async with grouping("ab") as nodes, nodes.client("a") as here:
-        group = group_of(nodes, "a")
-        await here.send("q", Message(b"1", group=group))
-        pins, groups = nodes.brokers["a"]._node.core.router.pins, grouping_of(nodes, "a")._groups
-        groups.ask("q", group)
-        # It cannot go yet: the link is gone, say.
-        groups.told("q", group, bytes(nodes.brokers["b"].node_id).hex())
-        assert pins.away and not pins.open()
-        groups.freed("q", group)
-        assert not pins.away and pins.open() == [("q", group)]
-
-
 async def test_a_group_goes_on_with_all_its_messages_when_its_consumer_is_elsewhere() -> None:
     settings = {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=0.0)}}
     async with grouping(broker=settings) as nodes, nodes.client("a") as here:
@@ -281,25 +267,6 @@ async def test_a_group_goes_on_with_all_its_messages_when_its_consumer_is_elsewh
             while len(got) < 19:
                 got.append(await body_of_next(consumer))
         assert got == [b"%d" % number for number in range(1, 20)]
-
-
-async def test_a_pin_that_comes_when_the_consumer_has_left_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=0.0)}}
-    async with grouping("ab", broker=settings) as nodes, nodes.client("a") as here, nodes.client("b") as there:
-        group = group_of(nodes, "a")
-        groups = grouping_of(nodes, "a")._groups
-        async with there.consumer("q") as consumer:
-            await nodes.joined(queue="q", consumers=1)
-            with monkeypatch.context() as patch:
-                # The arbiter was asked when there was a consumer here, and takes its time.
-                patch.setattr(groups, "wanted", list)
-                await here.send("q", Message(b"1", group=group))
-                assert await consumer.receive(timeout=5) is None
-            own = bytes(nodes.brokers["a"].node_id).hex()
-            grouping_of(nodes, "a").arbiter.pins["q", group] = own
-            groups.ask("q", group)
-            groups.told("q", group, own)
-            assert await body_of_next(consumer) == b"1"
 
 
 async def test_while_an_older_node_is_there_groups_hold_for_each_node_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -415,29 +382,6 @@ async def test_a_former_arbiter_forgets_no_pin_of_which_the_new_one_has_not_hear
         former.note()
         await until(lambda: arbiter_now.arbiter.pins.get(name) == ids["a"])
         await until(lambda: name not in former.arbiter.pins)
-
-
-async def test_who_is_not_the_arbiter_any_more_passes_on_what_it_is_told() -> None:
-    async with grouping() as nodes:
-        group = group_of(nodes, "c")
-        ids = {name: bytes(broker.node_id).hex() for name, broker in nodes.brokers.items()}
-        teller, former = grouping_of(nodes, "b"), grouping_of(nodes, "a")
-        await until(lambda: all(grouping_of(nodes, name).settled for name in "abc"))
-        teller._serial += 1
-        letter = {
-            "node_id": ids["b"],
-            "instance": teller._instance,
-            "serial": teller._serial,
-            "members": " ".join(sorted(ids.values())),
-            "names": written([Said(HOLD, "q", group)]),
-            "begins": False,
-            "complete": False,
-            "lacks": False,
-        }
-        former.hear(letter)
-        assert former.arbiter.pins == {("q", group): ids["b"]}
-        await until(lambda: not former.arbiter.pins)
-        assert grouping_of(nodes, "c").arbiter.pins == {("q", group): ids["b"]}
 
 
 async def test_an_answer_of_a_node_that_is_the_arbiter_no_more_gives_no_pin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,8 +63,10 @@ class Correspondence:
         return self.is_told(node, session, members) and self._shared[node] == members
 
     def telling(self, node: str) -> None:
-        """Note that a node is being told all from now on, and no longer knows what it was told before: it goes by the
-        members of the last letter."""
+        """Note that a node is being told all from now on.
+
+        It goes by the members of the last letter, and no longer knows what it was told before.
+        """
         self._stale.discard(node)
         self._told.pop(node, None)
 

@@ -1,4 +1,4 @@
-"""What became of the messages of a run."""
+"""The fates of the messages of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qa.grouping_model.clockwork import Clockwork
 from qa.grouping_model.queues import ModelMessage
 
 
-class Ledger:
+class Fates:
     """The messages that were sent, consumed and deleted."""
 
     def __init__(self, clockwork: Clockwork) -> None:
@@ -31,9 +31,9 @@ class Ledger:
         self._clockwork.note(f"{place} has consumed {message.uid} of {message.group}")
 
     def deleted(self, messages: Iterable[ModelMessage]) -> None:
-        """Note messages that nobody will consume: their queue is no more."""
+        """Note messages whose queue was deleted."""
         self._done.update(message.uid for message in messages)
 
     def missing(self, messages: Iterable[ModelMessage]) -> list[ModelMessage]:
-        """Those of some messages of which nothing has become."""
+        """Return the messages that are neither consumed nor deleted."""
         return [message for message in messages if message.uid not in self._done]
