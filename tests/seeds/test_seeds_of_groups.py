@@ -1,4 +1,4 @@
-"""Seeds of the protocol of message groups alone, always the same: a few hundred of them take a minute."""
+"""Seeds of the protocol of message groups alone, always the same: a hundred of them take half a minute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.seeds.meeting import reports_that_meet
 
 #: For all seeds on one slow core.
 TIMEOUT_S = 600
-SEEDS = 300
+SEEDS = 120
 MET = (
     "fault.answer_lost",
     "fault.away_and_join",
