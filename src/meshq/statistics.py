@@ -154,9 +154,9 @@ class StuckMessages:
     """Messages of a queue on one node that have not moved for ``seconds``, although a consumer somewhere wants them.
 
     ``cause``: ``balancing_off``, ``no_redistribution``, ``delay``, ``filter``, ``hop_limit``, ``missing_binding``,
-    ``prepared``, ``flow_control``, ``node_gone`` or ``paused``; ``why``: the same as a sentence.  ``messages``: those
-    that wait in that state.  ``first``: the id of the first of them, where one is first; otherwise empty.
-    ``node_ids``: the other nodes that the cause is about.
+    ``prepared``, ``flow_control``, ``node_gone``, ``group`` or ``paused``; ``why``: the same as a sentence.
+    ``messages``: those that wait in that state.  ``first``: the id of the first of them, where one is first; otherwise
+    empty.  ``node_ids``: the other nodes that the cause is about.
     """
 
     queue: str

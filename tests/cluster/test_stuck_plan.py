@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshq.abc import HeldMessages, RemoteDemand
-from meshq.cluster._stuck_plan import CAUSES, REPEAT_S, Elsewhere, StuckPlan, cause_of
+from meshq.cluster._stuck_plan import CAUSES, REPEAT_S, Cause, Elsewhere, StuckPlan, cause_of
 
 T = 10.0
 
@@ -148,3 +148,15 @@ def test_other_nodes_are_asked_only_about_what_stands_and_nobody_known_wants() -
     # An answer of long ago says nothing.
     plan.see("q", [held()], 4 * T)
     assert plan.stuck() == []
+
+
+def test_a_group_that_is_not_consumed_here_waits_for_what_keeps_it() -> None:
+    found, away = held(group="red", consumers=1, wants=True, credit=True), Cause("group", "a node is away", ("c",))
+    assert cause_of(found, 0.0, None, away) == away
+    assert cause_of(found, 0.0) is None
+    assert cause_of(held(group="red"), 0.0, None, away) is None
+    assert cause_of(held(group="red", paused=True, **FULL), 0.0, None, away) == Cause("paused", "the queue is paused")
+    plan = StuckPlan(T)
+    assert plan.see("q", [found], 0.0, away) == []
+    (stuck,) = plan.see("q", [found], T, away)
+    assert (stuck.cause, stuck.node_ids, stuck.messages) == ("group", ("c",), 3)

@@ -35,7 +35,8 @@ class HeldMessages:
 
     Of ready messages: ``consumers`` here, ``wants``: whether one of them takes the first message, and ``credit``:
     whether one that takes it may get it now; None: it is not known.  ``redistribution_delay``: that of the address;
-    None: messages never move.  ``keeps``: why they would not move even so; empty: they would.
+    None: messages never move.  ``keeps``: why they would not move even so; empty: they would.  ``group``: that of the
+    first message, if this node does not consume it, and ``group_node``: the node that does; empty: it is not known.
     """
 
     queue: str
@@ -51,6 +52,8 @@ class HeldMessages:
     remote: tuple[RemoteDemand, ...] = ()
     redistribution_delay: float | None = None
     keeps: str = ""
+    group: str | None = None
+    group_node: str = ""
     xid: bytes = b""
     node_id: str = ""
     gone: str = ""

@@ -13,6 +13,7 @@ from meshq.abc import QUESTION_HOPS_MAX, ClusterMember, LocalBroker, NodeQuestio
 from meshq.client import ClusterQueue, cluster_queue
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
+from meshq.cluster._stuck_plan import Cause
 from meshq.cluster._stuck_watch import StuckWatch
 from meshq.cluster._topology import ClusterTopology
 from meshq.cluster.grouping import Grouping
@@ -60,10 +61,14 @@ class Questions(NodeQuestions):
                 broker.held,
                 self,
                 takes=self._settings.takes,
+                keeps_group=self._keeps_group,
                 notifications=broker.notifications,
                 warn=self._warn,
             )
             nursery.start_soon(watch.run)
+
+    def _keeps_group(self, queue: str, group: str, node: str) -> Cause | None:
+        return self.grouping.keeps(queue, group, node) if self.grouping is not None else None
 
     def end(self, broker: LocalBroker) -> None:
         """Ask nothing more."""

@@ -32,6 +32,7 @@ CAUSES: Final = (
     "prepared",
     "flow_control",
     "node_gone",
+    "group",
     "paused",
 )
 
@@ -69,10 +70,13 @@ class _Standing:
     stuck: StuckMessages | None = None
 
 
-def cause_of(held: HeldMessages, demanded_s: float, elsewhere: Elsewhere | None = None) -> Cause | None:
+def cause_of(
+    held: HeldMessages, demanded_s: float, elsewhere: Elsewhere | None = None, group: Cause | None = None
+) -> Cause | None:
     """Return the cause that keeps messages; None: no consumer wants them, or the cause is not known.
 
-    ``demanded_s``: for how long only consumers elsewhere have wanted them.
+    ``demanded_s``: for how long only consumers elsewhere have wanted them.  ``group``: what keeps the group of the
+    first message, which is not consumed on this node.
     """
     if held.kind == "forwarding":
         return _forwarding(held)
@@ -87,6 +91,8 @@ def cause_of(held: HeldMessages, demanded_s: float, elsewhere: Elsewhere | None 
         return Cause("delay", "they were handed back, and wait before they are delivered again")
     if held.paused:
         return Cause("paused", "the queue is paused")
+    if held.group is not None:
+        return group
     return _here(held) if held.consumers else _there(held, demanded_s)
 
 
@@ -172,8 +178,13 @@ class StuckPlan:
         # By queue: when other nodes were asked who consumes from it, and what they said.
         self._asked: dict[str, tuple[float, Elsewhere | None]] = {}
 
-    def see(self, queue: str, found: Iterable[HeldMessages], now: float) -> list[StuckMessages]:
-        """Compare the front of a queue with its earlier front; return the stuck messages that are to be told now."""
+    def see(
+        self, queue: str, found: Iterable[HeldMessages], now: float, group: Cause | None = None
+    ) -> list[StuckMessages]:
+        """Compare the front of a queue with its earlier front; return the stuck messages that are to be told now.
+
+        ``group``: what keeps the group of the first message, if anything does.
+        """
         told: list[StuckMessages] = []
         kinds: dict[str, None] = {}
         for held in found:
@@ -183,7 +194,7 @@ class StuckPlan:
             if known is None or known.mark != held.mark:
                 known = self._standing[key] = _Standing(held.mark, now)
             self._demanded(known, held, now)
-            stuck = self._judge(known, held, now)
+            stuck = self._judge(known, held, now, group)
             if stuck is not None and now - known.told.get(stuck.cause, -math.inf) >= REPEAT_S:
                 known.told[stuck.cause] = now
                 told.append(stuck)
@@ -203,14 +214,14 @@ class StuckPlan:
         only_there = not held.consumers and any(one.wants is not False and not one.gone for one in held.remote)
         known.demanded = min(known.demanded, now) if only_there else math.inf
 
-    def _judge(self, known: _Standing, held: HeldMessages, now: float) -> StuckMessages | None:
+    def _judge(self, known: _Standing, held: HeldMessages, now: float, group: Cause | None) -> StuckMessages | None:
         known.stuck = None
         if now - known.since < self._timeout_s:
             return None
         asked = self._asked.get(held.queue)
         fresh = asked is not None and now - asked[0] <= 2 * self._timeout_s
         demanded_s = now - known.demanded if known.demanded < math.inf else 0.0
-        cause = cause_of(held, demanded_s, asked[1] if asked is not None and fresh else None)
+        cause = cause_of(held, demanded_s, asked[1] if asked is not None and fresh else None, group)
         if cause is not None:
             known.stuck = StuckMessages(
                 queue=held.queue,

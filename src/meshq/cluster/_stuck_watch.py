@@ -8,7 +8,7 @@ from typing import Any, Final
 import trio
 
 from meshq.abc import HeldQueues, NodeQuestions, NotificationSink
-from meshq.cluster._stuck_plan import Elsewhere, StuckPlan
+from meshq.cluster._stuck_plan import Cause, Elsewhere, StuckPlan
 from meshq.errors import MeshqError
 from meshq.notifications import MessagesStuck
 from meshq.statistics import StuckMessages
@@ -31,14 +31,17 @@ class StuckWatch:
         questions: NodeQuestions,
         *,
         takes: Callable[[str], bool],
+        keeps_group: Callable[[str, str, str], Cause | None],
         notifications: NotificationSink,
         warn: Callable[[str, str, str], None],
     ) -> None:
+        """``keeps_group``: the cause for a queue, a group and the node of its consumer, if that is known."""
         self._plan = StuckPlan(timeout_s)
         self._pause_s = timeout_s / LOOKS
         self._queues = queues
         self._questions = questions
         self._takes = takes
+        self._keeps_group = keeps_group
         self._notifications = notifications
         self._warn = warn
 
@@ -66,7 +69,9 @@ class StuckWatch:
         """Look at one queue; return whether other nodes were asked about it."""
         now = trio.current_time()
         found = [one for one in self._queues.held(name) if one.kind == "forwarding" or self._takes(one.address)]
-        for stuck in self._plan.see(name, found, now):
+        waiting = [(one.group, one.group_node) for one in found if one.group is not None]
+        group = self._keeps_group(name, *waiting[0]) if waiting else None
+        for stuck in self._plan.see(name, found, now, group):
             self._tell(stuck)
         if may_ask and self._plan.to_ask(found, now):
             self._ask(name, now)

@@ -23,9 +23,11 @@ from meshq.broker.catalog._distribution_plan import (
 )
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import wants_of
+from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import AUTO_CREATED
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.records._row_options import read_options
 from meshq.errors import NotFoundError, UsageError
 from meshq.selector import Filter
 
@@ -38,8 +40,13 @@ _SAID: Final = {True: "yes", False: "no", None: "maybe"}
 class Explainer:
     """Follows one message, or any message where ``message`` is None, through the tables of a node."""
 
-    def __init__(self, router: Router, message: StoredRun | None) -> None:
+    def __init__(self, router: Router, message: StoredRun | None, groups: GroupPlaces) -> None:
+        """``groups``: where messages with a group go."""
         self._router = router
+        self._groups = groups
+        asked = read_options(message.content, 0) if message is not None else None
+        # The group of the message.
+        self._named_group: str | None = asked[0].group if asked else None
         self._wants = wants_of(message) if message is not None else None
         self.rows: Rows = []
 
@@ -115,6 +122,14 @@ class Explainer:
                 takers(group, self._judge) for group in groups_of(list(clustered_queues.values()), anycast=anycast)
             ]
         why_not = f"the divert {taken_by!r} takes it away" if kept is False else ""
+        named = None if here else self._named_group
+        pinned = (
+            self._groups.explain(target.address, [*clustered_queues.values()], named) if named is not None else None
+        )
+        if pinned is not None:
+            groups = []
+            for clustered in clustered_queues.values():
+                self._pinned(clustered, *pinned, kept, why_not)
         for group in groups:
             self._group(group, kept, why_not, anycast=anycast, alone=bool(use.only))
         self._elsewhere(target.address, use.only, use.routing, here=here)
@@ -134,6 +149,12 @@ class Explainer:
             else:
                 why = "it is the only queue that takes it" if anycast else _COPY
             self._member(member, taken, why + _notes(member))
+
+    def _pinned(self, clustered: ClusteredQueue, chosen: Member, why: str, kept: Known, why_not: str) -> None:
+        """Queues of one name where all messages of a group go one way."""
+        for member in clustered.members:
+            gets = kept if member is chosen else False
+            self._member(member, gets, why_not or (why if gets is not False else "its group goes elsewhere"))
 
     def _elsewhere(self, name: str, only: str, routing: str, *, here: bool) -> None:
         """Explain queues on other nodes that get no message from this node."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from zlib import crc32
 
-from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, filters_of
+from meshq.broker.catalog._distribution_plan import ClusteredQueue, Member, RemoteBinding, Share, filters_of
 from meshq.broker.catalog._pins_machine import PinsMachine
 from meshq.broker.catalog._router import Router
 from meshq.broker.ingress._distribution import PartGroups, wants_of
@@ -41,9 +41,9 @@ class GroupPlaces:
 
         On an address with queues of several names messages are dealt to these first, whatever their groups.
         """
-        if len(clustered_queues) != 1 or not self._pins.takes(address) or not self._pinned(clustered_queues[0]):
+        clustered = self._of_groups(address, clustered_queues)
+        if clustered is None:
             return rows, []
-        clustered = clustered_queues[0]
         plain: list[int] = []
         groups: dict[str, list[int]] = {}
         for row in rows:
@@ -63,6 +63,35 @@ class GroupPlaces:
             for part in pieces(sorted(found))
         ]
 
+    def _of_groups(self, address: str, clustered_queues: Sequence[ClusteredQueue]) -> ClusteredQueue | None:
+        """The name of an address whose groups have one way each; None: there is none."""
+        if len(clustered_queues) != 1 or not self._pins.takes(address) or not self._pinned(clustered_queues[0]):
+            return None
+        return clustered_queues[0]
+
+    def explain(
+        self, address: str, clustered_queues: Sequence[ClusteredQueue], group: str
+    ) -> tuple[Member, str] | None:
+        """The queue to which a message of a group goes, and why; None: it is dealt as any other."""
+        clustered = self._of_groups(address, clustered_queues)
+        if clustered is None:
+            return None
+        name, local = (clustered.name, group), clustered.local
+        if local is None:
+            return self._chosen(
+                clustered.remotes, name
+            ), "all messages of its group go there, as this node has no queue"
+        holder = self._pins.holder_of(name)
+        queue, number = self._found(clustered, name, local, holder)
+        for one in clustered.remotes:
+            if (one.forward, one.number) == (queue, number):
+                return one, "its group is consumed on that node"
+        if holder == self._pins.own:
+            return local, "its group is consumed on this node"
+        if holder is not None:
+            return local, "it waits here for messages of its group, and for the node that consumes these"
+        return local, "it waits here until the nodes have agreed on which of them its group is consumed"
+
     def _pinned(self, clustered: ClusteredQueue) -> bool:
         """Whether the groups of a name have one way: no filter drops any, and all nodes are linked to this node."""
         local = clustered.local
@@ -79,8 +108,12 @@ class GroupPlaces:
         if local is None:
             binding = self._way(clustered.remotes, name)
             return binding.forward, binding.number
-        holder = self._pins.use(name)
-        if holder is None or holder in self._pins.leavers or self._waits(local, group):
+        return self._found(clustered, name, local, self._pins.use(name))
+
+    def _found(
+        self, clustered: ClusteredQueue, name: tuple[str, str], local: Queue, holder: str | None
+    ) -> tuple[Queue, int]:
+        if holder is None or holder in self._pins.leavers or self._waits(local, name[1]):
             return local, 0
         for one in clustered.remotes:
             if node_of(one) == holder and one.gone in ("", "away"):
@@ -93,15 +126,19 @@ class GroupPlaces:
 
     def _way(self, remotes: Sequence[RemoteBinding], name: tuple[str, str]) -> RemoteBinding:
         """The queue elsewhere for a group, where this node has none: always the same one, while it is there."""
+        chosen = self._chosen(remotes, name)
+        if node_of(chosen) != self._pins.way(name):
+            self._pins.goes(name, node_of(chosen))
+        return chosen
+
+    def _chosen(self, remotes: Sequence[RemoteBinding], name: tuple[str, str]) -> RemoteBinding:
         there = [one for one in remotes if one.gone in ("", "away")] or list(remotes)
         before = self._pins.way(name)
         for one in there:
             if node_of(one) == before:
                 return one
         # Of several senders without a queue each finds the same one, while they know the same.
-        chosen = sorted(there, key=node_of)[crc32(name[1].encode()) % len(there)]
-        self._pins.goes(name, node_of(chosen))
-        return chosen
+        return sorted(there, key=node_of)[crc32(name[1].encode()) % len(there)]
 
     # -- messages that wait here
 

@@ -7,8 +7,17 @@ from typing import Any
 from meshq import limits
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import RemoteProtocolError, UsageError
-from meshq.message import check_priority, check_properties
-from meshq.wire import KIND_HEADERS, KIND_PROPERTIES, PRIORITY_SHIFT, Envelope, decode_map, encode_map, encode_one
+from meshq.message import check_group, check_priority, check_properties
+from meshq.wire import (
+    KIND_CONTROL,
+    KIND_HEADERS,
+    KIND_PROPERTIES,
+    PRIORITY_SHIFT,
+    Envelope,
+    decode_map,
+    encode_map,
+    encode_one,
+)
 
 #: The optional headers that filters can ask for, and their keys.
 HEADERS = {"correlation_id": "c", "content_type": "t", "group": "g"}
@@ -30,6 +39,9 @@ def imagined(address: str, properties: Given, headers: Given, *, durable: bool, 
     encoded = encode_map({HEADERS[name]: value for name, value in named.items()}) if named else b""
     kind = check_priority(priority) << PRIORITY_SHIFT | (KIND_HEADERS if named else 0)
     kind |= KIND_PROPERTIES if values else 0
+    if "group" in named:
+        check_group(named["group"])
+        kind |= KIND_CONTROL
     envelope = Envelope(kind, b"", encoded, encode_map(values) if values else b"")
     content = encode_one(b"", envelope)
     return StoredRun(address, content, durable=durable, producer=bytes(16), number=1, stamp=0)

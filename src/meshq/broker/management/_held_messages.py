@@ -110,6 +110,7 @@ def _ready(core: Core, queue: Queue, head: Head, about: dict[str, Any]) -> abc.H
         wants = None
     credit = not queue.roster.hands_over and any(takes and consumer.credit() > 0 for consumer, takes in taking)
     delay = queue.settings.redistribution_delay
+    group, group_node = _group_elsewhere(core, queue, head)
     return abc.HeldMessages(
         kind="ready",
         mark=("ready", head.view.first + head.row, head.message_id),
@@ -120,8 +121,19 @@ def _ready(core: Core, queue: Queue, head: Head, about: dict[str, Any]) -> abc.H
         remote=_remote(core, queue, head),
         redistribution_delay=delay,
         keeps=_keeps(core, queue),
+        group=group,
+        group_node=group_node,
         **about,
     )
+
+
+def _group_elsewhere(core: Core, queue: Queue, head: Head) -> tuple[str | None, str]:
+    """The group of a message that is not consumed on this node, and the node on which it is; None: there is none."""
+    pins = core.router.pins
+    group = head.view.groups[head.row] if head.view.groups is not None else None
+    if group is None or not pins.takes(queue.address) or (queue.name, group) in pins.held:
+        return None, ""
+    return group, pins.holder_of((queue.name, group)) or ""
 
 
 def _owner(queue: Queue, head: Head) -> AnyConsumer | None:

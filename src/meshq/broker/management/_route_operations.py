@@ -14,6 +14,7 @@ from meshq.broker.ingress._filters_at import costly, filters_explained
 from meshq.broker.ingress._sample_run import imagined
 from meshq.broker.log._hop_log import Hop
 from meshq.broker.management._pages import page_of
+from meshq.broker.records._row_options import read_options
 from meshq.broker.settlement._tracing import trace as tracing
 from meshq.broker.work._fair_scheduler import NODE, CostlyScan
 from meshq.broker.work._long_operations import FairTurnWait, Steps, Values
@@ -63,7 +64,7 @@ def _explained(
         if asker is not None and asker.ended:
             yield {}
             return
-    explainer = Explainer(core.router, message)
+    explainer = Explainer(core.router, message, core.ingress.groups)
     known = _KnownRows(core, asker)
     for count in explainer.follow(target):
         known.add(explainer.rows)
@@ -163,6 +164,9 @@ def explain_arrival(
         return {"exists": False, "why": why}
     if queue.paused:
         return {"exists": True, "why": "it waits here: the queue is paused"}
+    group = read_options(message.content, 0)[0].group if message is not None else None
+    if group is not None and not core.router.pins.may_offer(queue.address, queue.name, group):
+        return {"exists": True, "why": "it waits here: this node is not the one on which its group is consumed"}
     consumers = queue.roster.consumers
     if not consumers:
         return {"exists": True, "why": "it waits here: nobody consumes from the queue"}

@@ -158,10 +158,25 @@ class ArbiterMachine:
         """Whether the introductions of some nodes hold for a name.  Of linked ones only those to this life do."""
         known = set()
         for node in nodes:
-            if node not in self._introduced or (node in self._remembered and node in self.linked):
+            if not self._is_introduced(node):
                 return False
             known.add(self._introduced[node])
-        return all(members == self.members or arbiter_of(name, members) == self._own for members in known)
+        return all(self._holds(name, members) for members in known)
+
+    def _is_introduced(self, node: str) -> bool:
+        return node in self._introduced and not (node in self._remembered and node in self.linked)
+
+    def _holds(self, name: Name, members: frozenset[str]) -> bool:
+        """Whether the introduction of a node that knew these members holds for a name."""
+        return members == self.members or arbiter_of(name, members) == self._own
+
+    def silent(self, name: Name) -> list[str]:
+        """The members whose introductions do not hold for a name: no new pin of the name is given."""
+        return [
+            node
+            for node in sorted(self.members - {self._own})
+            if not self._is_introduced(node) or not self._holds(name, self._introduced[node])
+        ]
 
     def has_heard(self, node: str) -> bool:
         """Whether the introduction of a node was heard since the start of the arbiter."""

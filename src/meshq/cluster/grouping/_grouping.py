@@ -10,6 +10,7 @@ import trio
 from meshq.abc import LocalBroker, PinnedGroups
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
+from meshq.cluster._stuck_plan import Cause
 from meshq.cluster._topology import ClusterTopology
 from meshq.cluster.grouping._arbiter_machine import (
     FREE,
@@ -184,6 +185,26 @@ class Grouping:
             "given_up": self.arbiter.given_up,
             "waited": self._waited,
         }
+
+    def keeps(self, queue: str, group: str, node: str) -> Cause | None:
+        """Return the cause for messages to stay whose group is not consumed on this node.
+
+        ``node``: the one that consumes the group, by what this node knows; empty: it knows of none.
+        """
+        arbiter = arbiter_of((queue, group), self.arbiter.members)
+        if not self.serves or not self._active:
+            return None
+        if node:
+            why = f"the node that consumes the group {group!r} is away"
+            return Cause("group", why, (node,)) if node not in self._linked else None
+        if arbiter == self._own:
+            silent = self.arbiter.silent((queue, group))
+            why = f"this node has to say which node consumes the group {group!r}, and has not heard all others"
+            return Cause("group", why, tuple(silent)) if silent else None
+        why = f"the node that has to say which node consumes the group {group!r}"
+        if arbiter in self._linked:
+            return Cause("group", f"{why} does not know it yet", (arbiter,))
+        return Cause("group", f"{why} is away", (arbiter,))
 
     # -- who there is
 
