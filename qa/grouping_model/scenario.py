@@ -13,7 +13,7 @@ import trio
 
 from meshq.cluster import ClusterSettings
 from meshq.cluster.grouping import _letter
-from meshq.cluster.grouping._correspondence import PAUSE_MAX_S
+from meshq.cluster.grouping._correspondence import PAUSE_MAX_S, PAUSE_S
 from meshq.testing import Simulation, SimulationResult, simulate
 from qa.checkers.history import History
 from qa.grouping_model.checks import check_holders, disagreements, leaks, unaffected
@@ -304,8 +304,9 @@ class Story:
         before = swarm.counters.get("seen.letters", 0)
         await trio.sleep(QUIET_S)
         letters = swarm.counters.get("seen.letters", 0) - before
-        # To each of the others some at first, and two sentences after each pause.
-        allowed = lives * (lives - 1) * (5 + 2 * QUIET_S / PAUSE_MAX_S)
+        # To each of the others two after each pause, for the members of both; the first pauses are shorter ones.
+        shorter = math.ceil(math.log2(PAUSE_MAX_S / PAUSE_S))
+        allowed = lives * (lives - 1) * 2 * (shorter + QUIET_S / PAUSE_MAX_S)
         if letters > allowed:
             self._clockwork.violated("quiet", f"{letters} letters in {QUIET_S:g} s while {away} is away")
 

@@ -405,6 +405,19 @@ def test_as_many_pins_as_are_allowed_for_each_member_are_not_counted() -> None:
     assert not cluster.nodes["a"].count([])
 
 
+def test_pins_that_are_held_are_counted_anew_only_when_there_are_twice_as_many() -> None:
+    cluster, names = crowded()
+    arbiter = cluster.nodes["a"]
+    assert arbiter.count([])
+    cluster.say("b", "a", *(Said(HOLD, *name) for name in names), begins=True, complete=True)
+    cluster.say("c", "a", begins=True, complete=True)
+    assert {*arbiter.pins} == {*names} and not arbiter.count([])
+    for number in range(4, 9):
+        assert not arbiter.count([])
+        assert cluster.say("c", "a", Said(WANT, *name_of("a", more=str(number)), "b")) == ["b"]
+    assert arbiter.count([]) and arbiter.counted == 2
+
+
 def test_no_pin_is_given_while_what_the_members_told_is_in_doubt() -> None:
     cluster = Cluster()
     cluster.introduce()

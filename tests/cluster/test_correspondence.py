@@ -57,6 +57,11 @@ def test_a_node_that_knows_other_members_than_before_is_asked_soon_but_not_at_on
     assert not letters.heard("b", ALL) and letters.next_s() > PAUSE_S
     assert letters.heard("b", frozenset("ab"))
     assert letters.next_s() == PAUSE_S and not letters.may_begin("b", 1)
+    # Nor is it news that it tells all for its own members and for those of this node in turn.
+    for _ in range(5):
+        letters.ask_again("b", 1, again=True)
+        assert not letters.heard("b", ALL) and not letters.heard("b", frozenset("ab"))
+    assert letters.next_s() > PAUSE_S
     letters.rest_over()
     assert letters.may_begin("b", 1)
 

@@ -77,6 +77,8 @@ class ArbiterMachine:
         # not told anew what they hold, with whether they have begun to.
         self._uncounted: dict[Name, None] = {}
         self._counting: dict[str, bool] = {}
+        # The pins that the last count has left: they are counted anew when there are twice as many.
+        self._left = 0
         #: How often all pins were counted, in this life.
         self.counted: int = 0
         # The members that each node knew when it had told all that it knows, and those that have gone since.
@@ -235,6 +237,7 @@ class ArbiterMachine:
             if self._counting.get(sender.node):
                 del self._counting[sender.node]
                 self._drop_uncounted(sender.node)
+                self._left = len(self.pins)
         return answers
 
     def own(self, said: Sequence[Said]) -> list[str]:
@@ -247,9 +250,12 @@ class ArbiterMachine:
         """Begin to count the pins if there are too many; return whether all members have to introduce themselves anew.
 
         A pin that was given to a node at another one's request is not held there before a message of the group has
-        come, which may have gone meanwhile.  ``held``: the pins that this node holds.
+        come, which may have gone meanwhile.  Where most are held, the next count is made when there are twice as many.
+        ``held``: the pins that this node holds.
         """
-        if len(self.pins) <= self._pins_max * len(self.members) or self._counting:
+        enough = self._pins_max * len(self.members)
+        if len(self.pins) <= max(enough, 2 * self._left) or self._counting:
+            self._left = self._left if len(self.pins) > enough else 0
             return False
         self.counted += 1
         self._uncounted = dict.fromkeys(self.pins)

@@ -9,6 +9,8 @@ from typing import Final
 #: Seconds before a node is asked again that had no answer: at first, and at last.
 PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
+#: Members that letters of a node have named lately, which are no news.
+HEARD_MAX: Final = 4
 
 Members = frozenset[str]
 
@@ -23,8 +25,8 @@ class Correspondence:
         # and the members that it knew itself.
         self._told: dict[str, tuple[object, Members]] = {}
         self._shared: dict[str, Members] = {}
-        # By node: the members of its last letter.
-        self._heard: dict[str, Members] = {}
+        # By node: the last few members that its letters have named.
+        self._heard: dict[str, tuple[Members, ...]] = {}
         # The nodes to which a letter is under way, each with whether more has come up for it since; and those of them
         # that have to be told all anew.
         self._busy: dict[str, bool] = {}
@@ -89,11 +91,13 @@ class Correspondence:
         """Take in the members of a letter; return whether the node is to be asked soon, these being others than before.
 
         A node that says only that it lacks something, as before, is asked after the pause: while two nodes know other
-        members neither can be content.
+        members neither can be content, and each tells all for its own members and for those of the other one in turn.
         """
-        before, known = self._heard.get(node), self._again.get(node)
-        self._heard[node] = members
-        if known is None or before == members:
+        before, known = self._heard.get(node, ()), self._again.get(node)
+        if members in before:
+            return False
+        self._heard[node] = (*before[1 - HEARD_MAX :], members)
+        if known is None:
             return False
         self._again[node] = min(known[0], self._now() + PAUSE_S), PAUSE_S, known[2]
         return True
