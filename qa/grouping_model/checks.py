@@ -12,14 +12,19 @@ from qa.grouping_model.queues import QUEUE
 
 
 def check_holders(cluster: ModelCluster) -> None:
-    """CG2: of two nodes that have met at most one holds a pin."""
+    """CG2: of two nodes that have met, and have met the arbiter, at most one holds a pin."""
     holders: dict[tuple[str, str], NodeLife] = {}
+    by_id = {life.node.node_id.hex(): life for life in cluster.lives}
     for life in cluster.lives:
         if not life.pins.active:
             continue
         for name in life.pins.held:
             other = holders.setdefault(name, life)
-            if other is not life and have_met(life, other):
+            if other is life or not have_met(life, other):
+                continue
+            arbiter = by_id.get(arbiter_of(name, _members(life)))
+            # Only the arbiter can say which of them gives it up.
+            if arbiter is not None and all(one is arbiter or have_met(one, arbiter) for one in (life, other)):
                 life.violated("CG2", f"the pin of {name[1]} is held by {other.name}, too, and they have met")
 
 

@@ -94,8 +94,17 @@ class MeshGroups:
             # Its session has ended meanwhile, and with it what it held.
             return
         for other in self.nodes:
-            if other is not here and _holds(other, group) and _have_met(here, other):
+            if other is not here and _holds(other, group) and self._agreed(here, other, group):
                 here.left(f"messages of the group {group} at two nodes at once, the other is {other.place}", 1)
+
+    def _agreed(self, here: MeshNode, other: MeshNode, group: str) -> bool:
+        """Whether two nodes have met each other, and the one that says which of them has a group."""
+        grouping = grouping_of(here)
+        if grouping is None or not _have_met(here, other):
+            return False
+        chosen = arbiter_of((PINNED, group), grouping.arbiter.members)
+        arbiters = [one for one in self.nodes if one.core is not None and one.core.settings.node_id.hex() == chosen]
+        return any(all(one is arbiter or _have_met(one, arbiter) for one in (here, other)) for arbiter in arbiters)
 
     async def watch(self) -> None:
         """Count the deeds of the arbiters, until the end.  Checkpoint: always.  Cancellation: ends it."""
