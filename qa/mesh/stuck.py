@@ -21,6 +21,7 @@ STUCK_SIGHTS: Final = (
     "stuck_filter",
     "stuck_flow_control",
     "stuck_no_redistribution",
+    "stuck_group",
     "stuck_node_gone",
     "stuck_prepared",
 )
@@ -80,6 +81,9 @@ def is_so(node: MeshNode, stuck: StuckMessages) -> bool:
         return all(one.gone for one in remote)
     if stuck.cause == "no_redistribution":
         return not queue.roster.consumers and _never_moves(core, queue, remote)
+    if stuck.cause == "group":
+        waiting = queue.grouped.table if queue.grouped is not None else ()
+        return any((queue.name, group) not in core.router.pins.held for group in waiting)
     if stuck.cause in ("filter", "flow_control"):
         return _first_is_kept(queue, remote, stuck.cause)
     # Each node is linked with all others, and no link is off.
