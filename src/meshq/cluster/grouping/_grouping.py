@@ -455,7 +455,7 @@ class Grouping:
             UsageError, RemoteProtocolError: no node writes that; nothing of it was taken in.
         """
         sender = Sender(letter["node_id"], life_of(letter["instance"]), letter["serial"])
-        members = members_of(letter["members"])
+        members = members_of(letter["members"], sender.node)
         said = read(letter["names"])
         holders = self.arbiter.hear(sender, members, said, begins=letter["begins"], complete=letter["complete"])
         if self._count_lost(said):
