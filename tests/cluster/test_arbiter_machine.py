@@ -310,7 +310,7 @@ def test_a_former_arbiter_tells_the_new_one_what_it_knows_and_forgets_it() -> No
     name = name_of("c")
     assert old.own([Said(WANT, *name, "a")]) == ["a"]
     old.see("abc")
-    told = old.others("c", old.members)
+    told = old.known([name, name_of("c", more="!")])
     assert told == [Said(KNOW, *name, "a")]
     new = ArbiterMachine("c")
     new.see("abc")
@@ -327,7 +327,7 @@ def test_who_is_not_the_arbiter_any_more_passes_on_what_it_is_told() -> None:
     # The sender does not know the third node yet.
     arbiter.hear(Sender("b", "1", 1), frozenset("ab"), said, begins=True, complete=True)
     assert arbiter.passed_on(said) == {"c"}
-    known = arbiter.others("c", ALL)
+    known = arbiter.known([others])
     assert known == [Said(KNOW, *others, "b")]
     arbiter.forget(known)
     assert arbiter.passed_on(said) == set() and list(arbiter.pins) == [own]

@@ -195,10 +195,9 @@ class ArbiterMachine:
             if one != self._own and (self._introduced.get(one) != self.members or one in self._counting)
         ]
 
-    def others(self, node: str, members: Collection[str]) -> list[Said]:
-        """The pins that this node gave as the former arbiter of names that are another node's now."""
-        found = [name for name in self.pins if arbiter_of(name, members) == node]
-        return [Said(KNOW, *name, self.pins[name]) for name in found]
+    def known(self, names: Iterable[Name]) -> list[Said]:
+        """Those of some pins that this node knows, as it tells them to another one that is their arbiter now."""
+        return [Said(KNOW, *name, self.pins[name]) for name in names if name in self.pins]
 
     def passed_on(self, said: Iterable[Said]) -> set[str]:
         """The arbiters of names of which this node was told who has the pin, as if it were the arbiter itself: it has
