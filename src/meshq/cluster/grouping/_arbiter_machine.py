@@ -196,7 +196,7 @@ class ArbiterMachine:
         ]
 
     def known(self, names: Iterable[Name]) -> list[Said]:
-        """Those of some pins that this node knows, as it tells them to another one that is their arbiter now."""
+        """Return what this node tells of some pins to the node that is the arbiter of their names now."""
         return [Said(KNOW, *name, self.pins[name]) for name in names if name in self.pins]
 
     def passed_on(self, said: Iterable[Said]) -> set[str]:
