@@ -71,7 +71,7 @@ def operations() -> str:
         shown = [parameter(*item) for item in operation.parameters.items() if item[0] not in SETTINGS]
         if len(shown) < len(operation.parameters):
             shown.append("settings of `AddressSettings` by name")
-        taken = "; ".join(map(needs, operation.needs))
+        taken = "only other nodes" if operation.only_nodes else "; ".join(map(needs, operation.needs))
         rows.append((f"`{name}`", ", ".join(shown), taken, first_sentence(operation.work)))
     return table(("`operation`", "arguments", "permissions", "what it is about"), *rows)
 

@@ -27,6 +27,7 @@ from meshq.wire import (
     header_of,
 )
 from tests.broker.kit import FakeLog, House, RawClient, make_core
+from tests.broker.peers import RawPeer
 
 FORBIDDEN = BY_NAME["forbidden"].number
 SECURITY = Security(
@@ -180,9 +181,6 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     core.settings.controlled["b"] = Bridge("b", queue="q", target="there")
     core.definitions.diverts.create("there", address="a", forwarding_address="b", filter=None, exclusive=False)
     core.definitions.settings.set("set", {})
-    if operation == "pin_groups":
-        mesh: Any = SimpleNamespace(pin_groups=lambda letter: {})
-        core.settings.clusters["mesh"] = mesh
     core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
     arguments, permitted = MANAGEMENT[operation]
@@ -190,7 +188,8 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     before = house.log.last
     client.call(operation, **arguments)
     refused = outcome(client)
-    assert (not refused) is (user in {*permitted, "boss"}), refused
+    everybody = set() if OPERATIONS[operation].only_nodes else {*permitted, "boss"}
+    assert (not refused) is (user in everybody), refused
     if refused:
         assert house.log.last == before
 
@@ -211,6 +210,51 @@ def test_another_node_may_ask_for_what_nodes_tell_each_other_and_for_nothing_els
     peer = client_of(house, "mesh", role="peer")
     peer.call(operation, **MANAGEMENT[operation][0])
     assert (not outcome(peer)) is (operation in ("node_queue", "ask_node")) is OPERATIONS[operation].between_nodes
+
+
+@pytest.mark.parametrize(
+    "changed", [{"node_id": "01" * 16}, {"instance": "01" * 16}, {"node_id": ""}, {"node_id": "é" * 32}]
+)
+def test_a_letter_about_pins_comes_over_the_link_of_its_node_only(changed: dict[str, str]) -> None:
+    house = house_with("q")
+    heard: list[Any] = []
+    mesh: Any = SimpleNamespace(pin_groups=lambda letter: heard.append(letter) or {})
+    house.core.settings.clusters["mesh"] = mesh
+    letter = MANAGEMENT["pin_groups"][0]
+    peer = RawPeer(house)
+    peer.shake()
+    for unlinked in (letter, {**letter, "node_id": "", "instance": ""}):
+        peer.call("pin_groups", **unlinked)
+        assert "comes over its own link" in outcome(peer)
+    peer.open(node_id=bytes(16), instance=bytes(16))
+    peer.call("pin_groups", **{**letter, **changed})
+    assert "comes over its own link" in outcome(peer)
+    assert heard == []
+    peer.call("pin_groups", **letter)
+    assert outcome(peer) == ""
+    assert len(heard) == 1
+
+
+def test_no_client_sends_a_letter_about_pins_nor_has_a_node_send_one() -> None:
+    core = make_core(FakeLog())
+    heard: list[Any] = []
+    mesh: Any = SimpleNamespace(
+        pin_groups=lambda letter: heard.append(letter) or {},
+        members=lambda: [SimpleNamespace(node_id=bytes(16), state="linked", distance=1)],
+        ask=lambda *question: heard.append(question),
+    )
+    core.settings.clusters["mesh"] = mesh
+    house = House(core)
+    letter = MANAGEMENT["pin_groups"][0]
+    about = {"node_id": "00" * 16, "question": "pin_groups", "arguments": encode_map(letter)}
+    for client in (house.client(), client_of(house, "mesh", role="peer")):
+        client.call("ask_node", **about)
+        answer = header_of(client.last(FrameType.ANSWER), Answer)
+        assert "other nodes are not asked for 'pin_groups'" in answer.text
+    client = house.client()
+    client.call("pin_groups", **letter)
+    assert "only another node" in outcome(client)
+    assert heard == []
 
 
 def test_where_no_pattern_fits_nothing_is_permitted() -> None:

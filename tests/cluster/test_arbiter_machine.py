@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from meshq.cluster.grouping._arbiter_machine import (
@@ -38,8 +40,10 @@ class Cluster:
             one.see(nodes)
 
     def say(
-        self, sender: str, to: str, *said: Said, begins: bool = False, complete: bool = False, instance: str = "1"
+        self, sender: str, to: str, *said: Said, begins: bool | None = None, complete: bool = False, instance: str = "1"
     ) -> list[str]:
+        """``begins``: None if one letter tells all."""
+        begins = complete if begins is None else begins
         self.serials[sender] += 1
         letter = Sender(sender, instance, self.serials[sender])
         return self.nodes[to].hear(letter, self.nodes[sender].members, said, begins=begins, complete=complete)
@@ -306,11 +310,11 @@ def test_a_former_arbiter_tells_the_new_one_what_it_knows_and_forgets_it() -> No
     name = name_of("c")
     assert old.own([Said(WANT, *name, "a")]) == ["a"]
     old.see("abc")
-    told = old.others("c", old.members)
+    told = old.known([name, name_of("c", more="!")])
     assert told == [Said(KNOW, *name, "a")]
     new = ArbiterMachine("c")
     new.see("abc")
-    assert new.hear(Sender("a", "1", 1), ALL, told, complete=True) == [""]
+    assert new.hear(Sender("a", "1", 1), ALL, told, begins=True, complete=True) == [""]
     old.forget(told)
     assert not old.pins and new.pins == {name: "a"}
 
@@ -321,9 +325,9 @@ def test_who_is_not_the_arbiter_any_more_passes_on_what_it_is_told() -> None:
     own, others = name_of("a"), name_of("c")
     said = [Said(HOLD, *own), Said(HOLD, *others), Said(FREE, *name_of("b"))]
     # The sender does not know the third node yet.
-    arbiter.hear(Sender("b", "1", 1), frozenset("ab"), said, complete=True)
+    arbiter.hear(Sender("b", "1", 1), frozenset("ab"), said, begins=True, complete=True)
     assert arbiter.passed_on(said) == {"c"}
-    known = arbiter.others("c", ALL)
+    known = arbiter.known([others])
     assert known == [Said(KNOW, *others, "b")]
     arbiter.forget(known)
     assert arbiter.passed_on(said) == set() and list(arbiter.pins) == [own]
@@ -381,7 +385,7 @@ def test_too_many_pins_are_counted_and_those_given_up_that_their_nodes_do_not_ho
     assert cluster.say("b", "a", Said(WANT, *names[1], "b")) == ["b"]
     fresh = name_of("a", more="!")
     assert cluster.say("c", "a", Said(WANT, *fresh, "b")) == ["b"]
-    cluster.say("b", "a", complete=True)
+    cluster.say("b", "a", begins=False, complete=True)
     assert {*arbiter.pins} == {names[0], names[1], fresh}
     assert {*names[2:]} <= {*arbiter.changed}
     cluster.say("c", "a", begins=True, complete=True)
@@ -393,7 +397,7 @@ def test_what_a_node_began_to_tell_before_the_count_does_not_count() -> None:
     arbiter = cluster.nodes["a"]
     cluster.say("b", "a", *(Said(HOLD, *name) for name in names), begins=True)
     assert arbiter.count([])
-    cluster.say("b", "a", complete=True)
+    cluster.say("b", "a", begins=False, complete=True)
     assert {*arbiter.pins} == {*names} and "b" in arbiter.lacking()
     cluster.say("b", "a", *(Said(HOLD, *name) for name in names[:3]), begins=True, complete=True)
     assert {*arbiter.pins} == {*names[:3]}
@@ -427,6 +431,36 @@ def test_no_pin_is_given_while_what_the_members_told_is_in_doubt() -> None:
     cluster.say("c", "a", Said(HOLD, *name), begins=True, complete=True)
     cluster.say("b", "a", begins=True, complete=True)
     assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
+
+
+def gone_and_back(arbiter: ArbiterMachine) -> None:
+    arbiter.see("ac")
+    arbiter.see("abc")
+
+
+@pytest.mark.parametrize("forgets", [gone_and_back, ArbiterMachine.doubt])
+def test_an_introduction_of_which_the_beginning_was_forgotten_meanwhile_does_not_count(
+    forgets: Callable[[ArbiterMachine], None],
+) -> None:
+    cluster = Cluster()
+    name = name_of("a")
+    cluster.say("b", "a", Said(HOLD, *name), begins=True)
+    forgets(cluster.nodes["a"])
+    cluster.say("b", "a", begins=False, complete=True)
+    cluster.say("c", "a", complete=True)
+    assert cluster.nodes["a"].silent(name) == ["b"]
+    assert cluster.say("c", "a", Said(WANT, *name, "c")) in ([""], ["b"])
+    cluster.say("b", "a", Said(HOLD, *name), begins=True)
+    cluster.say("b", "a", begins=False, complete=True)
+    assert not cluster.nodes["a"].silent(name)
+    assert cluster.say("c", "a", Said(WANT, *name, "c")) == ["b"]
+
+
+def test_the_second_half_of_an_introduction_is_none_to_a_life_that_has_not_heard_the_first() -> None:
+    cluster = Cluster()
+    cluster.say("b", "a", begins=False, complete=True)
+    cluster.say("c", "a", complete=True)
+    assert cluster.nodes["a"].silent(name_of("a")) == ["b"]
 
 
 def test_introductions_to_nodes_that_knew_other_members_are_kept_as_well() -> None:

@@ -46,6 +46,8 @@ def letter_from(nodes: Mesh, name: str, **changed: Any) -> dict[str, Any]:
         {"instance": ""},
         {"instance": "0" * 31 + "G"},
         {"members": "everybody"},
+        {"members": ""},
+        {"members": "0" * 32},
         {"members": f"{'0' * 32},{'1' * 32}"},
         {"names": encode_map({**NAME, "k0": "lie"})},
         {"names": encode_map({**NAME, "q0": 7})},

@@ -17,7 +17,7 @@ from meshq.broker.queue._run import UNACKED, QueueRun
 from meshq.broker.work._long_operations import AnswerWait, Steps, Values
 from meshq.errors import MeshqError, NotActiveError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
-from meshq.wire import decode_map
+from meshq.wire import decline, decode_map
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
@@ -188,8 +188,12 @@ def ask_node(
     return _asking(asker, known[1], (wanted, question, values), hops)
 
 
-def pin_groups(core: Core, cluster: str, **letter: Any) -> Steps:
+def pin_groups(core: Core, asker: Requester, cluster: str, **letter: Any) -> Steps:
     """Answer the letter of another node about the pins of message groups, once all that follows from it is durable."""
+    if not asker.node[0] or asker.node != (letter["node_id"], letter["instance"]):
+        # What one node says of itself another one must not say of it: two would consume a group.
+        text = f"a letter of the node {letter['node_id'][:64]!r} comes over its own link, in its own life"
+        raise decline("forbidden", f"{text}, not over a link of {asker.node[0] or 'no node'!r}")
     questions = core.settings.clusters.get(cluster)
     if questions is None:
         raise NotActiveError(f"the cluster {cluster[:64]!r} is not served")

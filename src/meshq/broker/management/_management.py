@@ -54,6 +54,7 @@ class Operation:
     """A management operation.
 
     ``asks``: the function gets the session that asks.  ``between_nodes``: another node may ask for it over its link.
+    ``only_nodes``: nobody else may, nor may a node ask for it in the name of somebody.
     """
 
     work: Callable[..., Values | Steps]
@@ -61,6 +62,7 @@ class Operation:
     needs: tuple[Need, ...]
     asks: bool = attrs.field(default=False, kw_only=True)
     between_nodes: bool = attrs.field(default=False, kw_only=True)
+    only_nodes: bool = attrs.field(default=False, kw_only=True)
 
 
 def answer_call(core: Core, operation: str, arguments: Values, asker: Requester | None = None) -> Values | Steps:
@@ -75,6 +77,8 @@ def answer_call(core: Core, operation: str, arguments: Values, asker: Requester 
     if known is None:
         raise decline("unknown_operation", f"{operation[:64]!r}; known: {', '.join(OPERATIONS)}")
     _check_arguments(operation, known, arguments)
+    if known.only_nodes and (asker is None or asker.owner[0] != "peer"):
+        raise decline("forbidden", f"only another node of the cluster asks for {operation}, over its own link")
     needs, about = known.needs, arguments
     if known.work is cluster_work.ask_node:
         # It takes what the question takes.
@@ -263,8 +267,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             "complete": Parameter((bool,), True),
             "lacks": Parameter((bool,), True),
         },
-        _MANAGES_NODE,
-        between_nodes=True,
+        (),
+        asks=True,
+        only_nodes=True,
     ),
     "stuck": Operation(cluster_work.stuck, {"after": _COUNT}, _MANAGES_NODE),
     "trace": Operation(route_work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE, between_nodes=True),

@@ -13,6 +13,10 @@ class Requester(Asker, ConsumerPrincipal, SessionOwner, Protocol):
     """A session with its user and its temporary queues."""
 
     @property
+    def node(self) -> tuple[str, str]:
+        """The id of the node that has linked in the session, and its life; empty: none has."""
+
+    @property
     def owned(self) -> dict[int, Queue]:
         """The temporary queues of the session, by number."""
 

@@ -160,6 +160,7 @@ class Peering:
             # Whoever links counts on the answer: it decides what becomes of all that is not stored.
             self._definitions.router.demand.supersede(header.link)
             self.channels[frame.channel] = header.link
+            self._principal.node = header.node_id.hex(), header.instance.hex()
             self.met(header.node_id, header.connector)
             store = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
             return {"number": self._ingress.links.get(header.link, 0), "store": store, "features": LINK_FEATURES}

@@ -11,7 +11,7 @@ from meshq.lifecycle import LifeCycle
 class Principal:
     """The client or peer of one session, as checks of permissions, management and errors know a session."""
 
-    __slots__ = ("_life", "_stream", "label", "number", "owned", "owner", "rights")
+    __slots__ = ("_life", "_stream", "label", "node", "number", "owned", "owner", "rights")
 
     def __init__(
         self,
@@ -30,6 +30,8 @@ class Principal:
         self.owner: tuple[str, str] = owner
         #: What the user may do; None: everything.
         self.rights: Rights | None = rights
+        #: The id of the node that has linked in the session, and its life; empty: none has.
+        self.node: tuple[str, str] = "", ""
         #: The temporary queues of the session, by number.
         self.owned: dict[int, Queue] = {}
         self._stream = stream

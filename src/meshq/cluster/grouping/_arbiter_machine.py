@@ -83,6 +83,8 @@ class ArbiterMachine:
         self.counted: int = 0
         # The members that each node knew when it had told all that it knows, and those that have gone since.
         self._introduced: dict[str, frozenset[str]] = {}
+        # Nodes that have begun to introduce themselves, and the members of which they said so.
+        self._beginning: dict[str, frozenset[str]] = {}
         # The letters of each node: its life, its earlier lives, and the number of the last one.
         self._letters: dict[str, tuple[list[str], int]] = {}
         #: How often, in this life: pins that were ``given``, and those that were ``given_up`` because their node went.
@@ -106,6 +108,7 @@ class ArbiterMachine:
             self.given_up += 1
         for node in gone:
             self._introduced.pop(node, None)
+            self._beginning.pop(node, None)
             self._remembered.pop(node, None)
             self._counting.pop(node, None)
         if gone:
@@ -192,10 +195,9 @@ class ArbiterMachine:
             if one != self._own and (self._introduced.get(one) != self.members or one in self._counting)
         ]
 
-    def others(self, node: str, members: Collection[str]) -> list[Said]:
-        """The pins that this node gave as the former arbiter of names that are another node's now."""
-        found = [name for name in self.pins if arbiter_of(name, members) == node]
-        return [Said(KNOW, *name, self.pins[name]) for name in found]
+    def known(self, names: Iterable[Name]) -> list[Said]:
+        """Return what this node tells of some pins to the node that is the arbiter of their names now."""
+        return [Said(KNOW, *name, self.pins[name]) for name in names if name in self.pins]
 
     def passed_on(self, said: Iterable[Said]) -> set[str]:
         """The arbiters of names of which this node was told who has the pin, as if it were the arbiter itself: it has
@@ -224,14 +226,17 @@ class ArbiterMachine:
         """Take in a letter; return for each name the node that holds its pin; empty: it is not known yet.
 
         ``members``: those that the sender knows.  ``begins``: from this letter on it tells all that it knows.
-        ``complete``: with this one it has told all.
+        ``complete``: with this one it has told all.  That counts only if all was heard from the beginning on: what was
+        told before the node was gone for a while is forgotten.
         """
         if sender.node not in self.members or not self._is_new(sender):
             return [""] * len(said)
-        if begins and sender.node in self._counting:
-            self._counting[sender.node] = True
+        if begins:
+            self._beginning[sender.node] = members
+            if sender.node in self._counting:
+                self._counting[sender.node] = True
         answers = [self._one(sender.node, one) for one in said]
-        if complete:
+        if complete and self._beginning.pop(sender.node, None) == members:
             self._introduced[sender.node] = members
             self._remembered.pop(sender.node, None)
             if self._counting.get(sender.node):
@@ -273,6 +278,7 @@ class ArbiterMachine:
     def doubt(self) -> None:
         """Give no pin before all members have introduced themselves anew."""
         self._introduced.clear()
+        self._beginning.clear()
         self._remembered.clear()
 
     def _is_new(self, sender: Sender) -> bool:
@@ -283,6 +289,7 @@ class ArbiterMachine:
         if not lives or lives[-1] != sender.instance:
             lives = [*lives[1 - _LIVES :], sender.instance]
             self._introduced.pop(sender.node, None)
+            self._beginning.pop(sender.node, None)
             self._remembered.pop(sender.node, None)
         self._letters[sender.node] = lives, sender.serial
         return True

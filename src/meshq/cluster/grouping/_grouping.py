@@ -26,6 +26,7 @@ from meshq.cluster.grouping._arbiter_machine import (
 )
 from meshq.cluster.grouping._correspondence import Correspondence
 from meshq.cluster.grouping._letter import divided, kept, life_of, members_of, read, restored, written
+from meshq.cluster.grouping._steps import decided_by
 from meshq.concurrency import Wakeup
 from meshq.errors import CallTimeoutError, MeshqError, UsageError
 
@@ -348,8 +349,8 @@ class Grouping:
 
     async def _introduce(self, peer: Peer, node: str, members: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
         """Tell a node all pins of which it is the arbiter; return its members, and the nodes that are gone for it."""
-        known = self.arbiter.others(node, members)
-        held = [Said(HOLD, *name) for name in self._groups.held() if arbiter_of(name, members) == node]
+        held = [Said(HOLD, *name) for name in await decided_by(node, self._groups.held(), members)]
+        known = self.arbiter.known(await decided_by(node, list(self.arbiter.pins), members))
         theirs = members
         letters, gone = divided([*known, *held]) or [[]], frozenset[str]()
         for index, letter in enumerate(letters, 1):
@@ -455,7 +456,7 @@ class Grouping:
             UsageError, RemoteProtocolError: no node writes that; nothing of it was taken in.
         """
         sender = Sender(letter["node_id"], life_of(letter["instance"]), letter["serial"])
-        members = members_of(letter["members"])
+        members = members_of(letter["members"], sender.node)
         said = read(letter["names"])
         holders = self.arbiter.hear(sender, members, said, begins=letter["begins"], complete=letter["complete"])
         if self._count_lost(said):

@@ -64,13 +64,16 @@ def life_of(text: str) -> str:
     return _identity(text, "is of a life")
 
 
-def members_of(text: str) -> frozenset[str]:
-    """Read the ids of the members that a node knows, which are kept.
+def members_of(text: str, sender: str) -> frozenset[str]:
+    """Read the ids of the members that the sender of a letter knows, which are kept.
 
     Raises:
-        UsageError: one is none.
+        UsageError: one is none, or the sender is not among them.
     """
-    return frozenset(_identity(one, "names a member") for one in text.split())
+    members = frozenset(_identity(one, "names a member") for one in text.split())
+    if sender not in members:
+        raise UsageError(f"a letter about pins names members, of which its sender {sender[:64]!r} is none")
+    return members
 
 
 def _identity(text: str, what: str) -> str:
