@@ -196,7 +196,7 @@ class ArbiterMachine:
         ]
 
     def known(self, names: Iterable[Name]) -> list[Said]:
-        """Return what this node tells of some pins to the node that is the arbiter of their names now."""
+        """Return a sentence about each of the named pins, for the new arbiter of their names."""
         return [Said(KNOW, *name, self.pins[name]) for name in names if name in self.pins]
 
     def passed_on(self, said: Iterable[Said]) -> set[str]:
