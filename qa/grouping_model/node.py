@@ -361,6 +361,7 @@ class NodeLife:
         queue = self.node.queue
         if queue is None or not self.alive:
             return
+        moved = False
         for group, last in list(self.places.away(cast(Any, queue)).items()):
             known, binding = queue.grouped.table.get(group), self.places.leads(cast(Any, queue), group)
             if known is None or binding is None:
@@ -373,7 +374,11 @@ class NodeLife:
                 self.clockwork.count("seen.moved")
                 self.note(f"moves {row.message.uid} of {group} to {binding.forward.name[-8:]}")
                 self.forward(cast(Any, binding.forward), row.message)
+                moved = True
             queue.grouped.settle(known)
+        if moved:
+            # What stays may go now.
+            self.mobility_changed(QUEUE)
 
     def _check_answer(self, row: Row, holder: str) -> None:
         asked, said = self.groups.said.get((QUEUE, row.message.group), (-1, ""))
