@@ -47,7 +47,7 @@ def test_what_is_told_unasked_answers_nothing(pins: PinsMachine) -> None:
     assert not pins.told(RED, "there") and not pins.away
     assert not pins.claim("q", "q", "red")
     pins.ask(RED, 7)
-    assert pins.told(RED, "there") and pins.settled("q", {"red"}) == {"red": 7}
+    assert pins.told(RED, "there") and pins.settled("q", {"red"}, {"there"}) == {"red": 7}
 
 
 def test_messages_are_looked_at_again_when_their_node_is_linked_again(pins: PinsMachine) -> None:
@@ -78,8 +78,8 @@ def test_what_is_held_elsewhere_is_to_go_until_its_messages_have_gone(pins: Pins
     pins.ask(RED, 7)
     pins.told(RED, "there")
     assert not pins.wanted and list(pins.news) == ["q"]
-    assert pins.settled("q", {"red", "blue"}) == {"red": 7}
-    assert not pins.settled("q", {"blue"}) and not pins.away
+    assert pins.settled("q", {"red", "blue"}, {"there"}) == {"red": 7}
+    assert not pins.settled("q", {"blue"}, {"there"}) and not pins.away
     assert pins.use(RED) == "there"
 
 
@@ -89,10 +89,10 @@ def test_what_comes_while_the_arbiter_is_asked_or_later_is_asked_for_anew(pins: 
     assert pins.open() == [RED] and not pins.wanted
     assert not pins.claim("q", "q", "red")
     pins.told(RED, "there")
-    assert pins.settled("q", {"red"}) == {"red": 7} and pins.open() == [RED]
+    assert pins.settled("q", {"red"}, {"there"}) == {"red": 7} and pins.open() == [RED]
     pins.ask(RED, 9)
     pins.told(RED, "there")
-    assert pins.settled("q", {"red"}) == {"red": 9} and not pins.open()
+    assert pins.settled("q", {"red"}, {"there"}) == {"red": 9} and not pins.open()
     # A node that still sends it here may know less than this one does.
     assert not pins.claim("q", "q", "red") and pins.open() == [RED]
     pins.ask(RED, 10)

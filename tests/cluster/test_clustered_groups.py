@@ -114,9 +114,9 @@ def arbiter(nodes: Mesh, group: str) -> str:
     return ids[arbiter_of(("q", group), list(ids))]
 
 
-def group_of(nodes: Mesh, name: str) -> str:
-    """A group of which a node is the arbiter."""
-    return next(group for group in map(str, range(1_000)) if arbiter(nodes, group) == name)
+def group_of(nodes: Mesh, name: str, number: int = 0) -> str:
+    """A group of which a node is the arbiter; ``number``: which of them."""
+    return [group for group in map(str, range(1_000)) if arbiter(nodes, group) == name][number]
 
 
 def holders(nodes: Mesh, group: str) -> list[str]:
@@ -267,6 +267,37 @@ async def test_a_group_goes_on_with_all_its_messages_when_its_consumer_is_elsewh
             while len(got) < 19:
                 got.append(await body_of_next(consumer))
         assert got == [b"%d" % number for number in range(1, 20)]
+
+
+async def test_what_is_of_a_group_whose_node_is_away_holds_nothing_else_back() -> None:
+    settings = {"queues": ["q"], "address_settings": {"q": AddressSettings(redistribution_delay=1.0)}}
+    async with grouping(broker=settings) as nodes:
+        of_absent, other = group_of(nodes, "c"), group_of(nodes, "c", 1)
+        async with nodes.client("b") as there, there.consumer("q") as held, nodes.client("a") as here:
+            await nodes.joined(queue="q", consumers=1)
+            await here.send("q", Message(b"0", group=of_absent))
+            assert await held.receive(timeout=20) is not None
+        # Begun anew it has to ask where that group is.
+        await nodes.kill("a")
+        await nodes.start("a")
+        await nodes.known("a").wait_for(nodes=3)
+        await nodes.kill("b")
+        async with nodes.client("a") as here:
+            async with here.consumer("q", window=1):
+                await nodes.known("c").wait_for(queue="q", consumers=1)
+                await here.send_many("q", [Message(b"1", group=other), Message(b"2", group=other)])
+                await here.send("q", Message(b"3", group=of_absent))
+                await here.send("q", Message(b"4"))
+                pins = nodes.brokers["a"]._node.core.router.pins
+                await until(lambda: "q" in pins.away)
+            async with nodes.client("c") as there, there.consumer("q") as consumer:
+                assert await consumer.receive(timeout=0.9) is None
+                got = [await body_of_next(consumer) for _ in range(3)]
+                assert sorted(got) == [b"1", b"2", b"4"] and got.index(b"1") < got.index(b"2")
+                # What is of the other one waits for its node, which has no consumer when it is back.
+                assert await consumer.receive(timeout=3) is None
+                await nodes.start("b")
+                assert sorted([await body_of_next(consumer) for _ in range(2)]) == [b"0", b"3"]
 
 
 async def test_while_an_older_node_is_there_groups_hold_for_each_node_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,8 @@ the name has answered (docs/design/clustered-groups.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 #: A queue and a group.
@@ -38,8 +39,8 @@ class PinsMachine:
         self.elsewhere: dict[Name, str] = {}
         #: Names with messages here that have come since the arbiter was asked.
         self.wanted: dict[Name, None] = {}
-        #: By queue: groups that are held elsewhere, and the number of the last message that may go there.
-        self.away: dict[str, dict[str, int]] = {}
+        #: By queue and node: groups that are held there, and the number of the last message that may go there.
+        self.away: dict[str, dict[str, dict[str, int]]] = {}
         #: How many answers of arbiters were taken in.
         self.answers: int = 0
         #: Queues whose messages may have become free to move.
@@ -135,8 +136,9 @@ class PinsMachine:
         else:
             self._let_go(name)
             self.elsewhere[name] = holder
-            if asked:
-                self.away.setdefault(name[0], {})[name[1]] = asked
+            last = max(asked, self._here(name))
+            if last:
+                self.away.setdefault(name[0], {}).setdefault(holder, {})[name[1]] = last
                 self.news[name[0]] = None
         return bool(asked) or holder == self.own
 
@@ -167,25 +169,31 @@ class PinsMachine:
             self._used[name] = self._period
         return holder
 
-    def settled(self, queue: str, groups: Collection[str]) -> dict[str, int]:
-        """The groups of a queue that are to go, and the numbers of their last messages that are; ``groups``: all of the
-        queue that have messages.  Some of them may have gone, but not all."""
-        known = self.away.get(queue)
-        if not known:
-            return {}
-        while known and (group := next(iter(known))) not in groups:
+    def settled(self, queue: str, groups: Collection[str], holders: Collection[str]) -> Mapping[str, int]:
+        """The groups of a queue that are to go to some nodes, and the numbers of their last messages that are;
+        ``groups``: all of the queue that have messages.  Some of them may have gone, but not all of a node."""
+        known = self.away.get(queue, {})
+        for holder, away in list(known.items()):
             # This is asked at each run that may move: the others have their turn.
-            del known[group]
+            while away and (group := next(iter(away))) not in groups:
+                del away[group]
+            if not away:
+                del known[holder]
         if not known:
-            del self.away[queue]
-        return known
+            self.away.pop(queue, None)
+        return ChainMap(*(away for holder, away in known.items() if holder in holders))
 
-    def _here(self, name: Name) -> None:
-        known = self.away.get(name[0])
-        if known is not None:
-            known.pop(name[1], None)
-            if not known:
-                del self.away[name[0]]
+    def _here(self, name: Name) -> int:
+        """Note that a group is not to go; return the number of its last message that was."""
+        known = self.away.get(name[0], {})
+        last = 0
+        for holder, away in list(known.items()):
+            last = max(last, away.pop(name[1], 0))
+            if not away:
+                del known[holder]
+        if not known:
+            self.away.pop(name[0], None)
+        return last
 
     def see(self, targets: frozenset[str], members: frozenset[str]) -> list[Name]:
         """Take in which nodes there are, and to which of them messages may go; return the names whose holder has gone,
@@ -244,8 +252,7 @@ class PinsMachine:
             crowded = sorted(unused, key=used.__getitem__)[:excess]
         for name in (*idle, *crowded):
             if name not in self.held:
-                del used[name]
-                self.elsewhere.pop(name, None)
+                self.forget(name)
         return [name for name in (*idle, *crowded) if name in self.held], len(crowded)
 
     def keep(self, name: Name) -> None:

@@ -142,21 +142,26 @@ class GroupPlaces:
 
     # -- messages that wait here
 
-    def away(self, queue: Queue) -> dict[str, int]:
-        """The groups of a queue that are to go to other nodes, and the numbers of their last messages that are."""
+    def away(self, queue: Queue) -> Mapping[str, int]:
+        """The groups of a queue that are to go to other nodes which can have them now, and the numbers of their last
+        messages that are."""
         if queue.grouped is None or not self._pins.active:
             return {}
-        return self._pins.settled(queue.name, queue.grouped.table)
+        holders = {node_of(one) for one in self._members(queue) if self._can_have(one)}
+        return self._pins.settled(queue.name, queue.grouped.table, holders)
+
+    def _can_have(self, binding: RemoteBinding) -> bool:
+        return not binding.gone and bool(binding.forward.roster.consumers) and node_of(binding) in self._pins.targets
 
     def leads(self, queue: Queue, group: str) -> RemoteBinding | None:
         """The queue of the node that holds a group, if messages may go there now."""
         holder = self._pins.elsewhere.get((queue.name, group))
         known = queue.grouped.table.get(group) if queue.grouped is not None else None
-        if holder not in self._pins.targets or (known is not None and known.unacked):
+        if known is not None and known.unacked:
             # Nobody there may have a message of it before the last one here is settled.
             return None
         for one in self._members(queue):
-            if node_of(one) == holder and not one.gone and one.forward.roster.consumers:
+            if node_of(one) == holder and self._can_have(one):
                 return one
         return None
 

@@ -49,7 +49,8 @@ class Redistribution:
         self.times_freed: Counter[int] = Counter()
 
     def away(self, queue: Queue) -> Mapping[str, int]:
-        """The groups of a queue that are to go to the nodes that hold these, at any setting of redistribution."""
+        """The groups of a queue that are to go to the nodes that hold these, at any setting of redistribution; none of
+        those whose node is away."""
         if queue.roster.may_offer is None or queue.paused or self._router.by_number.get(queue.number) is not queue:
             return {}
         return self.groups.away(queue)

@@ -89,14 +89,11 @@ class ClusteredGroups(abc.PinnedGroups):
 
     def _forget_placeless(self) -> None:
         """Forget that a node holds a pin whose queue that node has no more."""
-        places: dict[tuple[str, str], bool] = {}
-        for queue, groups in [(queue, list(groups)) for queue, groups in self._pins.away.items()]:
+        there = [(queue, holder) for queue, known in self._pins.away.items() for holder in known]
+        for queue, holder in there:
             found = self._core.router.queues.get(queue)
-            for group in groups:
-                holder = self._pins.elsewhere.get((queue, group))
-                if found is not None and holder and (queue, holder) not in places:
-                    places[queue, holder] = self._core.ingress.groups.has_place(found, holder)
-                if found is None or (holder and not places[queue, holder]):
+            if found is None or not self._core.ingress.groups.has_place(found, holder):
+                for group in list(self._pins.away.get(queue, {}).get(holder, ())):
                     self._pins.forget((queue, group))
                     self._offer((queue, group))
 
