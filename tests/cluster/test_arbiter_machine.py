@@ -146,6 +146,21 @@ def test_who_came_and_went_may_have_given_pins_of_which_the_others_have_to_tell(
     assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
 
 
+def test_who_holds_a_pin_of_another_node_is_heard_only_when_it_has_given_that_up() -> None:
+    cluster = Cluster()
+    cluster.introduce()
+    arbiter, name, other = cluster.nodes["a"], name_of("a"), name_of("a", more="!")
+    assert cluster.say("b", "a", Said(HOLD, *name), complete=True) == ["b"]
+    assert cluster.say("c", "a", Said(HOLD, *name), begins=True) == ["b"]
+    assert cluster.say("c", "a", Said(HOLD, *other), complete=True, begins=False) == ["c"]
+    assert arbiter.lacking() == ["c"]
+    # Its answer may be lost, and it holds the pin still.
+    arbiter.see({"a", "c"})
+    assert arbiter.own([Said(WANT, *name, "a")]) == [""]
+    cluster.say("c", "a", Said(HOLD, *other), complete=True)
+    assert arbiter.own([Said(WANT, *name, "a")]) == ["a"]
+
+
 def test_who_has_told_nothing_anew_while_many_others_went_has_to() -> None:
     cluster = Cluster()
     cluster.introduce()

@@ -27,5 +27,6 @@ def test_a_pin_that_is_given_before_all_were_heard_is_found(monkeypatch: pytest.
 
 
 def test_a_holder_that_does_not_yield_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Grouping, "_yield", lambda self, letter, answers: None)
-    first_report("grouping", [1, *range(60)], lambda report: "CG2" in report.caught_by)
+    monkeypatch.setattr(Grouping, "_yield", lambda self, letter, answers: False)
+    # Its arbiter gives no more pins.
+    first_report("grouping", [3, *range(60)], lambda report: "progress" in report.caught_by)

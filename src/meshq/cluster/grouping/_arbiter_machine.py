@@ -226,8 +226,8 @@ class ArbiterMachine:
         """Take in a letter; return for each name the node that holds its pin; empty: it is not known yet.
 
         ``members``: those that the sender knows.  ``begins``: from this letter on it tells all that it knows.
-        ``complete``: with this one it has told all.  That counts only if all was heard from the beginning on: what was
-        told before the node was gone for a while is forgotten.
+        ``complete``: with this one it has told all.  That counts only if all was heard from the beginning on, what was
+        told before the node was gone for a while being forgotten, and if it holds no pin that another node has.
         """
         if sender.node not in self.members or not self._is_new(sender):
             return [""] * len(said)
@@ -236,6 +236,10 @@ class ArbiterMachine:
             if sender.node in self._counting:
                 self._counting[sender.node] = True
         answers = [self._one(sender.node, one) for one in said]
+        if any(one.kind == HOLD and node != sender.node for one, node in zip(said, answers, strict=True)):
+            # It is to give the pin up.  Until it says what it holds then, it may not have had the answer.
+            self._introduced.pop(sender.node, None)
+            self._beginning.pop(sender.node, None)
         if complete and self._beginning.pop(sender.node, None) == members:
             self._introduced[sender.node] = members
             self._remembered.pop(sender.node, None)

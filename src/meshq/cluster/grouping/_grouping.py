@@ -275,12 +275,15 @@ class Grouping:
         self._yield(mine, self.arbiter.own(mine))
         self._keep()
 
-    def _yield(self, letter: Sequence[Said], answers: Sequence[str]) -> None:
-        """Give up pins that another node holds, too."""
+    def _yield(self, letter: Sequence[Said], answers: Sequence[str]) -> bool:
+        """Give up pins that another node holds, too; return whether there are any."""
+        yields = False
         for said, answer in zip(letter, answers, strict=True):
             if said.kind == HOLD and answer and answer != self._own:
                 self._warn("group_consumed_twice", _twice(said), f"{said.queue} {said.group}")
                 self._groups.told(said.queue, said.group, answer)
+                yields = True
+        return yields
 
     # -- what is asked
 
@@ -357,7 +360,9 @@ class Grouping:
             answers, theirs, gone = await self._send(
                 peer, letter, members, begins=index == 1, complete=index == len(letters)
             )
-            self._yield(letter, answers)
+            if self._yield(letter, answers):
+                # It goes by what this node holds only when it has been told without these.
+                self._letters.tell_anew(node)
         if self._own in theirs:
             # Whoever does not know this node yet has not heard it.
             self.arbiter.forget(known)
