@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from meshq.broker.ingress._link_branches import branch_name
 from meshq.errors import invariant
 from meshq.testing import Simulation
 from qa.checkers.history import History
@@ -79,13 +80,16 @@ def standing(states: dict[str, Any], identities: dict[str, str]) -> dict[str, li
             if peer is None:
                 continue
             link = hashlib.sha256(bytes.fromhex(state["store"]) + number.to_bytes(8, "big")).digest()[:16]
-            stored = states[peer]["links"].get(link.hex(), 0)
+            marks = states[peer]["links"]
+            stored = marks.get(link.hex(), 0)
             there = {number: queue for queue, number in states[peer]["numbers"].items()}
             waiting: dict[str, list[tuple[int, int]]] = {}
             for uid, sequence, targets in rows:
-                for target in targets if sequence > stored else ():
+                for target in targets:
                     name_there = target if isinstance(target, str) else there.get(target, "a queue that is gone")
-                    waiting.setdefault(name_there, []).append((uid, sequence))
+                    # Only addresses with one queue, which has their name, are bounded.
+                    if sequence > marks.get(branch_name(link, name_there).hex(), stored):
+                        waiting.setdefault(name_there, []).append((uid, sequence))
             for target_queue, those in waiting.items():
                 found[f"{MeshNode.logical(target_queue)}@{name}>{peer}"] = those
     return found

@@ -24,6 +24,7 @@ from qa.checkers.history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
 from qa.mesh.delays import MeshDelays
 from qa.mesh.flood import BURST, BURST_BYTES
+from qa.mesh.limits import MeshLimits
 from qa.mesh.membership import Memberships
 from qa.simulation.accounts import FORWARDING
 from qa.simulation.broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
@@ -76,6 +77,7 @@ class MeshNode(BrokerNode):
         *,
         delays: MeshDelays,
         groups: GroupSettings,
+        limits: MeshLimits,
         memberships: Memberships,
         more_services: MoreServices | None = None,
     ) -> None:
@@ -85,6 +87,7 @@ class MeshNode(BrokerNode):
         self._ways = bridges
         self._delays = delays
         self._groups = groups
+        self._limits = limits
         #: The id of another node that is gone for good; empty: all come back.
         self.given_up = ""
         #: The bridges of this life.
@@ -166,11 +169,13 @@ class MeshNode(BrokerNode):
                 *self._ways.queues(name),
                 *self._delays.queues,
                 *self._groups.queues,
+                *self._limits.queues,
             ],
             # A message that comes too late must not make it again.
             address_settings={
                 **{name: AddressSettings(auto_create_queues=False) for name in (RETIRED, SPREAD)},
                 **self._ways.settings(name),
+                **self._limits.settings(name),
             },
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,
@@ -251,6 +256,11 @@ class MeshNode(BrokerNode):
         """The number of sessions that this life has refused until a handover comes to its end."""
         node = None if self.broker is None else self.broker._node
         return node.sessions.held_back if node is not None else 0
+
+    @property
+    def blocked(self) -> int:
+        """The number of messages that wait because their address is full at another node."""
+        return sum(peer.blocked for peer in self._cluster.peers()) if self.active and self._cluster is not None else 0
 
     def states(self) -> dict[str, str]:
         """How it sees each of the others, ``forgotten`` if it knows nothing of one; empty while it does not serve."""

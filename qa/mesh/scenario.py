@@ -28,6 +28,7 @@ from qa.mesh.finder import Finder
 from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
 from qa.mesh.groups import GROUP_SIGHTS, MeshGroups
+from qa.mesh.limits import LIMIT_SIGHTS, MeshLimits
 from qa.mesh.membership import NODES, WIDE, Memberships
 from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.roamer import ROAMER_SIGHTS, Roamer
@@ -52,6 +53,7 @@ MESH_SIGHTS: Final = (
     *DELAY_SIGHTS,
     *GONE_SIGHTS,
     *GROUP_SIGHTS,
+    *LIMIT_SIGHTS,
     *ROAMER_SIGHTS,
     *STUCK_SIGHTS,
     *TOPOLOGY_SIGHTS,
@@ -214,7 +216,7 @@ async def mesh_scenario(
     mode = "on_demand" if redistributed or drained else rng("mesh").choice(MODES)
     names = tuple(rng("mesh/width").choice(WIDE)) if wide else NODES
     bridges, delays = MeshBridges(simulation.swarm, names), MeshDelays(simulation.swarm, names)
-    groups = MeshGroups(simulation.swarm)
+    groups, limits = MeshGroups(simulation.swarm), MeshLimits(simulation.swarm, names)
     for one in (bridges, delays, groups):
         one.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
@@ -222,14 +224,14 @@ async def mesh_scenario(
     memberships: Memberships = ListedMemberships(simulation.swarm, names) if discovery is None else discovery
     departure = MeshDeparture(simulation, scene) if drained else None
     make = functools.partial(
-        MeshNode, delays=delays, groups=groups, memberships=memberships, more_services=redistribution
+        MeshNode, delays=delays, groups=groups, limits=limits, memberships=memberships, more_services=redistribution
     )
     groups.nodes = nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in names]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in names)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(names) else 0
     for node in nodes:
         await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
-    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups)
+    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups, limits)
     _begin(nodes, cast, departure)
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
@@ -250,7 +252,9 @@ async def mesh_scenario(
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    await _peace(scene, cast, nodes, bridges, lambda: [*delays.queues, *groups.drained()], gone, retiring)
+    await _peace(
+        scene, cast, nodes, bridges, lambda: [*delays.queues, *limits.queues, *groups.drained()], gone, retiring
+    )
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
     if discovery is not None and finder is not None:

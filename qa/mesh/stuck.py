@@ -43,7 +43,7 @@ async def judge_stuck(swarm: Swarm, nodes: list[MeshNode]) -> None:
         for node in nodes:
             # One that stands still does not look.
             for stuck in node.stuck() if node.node.state == "running" else ():
-                found[node.place, node.node.life.number, stuck.queue, stuck.cause] = node, stuck
+                found[node.place, node.node.life.number, f"{stuck.queue} {stuck.address}", stuck.cause] = node, stuck
         seen = {finding: None for finding in seen if finding in found}
         doubted = {finding: since for finding, since in doubted.items() if finding in found}
         for finding, (node, stuck) in found.items():
@@ -65,6 +65,8 @@ def is_so(node: MeshNode, stuck: StuckMessages) -> bool:
         return False
     if queue.forwards:
         gone = queue.name.rpartition(".")[2] not in node.linked_ids()
+        if stuck.cause == "flow_control" and stuck.address != queue.address:
+            return stuck.address in queue.branch().waiting
         return {"node_gone": gone, "flow_control": queue.counts.unacked > 0}.get(stuck.cause, False)
     remote = [one for one in core.router.bindings(queue.address) if one.name == queue.name and one.consumers]
     if not queue.roster.consumers and not remote:

@@ -29,5 +29,6 @@ async def watch(swarm: Swarm, history: History, nodes: list[MeshNode]) -> None:
                     swarm.count("seen.peer_back", int(was == "down" and state == "linked"))
                     if state in GONE:
                         swarm.count(f"seen.peer_{state}")
+            swarm.count("seen.held_back", int(node.blocked > 0))
             node.look_at_memory()
         await trio.sleep(PAUSE_S)

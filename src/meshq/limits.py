@@ -161,6 +161,9 @@ PRODUCER_WINDOW_MESSAGES: Final = 4_000
 QUEUES_PER_ADDRESS_MAX: Final = 2_048
 #: Of them with filters: each may have every other message of a run, which takes 20 bytes for each two.
 FILTERED_QUEUES_PER_ADDRESS_MAX: Final = 400
+#: Branches of one cluster link: addresses whose messages wait for room at the other node, while others overtake them.
+#: Their table is written whole, and at the head of each segment.
+LINK_BRANCHES_MAX: Final = 64
 #: Diverts of one node: a message may pass them all, and a way through them is looked for in calls inside each other.
 DIVERTS_MAX: Final = 256
 #: Calls (create a queue, ask for statistics, ...) of one session that wait for their answer.

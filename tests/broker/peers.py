@@ -13,6 +13,7 @@ from meshq.wire import (
     Attached,
     Authenticate,
     Binding,
+    BranchChange,
     Envelope,
     Forward,
     FrameType,
@@ -65,6 +66,8 @@ class RawPeer(RawClient):
         more: bool = False,
         arrival: int = 0,
         origin: Sequence[str] = (),
+        branch: bool = False,
+        credit: int = 0,
     ) -> None:
         """Forward a run."""
         run = encode_run(list(bodies), envelopes)
@@ -78,6 +81,8 @@ class RawPeer(RawClient):
             more=more,
             arrival=arrival,
             origin=tuple(origin),
+            branch=branch,
+            credit=credit,
         )
         self.send(
             FrameType.FORWARD,
@@ -90,6 +95,10 @@ class RawPeer(RawClient):
             body=run.body,
             stamp=stamp,
         )
+
+    def branch(self, channel: int, address: str = "q", *, ended: bool = False) -> None:
+        """Begin or end a branch of a link."""
+        self.send(FrameType.BRANCH, BranchChange(address=address, ended=ended), channel=channel)
 
     def bindings(self) -> list[Binding]:
         """All descriptions, in order."""

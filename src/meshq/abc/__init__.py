@@ -19,9 +19,11 @@ from meshq.abc._groups import PinnedGroups
 from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
 from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
+    AddressCredits,
     BodyReader,
     ForwardEntry,
     ForwardRun,
+    ForwardWay,
     KnownPeer,
     LargeForwardRun,
     PeerQueues,
@@ -46,6 +48,7 @@ __all__ = [
     "Accept",
     "Activation",
     "ActiveTerm",
+    "AddressCredits",
     "Admission",
     "AdmissionDecision",
     "BalancerPolicy",
@@ -66,6 +69,7 @@ __all__ = [
     "File",
     "ForwardEntry",
     "ForwardRun",
+    "ForwardWay",
     "FrameLink",
     "FrameReceiver",
     "HAPolicy",

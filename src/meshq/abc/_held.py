@@ -30,8 +30,9 @@ class HeldMessages:
     """The first messages of a queue that do not move now, with everything that may keep them.
 
     ``kind``: ``ready``; ``delayed`` (handed back, to wait before they are delivered again); ``prepared`` (acknowledged
-    by the prepared transaction ``xid``); or ``forwarding`` (they wait for the node ``node_id``, which is ``gone``, if
-    it is).  ``mark``: another one as soon as anything of this kind has moved.  ``first``: the id of the first message.
+    by the prepared transaction ``xid``); ``forwarding`` (they wait for the node ``node_id``, which is ``gone``, if
+    it is); or ``full`` (they wait until their ``address`` has room at the node ``node_id``).  ``mark``: another one as
+    soon as anything of this kind has moved.  ``first``: the id of the first message.
 
     Of ready messages: ``consumers`` here, ``wants``: whether one of them takes the first message, and ``credit``:
     whether one that takes it may get it now; None: it is not known.  ``redistribution_delay``: that of the address;

@@ -13,19 +13,55 @@ from meshq.abc._buffer import Buffer
 from meshq.errors import MeshqError
 
 
+class ForwardWay(NamedTuple):
+    """How messages go over a link.
+
+    ``changes``: what the other node has to be told before them, in order: addresses, and whether their branch ends.
+    ``branch``: they go over the branch of their address.  ``credit``: the number of the credit that counts them; 0:
+    their address is not bounded.
+    """
+
+    changes: tuple[tuple[str, bool], ...] = ()
+    branch: bool = False
+    credit: int = 0
+
+
+_MAIN: Final = ForwardWay()
+
+
 class ForwardEntry(NamedTuple):
-    """The kind of something that waits for another node and is no message, and a prepared transaction.
+    """The kind of something that waits for another node, a prepared transaction, and the way over the link.
 
     ``kind``: empty for messages.  ``held``: the transaction that has acknowledged the messages, or of which the entry
-    is a part; empty: none.  ``target``: the queue that such a part sends to; empty: a whole address.
+    is a part; empty: none.  ``target``: the queue that such a part sends to; empty: a whole address.  ``way``: how it
+    goes over the link.
     """
 
     kind: str = ""
     held: bytes = b""
     target: str = ""
+    way: ForwardWay = _MAIN
+
+    def without_changes(self) -> ForwardEntry:
+        """Return the entry of messages before which the other node needs to be told nothing."""
+        return self._replace(way=self.way._replace(changes=())) if self.way.changes else self
 
 
 _MESSAGES: Final = ForwardEntry()
+
+
+class AddressCredits(ABC):
+    """The credits of addresses at the other node of a link, and its marks of the link's branches, in one session."""
+
+    @property
+    @abstractmethod
+    def marks(self) -> Mapping[str, int]:
+        """Up to which number the other node had stored each branch when the link was opened, by address."""
+
+    @abstractmethod
+    def watch(self, granted: Callable[[int, str, int], None]) -> None:
+        """Call ``granted`` with each credit that is known, and then with each that is told: its number (0: the address
+        is not bounded), the address, and how many messages may be sent in all."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +89,7 @@ class ForwardRun:
     row how often a message was delivered before, how often it came back for sure, and for how many ms it still waits.
     ``queue``: the queue that the messages are for, if it is known by no number: name, routing
     type, filter, kind of subscription, and what holds of "durable" and "on_use"; empty: ``queues`` are these.
-    ``entry``: what it is, if it is no message, and its transaction.
+    ``entry``: what it is, if it is no message, its transaction, and its way over the link.
     """
 
     tag: int
@@ -144,12 +180,17 @@ class StoreAndForwardQueue(ABC):
 
     @abstractmethod
     def attach(
-        self, take: Callable[[ForwardRun], None], stored: int, large_from: int = limits.MESSAGE_BYTES_MAX
+        self,
+        take: Callable[[ForwardRun], None],
+        stored: int,
+        large_from: int = limits.MESSAGE_BYTES_MAX,
+        credits: AddressCredits | None = None,
     ) -> None:
         """Dispatch the queue's messages to ``take``, in order, as far as the window allows.  Of the messages dispatched
         before, the other node has stored those with numbers up to ``stored``, and will store no others.
 
         ``large_from``: bodies of more bytes are handed over to be read, if they lie elsewhere than their messages.
+        ``credits``: messages of an address without credit wait, and others overtake them; None: no address is bounded.
         """
 
     def unreadable(self, tag: int) -> None:
@@ -168,6 +209,11 @@ class StoreAndForwardQueue(ABC):
     @abstractmethod
     def waiting(self) -> int:
         """The number of messages in the queue, dispatched or not."""
+
+    @property
+    def blocked(self) -> int:
+        """The number of messages that wait because their address is full at the other node."""
+        return 0
 
 
 @attrs.frozen(kw_only=True)

@@ -65,7 +65,8 @@ def _run(held: ForwardRun, content: RunBytes, rows: range, origin: tuple[str, ..
         origin=origin,
         former=held.former if len(rows) == held.rows else partial(_former_of, held.former, rows),
         queue=held.queue,
-        entry=held.entry,
+        # What the other node has to be told before comes before the first part.
+        entry=held.entry if not rows.start else held.entry.without_changes(),
     )
 
 

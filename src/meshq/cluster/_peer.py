@@ -177,6 +177,7 @@ class Peer:
             version=own.version,
             backup=own.backup,
             hops=self._settings.max_hops,
+            bounded=True,
         )
 
     def _lead_to(self, node_id: bytes) -> None:
@@ -309,8 +310,8 @@ class Peer:
 
     def _begin(self) -> None:
         """Start to send waiting messages, once the other node's queues and its stored position are known."""
-        forwarding = self._forwarding
-        if forwarding is None or self.session is None or not self._queues.complete:
+        forwarding, link = self._forwarding, self.link
+        if forwarding is None or link is None or self.session is None or not self._queues.complete:
             return
         number, store, features = self.session
         # Described before the answer to the link, so without its node's features.
@@ -323,16 +324,16 @@ class Peer:
         self._broker.routes.replace(forwarding, self._settings.load_balancing, queues, store, features)
         self._broker.peers.met(forwarding, self.url)
         self._broker.routes.mark(forwarding, "")
-        forwarding.attach(self._take, number, self._large_from)
+        forwarding.attach(self._take, number, self._large_from, link.credits)
         _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
         self._topology.met(self.url, self.node_id, self.name)
         self._become("begin")
 
     def stored(self, number: int) -> None:
-        """Acknowledge the messages up to ``number``, which the other node has stored."""
-        under_way, forwarding = self._under_way, self._forwarding
-        while under_way and under_way[0][0] <= number and forwarding is not None:
-            _, first, last = under_way.popleft()
+        """Acknowledge the messages that were sent up to the run that ends with ``number``: the other node has them."""
+        under_way, forwarding, stored = self._under_way, self._forwarding, 0
+        while under_way and stored != number and forwarding is not None:
+            stored, first, last = under_way.popleft()
             self._counts["carried"] += last - first + 1
             forwarding.done(first, last)
 
@@ -398,9 +399,7 @@ class Peer:
 
     def pass_on(self) -> bool:
         """Route the messages anew that wait here for the node, if it has left and had handed over all; return whether
-        to call again after a pause instead.
-
-        Given up since, it is no less gone.
+        to call again after a pause instead.  Given up since, it is no less gone.
         """
         return self.state in ("left", "down") and self._succession.pass_on(self._forwarding, self.label)
 

@@ -25,6 +25,8 @@ class PeerStatistics:
     #: Messages that this node holds for it, and how many of them were sent and are not confirmed.
     waiting: int
     unconfirmed: int
+    #: Messages that this node holds for it because their address is full there.
+    blocked: int = 0
     #: How often this node has announced itself over the link, in this life.
     announced: int = 0
     #: Messages given to the link whose bodies go in blocks, in this life; what is sent again counts again.

@@ -17,6 +17,7 @@ def peer_statistics(peer: Peer) -> PeerStatistics:
         error=peer.error,
         waiting=peer.waiting,
         unconfirmed=peer.link.unconfirmed if peer.link is not None else 0,
+        blocked=peer.forwarding.blocked if peer.forwarding is not None else 0,
         announced=peer.count("announced"),
         large=peer.count("large"),
     )

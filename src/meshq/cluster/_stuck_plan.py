@@ -80,6 +80,9 @@ def cause_of(
     """
     if held.kind == "forwarding":
         return _forwarding(held)
+    if held.kind == "full":
+        why = f"the address {held.address!r} is full at the node for which they wait"
+        return Cause("flow_control", why, (held.node_id,))
     demand = held.consumers > 0 or bool(held.remote)
     if held.kind == "ready" and not demand:
         return _unseen(held, elsewhere)
@@ -188,8 +191,10 @@ class StuckPlan:
         told: list[StuckMessages] = []
         kinds: dict[str, None] = {}
         for held in found:
-            kinds[held.kind] = None
-            key = queue, held.kind
+            # Several addresses may be full at one node.
+            kind = f"{held.kind} {held.address}" if held.kind == "full" else held.kind
+            kinds[kind] = None
+            key = queue, kind
             known = self._standing.get(key)
             if known is None or known.mark != held.mark:
                 known = self._standing[key] = _Standing(held.mark, now)

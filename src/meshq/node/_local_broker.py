@@ -79,6 +79,11 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         return self.queue.counts.ready + self.queue.counts.unacked
 
     @property
+    def blocked(self) -> int:
+        """Messages whose address is full there."""
+        return self.queue.branch().blocked
+
+    @property
     def link(self) -> bytes:
         """The name of the numbers: another one for another queue, another store, and numbers that begin anew."""
         known = self._core.definitions.peers.peers.get(self.number)
@@ -98,11 +103,18 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         return tuple(sorted(needed_features([*self.queue.runs(), *placed]).difference(features)))
 
     def attach(
-        self, take: Callable[[abc.ForwardRun], None], stored: int, large_from: int = limits.MESSAGE_BYTES_MAX
+        self,
+        take: Callable[[abc.ForwardRun], None],
+        stored: int,
+        large_from: int = limits.MESSAGE_BYTES_MAX,
+        credits: abc.AddressCredits | None = None,
     ) -> None:
         """Begin to give."""
         self.detach()
         self._take, self._large_from = take, large_from
+        if credits is not None:
+            self.queue.branch().attach(credits.marks)
+            credits.watch(self._granted)
         self._core.times.expiry.answered(self.queue, stored)
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = QueueConsumer(self.queue, self, 1, FORWARD_WINDOW, window)
@@ -110,6 +122,14 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._core.router.mobility_changed(_key(self))
         self._core.pending.schedule_dispatch(self.queue)
         self._core.pending.run()
+
+    def _granted(self, number: int, address: str, until: int) -> None:
+        """Take the credit of an address: messages that waited for it go on."""
+        self.queue.branch().granted(number, address, until)
+        if self._consumer is not None:
+            self._core.mover.redistribution.freed(self.queue)
+            self._core.pending.schedule_dispatch(self.queue)
+            self._core.pending.run()
 
     def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         """Forward messages that the queue has dispatched.
@@ -143,6 +163,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
     def unreadable(self, tag: int) -> None:
         """Reject a message whose body can't be read; a human decides about the message."""
         if self._consumer is not None:
+            self.queue.branch().unsent(self._consumer.dispatches, tag)
             self._core.redelivery.reject(self._consumer, [(tag, tag)])
             self._core.pending.schedule_dispatch(self.queue)
             self._core.pending.run()
@@ -182,6 +203,10 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             )
         )
 
+    def _way(self, dispatch: Dispatch) -> abc.ForwardWay:
+        branches = self.queue.branch()
+        return abc.ForwardWay(branches.take_changes(), branches.is_branch(dispatch.view), dispatch.credit)
+
     def _hop(self, dispatch: Dispatch) -> Hop:
         view, run = dispatch.view, dispatch.view.run
         there = run.options.there if run.options is not None else None
@@ -201,10 +226,10 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         """Return the history of the messages of a dispatch."""
         options = dispatch.view.run.options
         if options is None:
-            return {"former": partial(self._former, {})}
+            return {"former": partial(self._former, {}), "entry": abc.ForwardEntry(way=self._way(dispatch))}
         former = picked(options.former, range(dispatch.start, dispatch.stop, dispatch.step)) or {}
         origin, there = (tuple(one) if one is not None else () for one in (options.origin, options.there))
-        entry = abc.ForwardEntry(options.entry, options.held, options.target)
+        entry = abc.ForwardEntry(options.entry, options.held, options.target, self._way(dispatch))
         return {"origin": origin, "former": partial(self._former, former), "queue": there, "entry": entry}
 
     def _former(self, former: Mapping[int, FormerCount]) -> dict[int, tuple[int, int, int]]:
@@ -238,7 +263,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         """Detach the lost link."""
         self._line.clear()
         self._given.clear()
-        self.queue.answered = None
+        self.queue.branch().detach()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             self._core.redelivery.abandon(consumer, None)

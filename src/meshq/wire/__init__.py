@@ -66,7 +66,7 @@ from meshq.wire._headers import (
 )
 from meshq.wire._id_list import IDS_MAX, IdList, decode_id_list, encode_id_list
 from meshq.wire._link import DirectLink, Link, StreamLink
-from meshq.wire._link_headers import Binding, Forward, LinkOpening, NodeNews
+from meshq.wire._link_headers import AddressCredit, Binding, BranchChange, Forward, LinkOpening, NodeNews
 from meshq.wire._msgpack import decode_map, encode_map
 from meshq.wire._negotiation import (
     FEATURES,
@@ -150,12 +150,14 @@ __all__ = [
     "SCHEMAS",
     "TOPOLOGY",
     "TRANSITIONS",
+    "AddressCredit",
     "Answer",
     "Attach",
     "Attached",
     "Authenticate",
     "Authenticated",
     "Binding",
+    "BranchChange",
     "Call",
     "Challenge",
     "ClientExchange",

@@ -63,6 +63,7 @@ class FrameType(enum.IntEnum):
     FORWARD = 23
     BLOCK = 28
     READ = 29
+    BRANCH = 30
     TRANSACT = 25
     DELIVER = 32
     CONFIRM = 33
@@ -73,6 +74,7 @@ class FrameType(enum.IntEnum):
     BINDING = 38
     SNAPSHOT = 39
     NODE = 40
+    ADDRESS_CREDIT = 41
     PIECE = 44
 
 
@@ -153,6 +155,7 @@ FORMS: Final[dict[FrameType, FrameForm]] = {
     FrameType.FORWARD: _RUN._replace(has_header=True),
     FrameType.BLOCK: FrameForm(_RUN_FLAGS | FLAG_LAST, has_body=True, has_channel=True, has_first=True),
     FrameType.READ: FrameForm(has_header=True, has_channel=True, has_first=True),
+    FrameType.BRANCH: FrameForm(has_header=True, has_channel=True, has_first=True),
     FrameType.DELIVER: _RUN._replace(flags=_RUN_FLAGS | FLAG_LARGE, has_header=True),
     FrameType.TRANSACT: _RUN._replace(has_header=True, has_channel=False),
     FrameType.CONFIRM: FrameForm(has_channel=True, has_first=True),
@@ -163,6 +166,7 @@ FORMS: Final[dict[FrameType, FrameForm]] = {
     FrameType.BINDING: FrameForm(has_header=True, has_channel=True),
     FrameType.SNAPSHOT: FrameForm(has_channel=True, has_first=True),
     FrameType.NODE: FrameForm(has_header=True, has_channel=None, has_first=True),
+    FrameType.ADDRESS_CREDIT: FrameForm(has_header=True, has_channel=True, has_first=True),
     FrameType.PIECE: FrameForm(FLAG_BODY_CHECKED, has_body=True, has_first=True),
 }
 assert set(FORMS) == set(FrameType), "every frame type has a form"

@@ -17,7 +17,15 @@ from meshq.errors import invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire._frames import COUNTER_MAX, FORMS, Frame, FrameType
 from meshq.wire._header_schema import Header, list_of, name_of_node, scalar, sentence
-from meshq.wire._link_headers import TARGET_CHARACTERS_MAX, Binding, Forward, LinkOpening, NodeNews
+from meshq.wire._link_headers import (
+    TARGET_CHARACTERS_MAX,
+    AddressCredit,
+    Binding,
+    BranchChange,
+    Forward,
+    LinkOpening,
+    NodeNews,
+)
 from meshq.wire._msgpack import by_name, decode_map, encode_map
 from meshq.wire._refusals import violation
 
@@ -362,7 +370,7 @@ SCHEMAS: Final[dict[FrameType, type[Header]]] = {
     for schema in (
         Hello, Welcome, Authenticate, Challenge, Proof, Authenticated, Attach, Attached, Close, Produce, Consume,
         Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding, Send, Read,
-        Transact, NodeNews,
+        Transact, NodeNews, BranchChange, AddressCredit,
     )
 }  # fmt: skip
 

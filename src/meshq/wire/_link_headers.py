@@ -24,6 +24,7 @@ class LinkOpening(Header):
     it; ``connector``: where it may be reached.  ``cluster``: the name of its cluster connection, and ``version`` of
     its description, as in NODE; absent: the peer is older, and tells nobody who is in its cluster.  ``hops``: how many
     links away the queues may be that are described, those of other nodes of the same cluster among them.
+    ``bounded``: the peer keeps to the credit of an address.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.LINK
@@ -36,6 +37,7 @@ class LinkOpening(Header):
     version: int = scalar((int,), default=0, key="~version")
     backup: str = scalar((str,), default="", size_max=PLACE_CHARACTERS_MAX, key="~backup")
     hops: int = scalar((int,), default=1, key="~hops")
+    bounded: bool = scalar((bool,), default=False, key="~bounded")
 
 
 #: Of the counts of a run, and of its times: more than a run of the largest size has.
@@ -72,6 +74,9 @@ class Forward(Header):
     ``prepared`` begins it, ``prepared_sends`` are messages that it sends to ``address``, or to the queue ``target`` of
     the address, and ``prepared_end`` ends it.  The one row of the first and the last has as its body 8 bytes of when it
     was prepared, ms, little endian, and the name of its user.
+
+    ``branch``: the run goes over the branch of its address, which was begun before (feature ``branches``).
+    ``credit``: the number of the credit that counts its messages; 0: none does.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -93,6 +98,38 @@ class Forward(Header):
     held: bytes = scalar((bytes,), default=b"", size_max=limits.XID_BYTES_MAX, key="~held")
     target: str = scalar((str,), default="", size_max=TARGET_CHARACTERS_MAX, key="~target")
     upload: int = scalar((int,), default=0, key="~upload")
+    branch: bool = scalar((bool,), default=False, key="~branch")
+    credit: int = scalar((int,), default=0, key="~credit")
+
+
+@attrs.frozen(kw_only=True)
+class BranchChange(Header):
+    """Peer to server: from here on the messages of an address go over a branch of the link, or no longer do.
+
+    A branch has a mark of its own, so that messages of other addresses may overtake those of the branch.
+    ``ended``: everything that was sent over the branch is stored, and the address goes with the others again.
+
+    Server to peer, before the answer to LINK: a branch that the link has, and in ``first`` up to which number its
+    messages are stored.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.BRANCH
+    address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
+    ended: bool = scalar((bool,), default=False)
+
+
+@attrs.frozen(kw_only=True)
+class AddressCredit(Header):
+    """Server to peer: how many messages of an address the peer may send on the channel, in this session and in all.
+
+    That is ``first``.  ``number``: of the credit, which the peer names with each run that it counts; 0: the address is
+    not bounded any more, as one of which nothing is said.  Messages that a prepared transaction has acknowledged, and
+    what is no message, are not counted.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.ADDRESS_CREDIT
+    address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
+    number: int = scalar((int,), default=0)
 
 
 @attrs.frozen(kw_only=True)

@@ -36,12 +36,14 @@ GROWTH_SHARE: Final = 16
 
 
 class ProducerCredit:
-    """The credit of one producer at an address with a quota."""
+    """The credit of one producer, or of one link of another node, at an address with a quota."""
 
-    __slots__ = ("_quota", "_tell", "count", "step", "until")
+    __slots__ = ("_quota", "_tell", "count", "link", "step", "until")
 
-    def __init__(self, quota: AddressQuota, count: int, tell: Callable[[int], None]) -> None:
+    def __init__(self, quota: AddressQuota, count: int, tell: Callable[[int], None], *, link: bool = False) -> None:
         self._quota = quota
+        # What a link carries was confirmed to its producer: it can't be refused, so that it waits with "fail", too.
+        self.link = link
         # How many messages came, and how many it may send in all.
         self.count: int = count
         self.until: int = count
@@ -139,8 +141,12 @@ class AddressQuota:
 
     @property
     def waiting(self) -> int:
-        """Producers that wait."""
-        return len(self._waiting)
+        """Producers that wait here; links of other nodes are not counted."""
+        return sum(not credit.link for credit in self._waiting)
+
+    def _holds_back(self, credit: ProducerCredit) -> bool:
+        """Whether a producer, or a link, waits when it is full."""
+        return self.blocks or (credit.link and self.policy == "fail" and self.limited)
 
     @property
     def idle(self) -> bool:
@@ -175,15 +181,14 @@ class AddressQuota:
         self.policy = settings.full_policy if pages or settings.full_policy != "page" else "block"
         self.max_bytes, self.max_messages = settings.max_size_bytes, settings.max_size_messages
         for credit in self._credits:
-            if not self.blocks:
+            if not self._holds_back(credit):
+                self._waiting.pop(credit, None)
                 if credit.until != UNLIMITED:
                     credit.extend(UNLIMITED)
             elif credit.until == UNLIMITED:
                 credit.extend(credit.count)
                 self._waiting[credit] = None
-        if not self.blocks:
-            self._reserved = 0
-            self._waiting.clear()
+        self._reserved = sum(credit.promised for credit in self._credits if self._holds_back(credit))
         self.less()
 
     def charge(self, run: StoredRun) -> None:
@@ -250,11 +255,11 @@ class AddressQuota:
 
     # -- producers that wait
 
-    def open(self, count: int, tell: Callable[[int], None]) -> ProducerCredit:
-        """Return the first credit of a producer that has sent ``count`` messages."""
-        credit = ProducerCredit(self, count, tell)
+    def open(self, count: int, tell: Callable[[int], None], *, link: bool = False) -> ProducerCredit:
+        """Return the first credit of a producer, or of a ``link``, that has sent ``count`` messages."""
+        credit = ProducerCredit(self, count, tell, link=link)
         self._credits[credit] = None
-        if not self.blocks:
+        if not self._holds_back(credit):
             credit.until = UNLIMITED
         elif not self._waiting and (offer := self._offer()):
             credit.until, credit.step = count + offer, offer
@@ -272,7 +277,7 @@ class AddressQuota:
         """Note a run of a producer, and extend the producer's credit if possible."""
         before = credit.promised
         credit.count = count
-        if not self.blocks:
+        if not self._holds_back(credit):
             return
         after = credit.promised
         self._reserved -= before - after
@@ -287,7 +292,7 @@ class AddressQuota:
         """Give the credit of a closed producer back."""
         del self._credits[credit]
         self._waiting.pop(credit, None)
-        if self.blocks:
+        if self._holds_back(credit):
             self._reserved -= credit.promised
             self.less()
 
@@ -305,7 +310,7 @@ class AddressQuota:
 
     def _offer(self) -> int:
         """Return how many messages the next producer may get as credit."""
-        if not self.blocks:
+        if self.policy not in ("block", "fail") or not self.limited:
             return 0
         messages = self.messages
         free = self.max_messages - messages

@@ -39,7 +39,7 @@ from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import UNACKED
 from meshq.broker.queue._timers import TimerService
-from meshq.broker.records import LINKS, encode_links
+from meshq.broker.records import BRANCHES, LINKS, encode_links
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.broker.settlement._message_times import MessageTimes
@@ -278,6 +278,8 @@ class Core:
         soft = self.ingress.producers.checkpoint()
         if self.ingress.links:
             soft.append((LINKS, encode_links(self.ingress.links)))
+        if (branches := self.ingress.branches.checkpoint()) is not None:
+            soft.append((BRANCHES, branches))
         return soft
 
     def _release(self, views: Views) -> None:
@@ -350,6 +352,8 @@ class Core:
         """Give producers credit anew after address settings have changed."""
         for session in self.sessions:
             session.producers.credits.open_all()
+            if session.peering is not None:
+                session.peering.open_credits()
 
     def check_windows(self, settings: SettingsTable) -> None:
         """Check that settings fit the open producers.

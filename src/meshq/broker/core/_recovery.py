@@ -23,7 +23,7 @@ from meshq.broker.queue._message_counts import drop_rows, keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun, share_of
 from meshq.broker.queue._timers import DueTime
-from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
+from meshq.broker.records import BranchesRecord, CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.records._row_options import RowOptions, asked_of_moved, read_options
 from meshq.broker.settlement._message_times import MessageTimes
 from meshq.broker.settlement._redelivery import Redelivery
@@ -78,6 +78,8 @@ class Recovery:
         # By queue number: numbers given, numbers that may have been delivered, where that stands.
         self._marks: dict[int, tuple[int, dict[int, int], int]] = {}
         self._sent = RecoveredProducers()
+        # The branches of links, as the last record says; None: the journal has none.
+        self._branches: BranchesRecord | None = None
         # What is to be seen, and where; what was not due when it was placed comes later than its record.
         self._visible: list[tuple[Queue, QueueRun]] = []
         # What messages ask for of a queue whose definition stands behind them.
@@ -107,6 +109,7 @@ class Recovery:
             records.PRODUCERS: self._producers,
             records.ROUTED: self._routed,
             records.LINKS: self._links,
+            records.BRANCHES: self._branch_table,
             records.PLACED: self._placed,
             records.DUE: self._due,
             records.COUNTED: self._counted,
@@ -143,6 +146,8 @@ class Recovery:
             self._note_placed(records.decode_placed(record.payload, record.missing), record.position)
         elif record.kind == records.LINKS:
             self._links(record.payload, record.position)
+        elif record.kind == records.BRANCHES:
+            self._branches = records.decode_branches(record.payload)
         elif record.kind == records.USER_PRODUCERS:
             said = records.decode_user_producers(record.payload)
             if not said.whole:
@@ -289,6 +294,11 @@ class Recovery:
         for link, number in records.decode_links(payload).items():
             self._raise_link(link, number)
 
+    def _branch_table(self, payload: bytes, position: int) -> None:
+        self._branches = records.decode_branches(payload)
+        if not self._branches.checkpoint:
+            self._useless.append(position)
+
     def _take_ids(self, record: RunRecord, run: StoredRun) -> None:
         skipped = dict.fromkeys(record.skipped)
         ids = [
@@ -344,6 +354,8 @@ class Recovery:
         self._content.read_left(self._runs)
         self._definitions.peers.restored()
         self._sent.restore(self._ingress.producers)
+        if self._branches is not None:
+            self._ingress.branches.restore(self._branches.branches)
         for queue in self._router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)

@@ -18,6 +18,7 @@ from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._distribution import deal, deal_here, shared
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._filters_at import forwarded_to, relayed_to
+from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import UsageError
@@ -38,6 +39,8 @@ class ForwardedPlaces:
         definitions: Definitions,
         address_here: Callable[[str], Address | None],
         event_bus: EventBus,
+        memory: MemoryBound,
+        *,
         drop: Callable[[AddressQuota, int], None],
     ) -> None:
         """``address_here`` finds an address, and makes it if it may; ``drop`` counts messages that a full address
@@ -46,6 +49,7 @@ class ForwardedPlaces:
         self._router = definitions.router
         self._address_here = address_here
         self._event_bus = event_bus
+        self._memory = memory
         self._drop = drop
 
     def shares(
@@ -89,6 +93,28 @@ class ForwardedPlaces:
             # The address exists because of other nodes, so no queue is created here on first use.
             shares = shared(run, address, None, rows)
         return shares, sorted({*rows} - {*placed(shares)})
+
+    def bounded(self, run: StoredRun, shares: list[Share]) -> list[Share]:
+        """Return the shares that the address of a run takes: if it is full and drops, only those for other nodes."""
+        quota = self._router.quotas.get(run.address)
+        if quota is None or quota.policy != "drop" or not (quota.full or self._memory.scarce):
+            return shares
+        passed_on = [share for share in shares if share.queue.address != run.address]
+        dropped = len(placed(shares)) - len(placed(passed_on))
+        if dropped:
+            if quota.full:
+                quota.reached()
+            else:
+                self._memory.reached(quota.policy)
+            self._drop(quota, dropped)
+        return passed_on
+
+    def counted(self, run: StoredRun, shares: list[Share], then: Callable[[], None]) -> Callable[[], None]:
+        """Count messages that were placed in the queues of a bounded address; return the function to call, instead of
+        ``then``, when these are released."""
+        quota = self._router.quotas.get(run.address)
+        here = [share for share in shares if share.queue.address == run.address] if quota is not None else []
+        return quota.placed(len(placed(here)), then) if quota is not None and here else then
 
     def tell(self, run: StoredRun, messages: int, letters: Letters | None) -> None:
         """Tell of messages that became dead letters, or are gone because their address has no place for these."""

@@ -28,6 +28,7 @@ from meshq.broker.ingress._forwarded_run import ForwardedAbout, asked_of_forward
 from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.ingress._handed_ids import HandedIds
 from meshq.broker.ingress._held_rows import held_from_now
+from meshq.broker.ingress._link_branches import LinkBranches
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
@@ -82,9 +83,10 @@ class Ingress:
         self.anew: Rerouting = Rerouting(definitions.router, definitions.peers)
         #: Where messages of groups go that are pinned to nodes.
         self.groups: GroupPlaces = GroupPlaces(definitions.router, release_queue.has_entries_for)
-        self._forwarded = ForwardedPlaces(definitions, self._address_here, event_bus, self._drop)
-        #: The highest number of each link that is stored.
-        self.links: dict[bytes, int] = {}
+        self._forwarded = ForwardedPlaces(definitions, self._address_here, event_bus, memory, drop=self._drop)
+        #: Branches of links, and the highest number of each link that is stored.
+        self.branches: LinkBranches = LinkBranches(release_queue)
+        self.links: dict[bytes, int] = self.branches.marks
         #: Takes duplicate ids of nodes that leave.
         self.handed_ids: HandedIds = HandedIds(definitions, release_queue, self.links)
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
@@ -324,6 +326,8 @@ class Ingress:
             UsageError: another queue has the name of the one that is to be made; nothing changed.
         """
         shares, lost = self._forwarded.shares(run, queues, rows, topic=topic, there=there)
+        if hold is None:
+            shares = self._forwarded.bounded(run, shares)
         letters = self._forwarded.dead_letters(run, lost) if lost else None
         parts = [(run, shares, asked)] if shares else []
         if letters is not None:
@@ -339,6 +343,8 @@ class Ingress:
                 self.charge(one, views)
                 if hold is not None:
                     then = held_from_now(hold, views, then)
+                if index == len(parts):
+                    then = self._forwarded.counted(run, shares, then)
                 self._release_queue.release_after(position, views, then if index == len(parts) else _nothing)
         taken = [row for _, places, _ in parts for row in placed(places)]
         self.unrouted += len(rows) - len(taken)

@@ -169,7 +169,10 @@ class Redistribution:
         return [row for row in rows if view.groups[row] is None]
 
     def freed(self, forward: Queue) -> None:
-        """Tell the watchers if a store-and-forward queue has room again for messages that could not move there."""
+        """Tell the watchers if a store-and-forward queue has room again for messages that could not move there.
+
+        Of which address is not remembered: whoever looks again finds out.
+        """
         if forward in self._full and has_room(forward):
             del self._full[forward]
             self.times_freed[forward.number] += 1
@@ -205,7 +208,7 @@ class Redistribution:
         these keeps the messages of a run as this queue does: one that is not durable would lose them with its node, and
         one whose node lacks a feature that they need would not know all of them."""
         found = self.takers(queue)
-        remotes = [remote for remote in found if has_room(remote.forward)]
+        remotes = [remote for remote in found if has_room(remote.forward, queue.address)]
         if len(remotes) < len(found):
             self._full.update((remote.forward, None) for remote in found if remote not in remotes)
         if not remotes:
@@ -275,6 +278,16 @@ def needed_features(views: Iterable[QueueRun]) -> set[str]:
     return needed
 
 
-def has_room(forward: Queue) -> bool:
-    """Whether more messages may go ahead to the node of a store-and-forward queue."""
-    return forward.counts.ready + forward.counts.unacked < AHEAD_MAX
+def has_room(forward: Queue, address: str = "") -> bool:
+    """Whether more messages of an address may go ahead to the node of a store-and-forward queue.
+
+    ``address``: empty for entries that are no messages.
+
+    What waits there because its own address is full at the node keeps nothing else here.
+    """
+    waiting = forward.counts.ready + forward.counts.unacked
+    if forward.branches is not None:
+        if not forward.branches.has_credit(address):
+            return False
+        waiting -= forward.branches.held
+    return waiting < AHEAD_MAX

@@ -57,7 +57,7 @@ class TransferPlaces:
         self, queue: Queue, forward: Queue, view: QueueRun, run: StoredRun, rows: Sequence[int]
     ) -> Sequence[int] | None:
         """Return those rows of a run that may move now; None: the queue keeps all its messages for now."""
-        return self.carried(queue, forward, view, run, rows) if has_room(forward) else None
+        return self.carried(queue, forward, view, run, rows) if has_room(forward, queue.address) else None
 
     def conflicts(self, queue: Queue, forward: Queue) -> bool:
         """Whether a node has something else under the name of a queue, or of its address."""

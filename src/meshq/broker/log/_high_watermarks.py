@@ -81,7 +81,10 @@ class HighWatermarks:
         )
 
         def raise_watermark() -> None:
-            priority_list.high_watermark = max(priority_list.high_watermark, delivered)
+            # A store-and-forward queue has its branches beside the main list, all of one priority.
+            for one in queue.lists.all:
+                if one.priority == priority_list.priority:
+                    one.high_watermark = max(one.high_watermark, delivered)
 
         self._release_queue.release_after(watermark.position, (), raise_watermark)
 

@@ -139,15 +139,16 @@ def _in_flight(core: Core, forward: Queue, name: str) -> Iterator[tuple[int, int
     """Count the messages that wait for a queue of another node, and those on their way; None after each step."""
     numbers = numbers_there(core, forward, name)
     waiting = sent = asked = 0
-    following = forward.lists.main.head
-    while following is not None:
-        view, following = following, following.next
-        if view.live and is_for(view, name, numbers):
-            waiting += view.live
-            sent += view.states.count(UNACKED)
-        asked += 1
-        if asked % _STEP_RUNS == 0:
-            yield None
+    for priority_list in forward.lists.all:
+        following = priority_list.head
+        while following is not None:
+            view, following = following, following.next
+            if view.live and is_for(view, name, numbers):
+                waiting += view.live
+                sent += view.states.count(UNACKED)
+            asked += 1
+            if asked % _STEP_RUNS == 0:
+                yield None
     yield waiting, sent
 
 

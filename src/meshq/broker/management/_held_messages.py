@@ -174,7 +174,7 @@ def _remote(core: Core, queue: Queue, head: Head | None) -> tuple[abc.RemoteDema
             wants=_wanted(binding, head),
             mode=binding.mode,
             gone=binding.gone,
-            room=has_room(binding.forward),
+            room=has_room(binding.forward, queue.address),
         )
         for binding in core.router.bindings(queue.address)
         if binding.name == queue.name and binding.consumers
@@ -197,6 +197,17 @@ def _forwarding(core: Core, queue: Queue) -> Iterator[abc.HeldMessages]:
     if not counts.ready and not counts.unacked:
         return
     known = core.definitions.peers.peers.get(queue.number)
+    if queue.branches is not None:
+        for address, branch in queue.branches.waiting.items():
+            head = branch.head
+            yield abc.HeldMessages(
+                queue=queue.name,
+                address=address,
+                kind="full",
+                mark=("full", head.first if head is not None else 0, branch.ready),
+                messages=branch.ready,
+                node_id=node_of(queue),
+            )
     mark = "forwarding", counts.acknowledged, sum(counts.removed.values())
     yield abc.HeldMessages(
         queue=queue.name,

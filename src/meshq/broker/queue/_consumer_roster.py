@@ -112,6 +112,10 @@ class ConsumerRoster:
             group.list_added(priority_list)
         self._update_only()
 
+    def lists_changed(self) -> None:
+        """Note that the branches of a store-and-forward queue have changed; its one consumer has no filter."""
+        self._update_only()
+
     def _elect_exclusive(self) -> None:
         """Choose the exclusive consumer: the first of the highest priority.  Without one all consumers are served."""
         exclusive = [consumer for consumer in self.consumers if consumer.exclusive]

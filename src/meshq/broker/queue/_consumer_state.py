@@ -38,7 +38,7 @@ class RowSpan:
 class Dispatch(RowSpan):
     """Rows of one run given to one consumer in one step."""
 
-    __slots__ = ("counts", "left", "settled", "size_bytes", "tag")
+    __slots__ = ("counts", "credit", "left", "settled", "size_bytes", "tag")
 
     def __init__(self, view: QueueRun, start: int, stop: int, step: int, tag: int) -> None:
         # As in RowSpan, without another call for each run.
@@ -57,6 +57,8 @@ class Dispatch(RowSpan):
         self.size_bytes: int = 0
         # Whether ``pinned_bytes`` of the consumer has the run's content for this dispatch, not for the one before.
         self.counts: bool = True
+        # The number of the credit of an address at another node that it takes up; 0: none.
+        self.credit: int = 0
 
 
 def weight(dispatches: Iterable[tuple[object, Dispatch]]) -> int:

@@ -9,6 +9,7 @@ have been delivered.  So a broker that was killed marks messages as redelivered,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
@@ -175,6 +176,19 @@ class PriorityList:
                 heapify(self.returned)
                 self._dead_returned = 0
 
+    def refill(self, views: Sequence[QueueRun]) -> None:
+        """Have just these runs of the list, or of another one, in order."""
+        self.head = self.tail = self.fresh = self.absent = None
+        self.ready = self.live_runs = self.parked = self._dead_returned = 0
+        for view in views:
+            view.previous = view.next = None
+            self.append(view)
+            self.ready += view.states.count(READY) - view.live
+        # All runs before the first one with rows that were never dispatched have none.
+        self.fresh = next((view for view in views if view.fresh < len(view.states)), None)
+        self.returned = [(view.first, view) for view in views if view.returned]
+        heapify(self.returned)
+
     def runs(self) -> list[QueueRun]:
         """The runs, in order."""
         found = []
@@ -226,3 +240,15 @@ def list_of(view: QueueRun) -> PriorityList:
     priority_list = view.priority_list
     assert priority_list is not None
     return priority_list
+
+
+def divide(source: PriorityList, goes: Callable[[QueueRun], bool]) -> PriorityList:
+    """Move runs of a list that has neither groups nor watchers to a list of their own, which is returned; the order of
+    both is kept."""
+    invariant(not source.watchers and not source.grouped_runs, "a list without groups and filters is divided")
+    views = source.runs()
+    moved = PriorityList(source.priority, durable=source.durable, high_watermark=source.high_watermark)
+    moved.reached = source.reached
+    source.refill([view for view in views if not goes(view)])
+    moved.refill([view for view in views if goes(view)])
+    return moved

@@ -1,15 +1,20 @@
-"""The priority lists of a queue, from the highest priority down, and their common watermark and runs."""
+"""The priority lists of a queue, with their common watermark; and the runs that are not due yet.
+
+No list has a run that is not due, and no count knows of its messages.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
 from meshq import limits
+from meshq.broker.queue._message_counts import drop_rows
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._run import QueueRun
+from meshq.errors import invariant
 
 _PRIORITY: Final = attrgetter("priority")
 
@@ -37,6 +42,10 @@ class PriorityLists:
         self._by_priority[priority] = added
         self.all = sorted(self._by_priority.values(), key=_PRIORITY, reverse=True)
         return added
+
+    def set_branches(self, branches: Iterable[PriorityList]) -> None:
+        """Have these lists behind the main list: the branches of a store-and-forward queue."""
+        self.all = [self.main, *branches]
 
     @property
     def high_watermark(self) -> float:
@@ -69,4 +78,62 @@ class PriorityLists:
     def delivered_up_to(self, last: int) -> dict[int, int]:
         """By priority: the highest number that may have been delivered, in this life or an earlier one; ``last``: the
         queue's last number."""
-        return {priority_list.priority: priority_list.delivered_up_to(last) for priority_list in self.all}
+        delivered: dict[int, int] = {}
+        for one in self.all:
+            delivered[one.priority] = max(delivered.get(one.priority, 0), one.delivered_up_to(last))
+        return delivered
+
+
+class ScheduledRuns:
+    """Runs that are not due yet, in the order in which they were stored.
+
+    Invariant: ``messages`` is the number of live messages in the runs.
+    """
+
+    __slots__ = ("_runs", "messages")
+
+    def __init__(self) -> None:
+        self._runs: dict[QueueRun, None] = {}
+        self.messages: int = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[QueueRun]:
+        return iter(self._runs)
+
+    def __reversed__(self) -> Iterator[QueueRun]:
+        return reversed(self._runs)
+
+    def __contains__(self, view: QueueRun) -> bool:
+        return view in self._runs
+
+    def add(self, view: QueueRun) -> None:
+        """Add a run."""
+        self._runs[view] = None
+        self.messages += view.live
+
+    def remove(self, view: QueueRun) -> None:
+        """Remove a run, which is due."""
+        del self._runs[view]
+        self.messages -= view.live
+
+    def leave(self, view: QueueRun, rows: range) -> bool:
+        """Remove messages of a run; return True if none is left of it."""
+        self.messages -= view.live
+        drop_rows(view, rows)
+        self.messages += view.live
+        if not view.live:
+            del self._runs[view]
+        return not view.live
+
+    def clear(self) -> list[QueueRun]:
+        """Remove all runs; return these."""
+        found, self._runs = list(self._runs), {}
+        self.messages = 0
+        return found
+
+    def check(self) -> None:
+        """Assert the invariant between steps."""
+        live = sum(view.live for view in self._runs)
+        invariant(self.messages == live, "the number of scheduled messages is that of their runs")

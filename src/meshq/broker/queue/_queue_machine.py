@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from meshq import limits
 from meshq.address import Target
+from meshq.broker.queue._branches_machine import ForwardBranches
 from meshq.broker.queue._browser import Browser, BrowseSink
 from meshq.broker.queue._consumer_roster import ConsumerRoster
 from meshq.broker.queue._consumer_state import AnyConsumer, ConsumerState, Dispatch, RowSpan
@@ -19,13 +20,12 @@ from meshq.broker.queue._grouped_machine import GroupedMessages
 from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._message_counts import MessageCounts
 from meshq.broker.queue._priority_list import PriorityList
-from meshq.broker.queue._priority_lists import PriorityLists
+from meshq.broker.queue._priority_lists import PriorityLists, ScheduledRuns
 from meshq.broker.queue._queue_spec import DEFAULT_SPEC, QueueKind, QueueSpec
 from meshq.broker.queue._run import DELAYED_ROWS, ENQUEUED, PARKED, UNACKED_ROWS, QueueRun, StoredRun
-from meshq.broker.queue._scheduled_runs import ScheduledRuns
 from meshq.broker.queue._unfinished_work import UnfinishedWork
 from meshq.broker.records._row_ranges import pieces
-from meshq.errors import UsageError
+from meshq.errors import UsageError, invariant
 from meshq.selector import Filter
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
 
@@ -40,9 +40,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_dispatcher", "address", "answered", "auto_delete", "counts", "durable", "expires", "forwards", "grouped",
-        "last", "last_values", "lists", "name", "number", "paused", "pending", "roster", "scheduled", "settings",
-        "spec",
+        "_dispatcher", "address", "auto_delete", "branches", "counts", "durable", "expires", "forwards",
+        "grouped", "last", "last_values", "lists", "name", "number", "paused", "pending", "roster", "scheduled",
+        "settings", "spec",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> None:
@@ -61,10 +61,14 @@ class Queue:
         self.last: int = 0
         self.counts: MessageCounts = MessageCounts()
         self.pending: UnfinishedWork = UnfinishedWork()
-        # A store-and-forward queue keeps the order of placing: it has only the main list.
+        # A store-and-forward queue keeps the order of placing: it has only the main list, and its branches.
         self.lists: PriorityLists = PriorityLists(durable=durable)
         self.roster: ConsumerRoster = ConsumerRoster(self.lists, self.counts, self.pending, self)
         self._dispatcher = Dispatcher(self.lists, self.roster, self.counts, self.pending)
+        # Of a store-and-forward queue: addresses whose messages others overtake.
+        self.branches: ForwardBranches | None = None
+        if self.forwards:
+            self.branches = ForwardBranches(self.lists, self.roster, self.counts, self.pending)
         # Runs that are not due yet.
         self.scheduled: ScheduledRuns = ScheduledRuns()
         # Messages with a group; None before the first such message.
@@ -73,9 +77,6 @@ class Queue:
         self.last_values: LastValues | None = None
         # A message with a time to live has been in the queue.
         self.expires: bool = False
-        # Of a store-and-forward queue: the other node has stored exactly the messages up to this number; None: there
-        # is no link, or the other node has not said it yet.
-        self.answered: int | None = None
         self.settings: AddressSettings = DEFAULT_ADDRESS_SETTINGS
 
     @property
@@ -95,7 +96,7 @@ class Queue:
         """Make a run visible.  Runs are appended in the order of their numbers."""
         self.counts.appended(view)
         if view.run.options is None and self.last_values is None:
-            self.lists.main.append(view)
+            (self.list_for(view.run) if self.forwards else self.lists.main).append(view)
             return
         options = view.run.options
         if options is not None and options.groups is not None and not self.forwards:
@@ -147,8 +148,16 @@ class Queue:
 
     def list_for(self, run: StoredRun) -> PriorityList:
         """Return the list for the messages of a run."""
+        if self.branches is not None:
+            return self.branches.list_for(run)
         options = run.options
         return self.lists.main if options is None or self.forwards else self.priority_list(options.priority)
+
+    def branch(self) -> ForwardBranches:
+        """Return the branches of a store-and-forward queue."""
+        invariant(self.branches is not None, "a store-and-forward queue has branches")
+        assert self.branches is not None
+        return self.branches
 
     def priority_list(self, priority: int) -> PriorityList:
         """Return the list of a priority; made on first use."""
@@ -231,6 +240,9 @@ class Queue:
         dispatches: list[tuple[AnyConsumer, Dispatch]] = []
         only = self.roster.only
         if self.paused or (only is None and self.roster.waits_for_others()):
+            return dispatches
+        if self.branches is not None and self.branches.active:
+            self.branches.dispatch(budget, dispatches)
             return dispatches
         if self.last_values is not None and self.last_values.unread:
             # Something newer may stand there.

@@ -27,6 +27,7 @@ ARRIVING: Final = 18
 ARRIVED: Final = 19
 HANDED: Final = 20
 ELSEWHERE: Final = 21
+BRANCHES: Final = 22
 
 
 def unreadable(what: str) -> DamagedError:

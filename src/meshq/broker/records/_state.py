@@ -12,6 +12,8 @@ from meshq.wire import decode_map, encode_map
 
 # link, highest number
 _LINK: Final = struct.Struct("<16sQ")
+# link, highest number of the branch, bytes of the address
+_BRANCH: Final = struct.Struct("<16sQH")
 # queue, numbers given, numbers of the usual priority that may have been delivered
 _MARKS: Final = struct.Struct("<IQQ")
 # another priority, numbers of it that may have been delivered
@@ -64,6 +66,47 @@ def decode_links(payload: bytes) -> dict[bytes, int]:
         return dict(_LINK.iter_unpack(payload))
     except struct.error as error:
         raise unreadable("links") from error
+
+
+class BranchMark(NamedTuple):
+    """A branch of a link: the highest number of it that is stored.  Its messages are those of one address."""
+
+    link: bytes
+    address: str
+    number: int
+
+
+class BranchesRecord(NamedTuple):
+    """All branches of all cluster links; ``checkpoint``: as a segment begins with them."""
+
+    branches: tuple[BranchMark, ...]
+    checkpoint: bool
+
+
+def encode_branches(record: BranchesRecord) -> bytes:
+    """All branches of all cluster links."""
+    names = [one.address.encode() for one in record.branches]
+    heads = zip(record.branches, names, strict=True)
+    parts = [_BRANCH.pack(one.link, one.number, len(name)) + name for one, name in heads]
+    return b"".join([bytes([record.checkpoint]), *parts])
+
+
+def decode_branches(payload: bytes) -> BranchesRecord:
+    """Read a record of the branches of cluster links."""
+    found: list[BranchMark] = []
+    at = 1
+    if payload[:1] not in (b"\0", b"\1"):
+        raise unreadable("branches")
+    try:
+        while at < len(payload):
+            link, number, size = _BRANCH.unpack_from(payload, at)
+            at += _BRANCH.size + size
+            if at > len(payload):
+                raise unreadable("branches")
+            found.append(BranchMark(link, payload[at - size : at].decode(), number))
+    except (struct.error, UnicodeDecodeError) as error:
+        raise unreadable("branches") from error
+    return BranchesRecord(tuple(found), payload[:1] == b"\1")
 
 
 def encode_definition(values: dict[str, Any]) -> bytes:

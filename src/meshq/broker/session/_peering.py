@@ -39,6 +39,7 @@ from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
     PREPARED_PARTS,
+    BranchChange,
     Forward,
     Frame,
     FrameType,
@@ -55,7 +56,7 @@ _STEP_MAX: Final = 2**16 - 1
 
 
 #: The parts of runs that this node understands besides those that every node does, separated by spaces.
-LINK_FEATURES: Final = "origin counts due queue ids hops prepared define announced large groups"
+LINK_FEATURES: Final = "origin counts due queue ids hops prepared define announced large groups branches"
 
 
 class Peering:
@@ -105,6 +106,7 @@ class Peering:
         self.handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.LINK: self._link,
             FrameType.FORWARD: self._forward,
+            FrameType.BRANCH: self._branch,
         }
 
     def changed(self, number: int) -> None:
@@ -162,6 +164,9 @@ class Peering:
             self.channels[frame.channel] = header.link
             self._principal.node = header.node_id.hex(), header.instance.hex()
             self.met(header.node_id, header.connector)
+            for address, mark in self._ingress.branches.of(header.link).items():
+                about = BranchChange(address=address).encode()
+                self._stream.put(Frame(FrameType.BRANCH, channel=frame.channel, first=mark, header=about))
             store = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
             return {"number": self._ingress.links.get(header.link, 0), "store": store, "features": LINK_FEATURES}
 
@@ -185,6 +190,20 @@ class Peering:
         if frame.channel not in self.channels:
             raise violation("bad_channel", f"there is no link on channel {frame.channel}")
         return bool(self.channels[frame.channel])
+
+    def _branch(self, frame: Frame) -> None:
+        """Begin or end a branch of a link: nothing that was sent behind this is stored without it."""
+        header = header_of(frame, BranchChange)
+        if not is_name(header.address) or header.address.startswith(INTERNAL):
+            raise violation("bad_header", "a branch of an address without a valid name, or of one of a node's own")
+        if not self.reads(frame) or self._closing.why is not None:
+            return
+        change = self._ingress.branches.end if header.ended else self._ingress.branches.begin
+        change(self.channels[frame.channel], header.address)
+
+    def open_credits(self) -> None:
+        """Open credits at addresses that have become bounded, and close those at addresses that are gone."""
+        self._descriptions.credits.compare()
 
     def _forward(self, frame: Frame) -> None:
         self.reads(frame)
@@ -218,6 +237,7 @@ class Peering:
         queues = self._all_queues(frame, header)
         if header.more:
             return
+        link = self._ingress.branches.name(link, header.address, branch=header.branch)
         bodies = self._producers.body_blocks
         body = bodies.claim_forwarded(frame, header.upload) if header.upload else None
         try:
@@ -226,6 +246,8 @@ class Peering:
             if body is not None and not body.refs:
                 # Stored already, or not taken.
                 bodies.abandon(body)
+        # Only now, when what was placed counts.
+        self._descriptions.credits.came(header.credit, content.rows)
 
     def _store(
         self,
@@ -293,6 +315,7 @@ class Peering:
         ):
             # What is for one queue by its name goes there, whatever its filter.
             return None
+        link = self._ingress.branches.name(link, header.address, branch=header.branch)
         stored = max(0, (self._ingress.links.get(link, 0) - frame.first) // header.step + 1)
         named = self._named.get(frame.channel)
         filters = filters_of_forwarded(
@@ -347,5 +370,5 @@ class Peering:
     # -- out
 
     def flush(self) -> None:
-        """Describe the changed queues."""
+        """Describe the changed queues, and the bounded addresses before these."""
         self._descriptions.flush()

@@ -10,11 +10,12 @@ from functools import partial
 
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import filters_told, is_hidden
+from meshq.broker.catalog._link_credits import LinkCredits
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.session._further_queues import FurtherQueues
 from meshq.broker.session._session_stream import SessionStream
-from meshq.wire import Binding, Frame, FrameType, LinkOpening
+from meshq.wire import AddressCredit, Binding, Frame, FrameType, LinkOpening
 
 
 class QueueDescriptions:
@@ -31,6 +32,8 @@ class QueueDescriptions:
         self._release_queue = release_queue
         self._stream = stream
         self._channels = channels
+        #: The credits of the links at bounded addresses.
+        self.credits: LinkCredits = LinkCredits(definitions.router, self._tell_credit)
         self._further = FurtherQueues(definitions, stream.put)
         # Queues of this node that are to be described at the end of the turn.
         self._changed: dict[int, None] = {}
@@ -47,6 +50,8 @@ class QueueDescriptions:
 
     def begin(self, channel: int, opening: LinkOpening) -> None:
         """Describe all queues on a channel, and end the snapshot once nothing is missing."""
+        if opening.bounded:
+            self.credits.begin(channel)
         self._further.open(channel, opening)
         unsure = self._flush_further()
         for queue in self._definitions.router.by_number.values():
@@ -67,9 +72,11 @@ class QueueDescriptions:
         """Describe nothing more."""
         for channel in self._channels:
             self._further.close(channel)
+        self.credits.end()
 
     def flush(self) -> None:
-        """Describe the changed queues."""
+        """Describe the changed queues, and the bounded addresses before these."""
+        self.credits.compare()
         if self._channels:
             self._flush_further()
         if not self._changed:
@@ -86,6 +93,10 @@ class QueueDescriptions:
                 else:
                     header = Binding(queue=number, gone=True)
                     self._stream.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
+
+    def _tell_credit(self, channel: int, number: int, address: str, until: int) -> None:
+        header = AddressCredit(address=address, number=number).encode()
+        self._stream.say_later(Frame(FrameType.ADDRESS_CREDIT, channel=channel, first=until, header=header))
 
     def _end_snapshot(self, channel: int) -> None:
         """End the snapshot: all queues were described, and later changes follow."""

@@ -58,7 +58,7 @@ class Expiry:
 
     def answered(self, queue: Queue, number: int) -> None:
         """Note that the other node has stored exactly the messages up to a number: no message is in doubt."""
-        queue.answered = number
+        queue.branch().answered = number
         if queue.expires:
             for view in queue.runs():
                 self.watch(queue, view)
@@ -142,4 +142,5 @@ class Expiry:
 
 def _in_doubt(queue: Queue, view: QueueRun, row: int) -> bool:
     """Whether another node may have stored a message that is not unacked here: it was sent, and not answered."""
-    return view.deliveries(row) > 0 and (queue.answered is None or view.first + row <= queue.answered)
+    answered = queue.branch().stored(view)
+    return view.deliveries(row) > 0 and (answered is None or view.first + row <= answered)

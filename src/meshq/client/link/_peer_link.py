@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from meshq.abc import Env
+from meshq.abc import AddressCredits, Env
 from meshq.client.calls._calls import Call
 from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._change_log import ChangeLog
@@ -77,8 +77,13 @@ class PeerLink:
         """Messages given and not known to be stored."""
         return self._channel.unconfirmed
 
+    @property
+    def credits(self) -> AddressCredits:
+        """The credits of addresses at the other node."""
+        return self._channel.credits
+
     def send(self, run: ForwardedRun) -> None:
-        """Send a run, now or when the link is connected; its numbers are higher than all earlier ones."""
+        """Send a run, now or when the link is connected; its numbers are higher than all earlier ones of its branch."""
         self._channel.submit(run)
         self._session.stream.wake()
 

@@ -21,6 +21,7 @@ from meshq.client.calls._deadlines import WaitDeadlines
 from meshq.client.calls._frame_stream import FrameStream
 from meshq.client.calls._pending_calls import PendingCalls
 from meshq.client.calls._session_facts import SessionFacts
+from meshq.client.session._address_credits import ToldCredits
 from meshq.client.session._cluster_link_life import new_life
 from meshq.client.session._link_upload import LinkUpload
 from meshq.client.session._told_nodes_machine import ToldNodes
@@ -31,6 +32,7 @@ from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
     Binding,
+    BranchChange,
     Forward,
     Frame,
     FrameType,
@@ -138,6 +140,8 @@ class ForwardedRun(NamedTuple):
             held=self.entry.held,
             target=self.entry.target,
             upload=0 if self.more else self.upload,
+            branch=self.entry.way.branch,
+            credit=self.entry.way.credit,
         )
         return Frame(
             FrameType.FORWARD,
@@ -214,6 +218,7 @@ class ClusterLinkChannel:
             "_upload",
             "_window",
             "channel",
+            "credits",
             "opening",
             "sent",
             "under_way_bytes",
@@ -242,6 +247,8 @@ class ClusterLinkChannel:
         self.channel: int = 0
         self._life: Final = new_life()
         self._told = ToldNodes()
+        #: The credits of addresses at the other node.
+        self.credits: ToldCredits = ToldCredits()
         # The call that opens the channel in this session; None: no session has asked.
         self._call: LinkCall | None = None
         # The body that goes over the link, before the first unsent run that names it.
@@ -276,7 +283,8 @@ class ClusterLinkChannel:
         queues = run.queues
         for at in range(0, max(1, len(queues)), QUEUES_MAX):
             part = queues[at : at + QUEUES_MAX]
-            self.unsent.append(run._replace(queues=part, more=at + QUEUES_MAX < len(queues)))
+            entry = run.entry if not at else run.entry.without_changes()
+            self.unsent.append(run._replace(queues=part, more=at + QUEUES_MAX < len(queues), entry=entry))
         self.pump()
 
     def pump(self) -> None:
@@ -286,6 +294,8 @@ class ClusterLinkChannel:
         credit, stream = self._credit, self._stream
         while self.unsent and credit.open and (self.under_way_bytes < self._window or self._divided):
             run = self.unsent[0]
+            if run.entry.way.changes:
+                run = self.unsent[0] = self._change(run)
             if run.large is not None:
                 upload = self._begun(run, run.large)
                 if not upload.whole:
@@ -302,6 +312,13 @@ class ClusterLinkChannel:
             self._sizes.append(size)
             self.under_way_bytes += size
             stream.out(frame)
+
+    def _change(self, run: ForwardedRun) -> ForwardedRun:
+        """Tell the other node which branches begin and end before a run; return the run without that."""
+        for address, ended in run.entry.way.changes:
+            header = BranchChange(address=address, ended=ended).encode()
+            self._stream.out(Frame(FrameType.BRANCH, channel=self.channel, header=header))
+        return run._replace(entry=run.entry.without_changes())
 
     def _begun(self, run: ForwardedRun, body: BodyReader) -> LinkUpload:
         """Return the upload of the body of the next run."""
@@ -331,14 +348,16 @@ class ClusterLinkChannel:
     # -- in
 
     def confirm(self, frame: Frame) -> None:
-        """Settle the runs up to the number that the node has stored.
+        """Settle the runs that were sent up to the one with a last number, which the node has stored.
 
         Raises:
-            RemoteProtocolError: more than was sent.
+            RemoteProtocolError: no such run was sent, or it is confirmed already.
         """
-        if not self.sent or frame.first > self.sent[-1].last:
+        ends = (index for index, run in enumerate(self.sent, 1) if run.last == frame.first and not run.more)
+        settled = next(ends, 0)
+        if not settled:
             raise violation("bad_number", f"number {frame.first} of the link is confirmed, which was not sent")
-        while self.sent and self.sent[0].last <= frame.first:
+        for _ in range(settled):
             self.sent.popleft()
             self.under_way_bytes -= self._sizes.popleft()
         self._events.stored(frame.first)
@@ -383,6 +402,7 @@ class ClusterLinkChannel:
         if self._upload is not None:
             self._upload.end()
             self._upload = None
+        self.credits.forget()
         self.sent.clear()
         self.unsent.clear()
         self._sizes.clear()

@@ -110,6 +110,8 @@ class ClientSession:
             FrameType.BINDING: self._binding,
             FrameType.SNAPSHOT: self._snapshot,
             FrameType.NODE: partial(self._node, told),
+            FrameType.ADDRESS_CREDIT: self._address_credit,
+            FrameType.BRANCH: self._branch,
             FrameType.PING: self._ping,
             FrameType.PONG: _ignore,
             FrameType.RECEIVED: _ignore,
@@ -214,6 +216,12 @@ class ClientSession:
 
     def _snapshot(self, frame: Frame) -> None:
         self.channels.find(frame, ClusterLinkChannel).snapshot(frame)
+
+    def _address_credit(self, frame: Frame) -> None:
+        self.channels.find(frame, ClusterLinkChannel).credits.told(frame)
+
+    def _branch(self, frame: Frame) -> None:
+        self.channels.find(frame, ClusterLinkChannel).credits.branch(frame)
 
     def _node(self, hear: Callable[[Sequence[ToldNode]], None] | None, frame: Frame) -> None:
         if frame.channel:

@@ -1,0 +1,73 @@
+"""The credit of another node's links at the bounded addresses of this node.
+
+What a link carries was confirmed to its producer, so that nothing of it may be refused: an address that is full, and
+does not drop, grants no more credit, and what it has no room for waits at the sender.
+
+A credit has a number.  The sender names it with each run that it counts, and only such runs are counted here: so both
+sides count the same messages, although some were on their way when the credit was opened or closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from meshq.broker.catalog._address_quota import ProducerCredit
+from meshq.broker.catalog._router import Router
+
+#: Tells a link: its channel, the number of the credit (0: none, the address is not bounded), the address, and how many
+#: messages it may send in all.
+Tell = Callable[[int, int, str, int], None]
+
+
+class LinkCredits:
+    """The credits of one session's links, by channel and address; only for links that keep to them."""
+
+    __slots__ = ("_by_number", "_channels", "_last", "_router", "_tell")
+
+    def __init__(self, router: Router, tell: Tell) -> None:
+        self._router = router
+        self._tell = tell
+        # By channel and address the number of the credit.
+        self._channels: dict[int, dict[str, int]] = {}
+        self._by_number: dict[int, ProducerCredit] = {}
+        self._last = 0
+
+    def begin(self, channel: int) -> None:
+        """Open the credits of a link."""
+        self._channels[channel] = {}
+        self.compare()
+
+    def compare(self) -> None:
+        """Open credits at addresses that have become bounded, and close those at addresses that are gone."""
+        known = self._router.addresses
+        bounded = dict.fromkeys(name for name in self._router.quotas if name in known)
+        for channel, numbers in self._channels.items():
+            if numbers.keys() == bounded.keys():
+                continue
+            for address in [name for name in bounded if name not in numbers]:
+                self._last += 1
+                number = numbers[address] = self._last
+                tell = partial(self._tell, channel, number, address)
+                credit = self._by_number[number] = self._router.quotas[address].open(0, tell, link=True)
+                tell(credit.until)
+            for address in [name for name in numbers if name not in bounded]:
+                self._close(address, numbers.pop(address))
+                self._tell(channel, 0, address, 0)
+
+    def came(self, number: int, messages: int) -> None:
+        """Count messages that have come with the number of a credit, stored before or not."""
+        credit = self._by_number.get(number)
+        if credit is not None:
+            credit.sent(credit.count + messages)
+
+    def end(self) -> None:
+        """Give all credit back: the session is over."""
+        for numbers in self._channels.values():
+            for address, number in numbers.items():
+                self._close(address, number)
+        self._channels.clear()
+
+    def _close(self, address: str, number: int) -> None:
+        self._by_number.pop(number).close()
+        self._router.forget_quota(address)

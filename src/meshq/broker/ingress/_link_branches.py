@@ -1,0 +1,117 @@
+"""The branches of the links that come in: how far the messages of single addresses are stored.
+
+A link has one mark: everything up to a number is stored here.  An address that must wait, at the sender, would keep all
+that comes behind it from being sent.  So its messages may go over a branch with a mark of its own: from the moment at
+which the branch begins, the link's mark says nothing of them, and the mark of the branch says nothing of others.
+
+The journal has a table of all branches in one record, which is written when a branch begins or ends, and at the head of
+each segment.  What is placed behind that record is there only if the record is, so that no message that has overtaken
+another one is stored without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from meshq import limits
+from meshq.broker.log._release_queue import ReleaseQueue
+from meshq.broker.records import BRANCHES, BranchesRecord, BranchMark, encode_branches
+from meshq.ids import IDENTITY_BYTES
+from meshq.wire import violation
+
+#: How the names of branches begin; what the digest of a link begins with is this once in 2**48 links.
+_PREFIX: Final = b"branch"
+
+
+def branch_name(link: bytes, address: str) -> bytes:
+    """Return the name under which the journal knows the numbers of a branch."""
+    return _PREFIX + hashlib.sha256(link + address.encode()).digest()[: IDENTITY_BYTES - len(_PREFIX)]
+
+
+class LinkBranches:
+    """The branches of all links, and the marks of links and branches."""
+
+    __slots__ = ("_branches", "_recorded", "_release_queue", "marks")
+
+    def __init__(self, release_queue: ReleaseQueue) -> None:
+        self._release_queue = release_queue
+        #: The highest number of each link and of each branch that is stored.
+        self.marks: dict[bytes, int] = {}
+        # By name: the link and the address.
+        self._branches: dict[bytes, tuple[bytes, str]] = {}
+        # Whether an older record may speak of branches, so that each segment has to say which there are.
+        self._recorded = False
+
+    def of(self, link: bytes) -> dict[str, int]:
+        """Return the marks of a link's branches, by address."""
+        return {address: self.marks[name] for name, (one, address) in self._branches.items() if one == link}
+
+    def name(self, link: bytes, address: str, *, branch: bool) -> bytes:
+        """Return the name under which the numbers of a run are kept: of the link, or of a branch of the link.
+
+        Raises:
+            RemoteProtocolError: the link has no such branch.
+        """
+        if not branch:
+            return link
+        name = branch_name(link, address)
+        if name not in self._branches:
+            raise violation("bad_header", f"a run for {address!r} over a branch that was not begun")
+        return name
+
+    def begin(self, link: bytes, address: str) -> None:
+        """Begin a branch, if it has not begun: all of its messages up to the link's mark are stored, and no others.
+
+        Raises:
+            RemoteProtocolError: the link has the maximum of branches.
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        name = branch_name(link, address)
+        if name in self._branches:
+            return
+        if sum(one == link for one, _ in self._branches.values()) >= limits.LINK_BRANCHES_MAX:
+            raise violation("bad_header", f"more than {limits.LINK_BRANCHES_MAX} branches of one link")
+        mark = self.marks.get(link, 0)
+        self._write([*self._table(), BranchMark(link, address, mark)])
+        self._branches[name] = link, address
+        self.marks[name] = mark
+
+    def end(self, link: bytes, address: str) -> None:
+        """End a branch, all of whose messages are stored: the address goes with the others again.
+
+        Raises:
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        name = branch_name(link, address)
+        if name not in self._branches:
+            return
+        self._write([one for one in self._table() if (one.link, one.address) != (link, address)])
+        del self._branches[name], self.marks[name]
+
+    def _table(self) -> list[BranchMark]:
+        return [BranchMark(link, address, self.marks[name]) for name, (link, address) in self._branches.items()]
+
+    def _write(self, table: list[BranchMark]) -> None:
+        self._recorded = True
+        position = self._release_queue.write(BRANCHES, [encode_branches(BranchesRecord(tuple(table), False))])
+        # Only a start from before the next checkpoint reads it, and gets deleted records from there on, too.
+        self._release_queue.doom([position])
+
+    def checkpoint(self) -> bytes | None:
+        """Return the table as a segment begins with it; None: the journal has none."""
+        return encode_branches(BranchesRecord(tuple(self._table()), True)) if self._recorded else None
+
+    def restore(self, table: Iterable[BranchMark]) -> None:
+        """Restore the branches of the last table in the journal."""
+        self._recorded = True
+        kept = {}
+        for one in table:
+            name = branch_name(one.link, one.address)
+            self._branches[name] = one.link, one.address
+            kept[name] = max(one.number, self.marks.get(name, 0))
+        # Runs of branches that have ended since may still be there.
+        for name in [name for name in self.marks if name.startswith(_PREFIX)]:
+            del self.marks[name]
+        self.marks.update(kept)

@@ -1,0 +1,223 @@
+"""Branches of a store-and-forward queue: who waits for room elsewhere, and who overtakes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from meshq import limits
+from meshq.broker.queue._branches_machine import FairRound
+from meshq.broker.queue._delivery_options import DeliveryOptions
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import QueueRun
+from tests.broker.queues import join, leave, make_run, numbers, settle
+
+FORWARDING = "$meshq.cluster.mesh.there"
+
+
+def forwarding(**credits: int) -> Queue:
+    """A store-and-forward queue with a link; of these addresses so many messages may be sent."""
+    queue = Queue(1, FORWARDING, FORWARDING, durable=True)
+    queue.lists.high_watermark = float("inf")
+    for number, (address, until) in enumerate(credits.items(), 1):
+        queue.branch().granted(number, address, until)
+    return queue
+
+
+def put(queue: Queue, address: str, rows: int = 1, *, size: int = 10, held: bytes = b"") -> QueueRun:
+    run = make_run([size] * rows)
+    run.address = address
+    if held:
+        run.options = DeliveryOptions(0, held=held)
+    view = QueueRun(run, queue.number_rows(rows))
+    queue.append(view)
+    return view
+
+
+def sent(queue: Queue) -> list[tuple[str, list[int]]]:
+    """What goes over the link now: addresses, and the numbers of their messages."""
+    found = []
+    while dispatches := queue.dispatch():
+        found += [(dispatch.view.run.address, numbers(dispatch)) for _, dispatch in dispatches]
+    queue.check()
+    return found
+
+
+def test_without_credits_a_store_and_forward_queue_is_first_in_first_out() -> None:
+    queue = forwarding()
+    join(queue)
+    for address in "aba":
+        put(queue, address, 2)
+    assert sent(queue) == [("a", [1, 2]), ("b", [3, 4]), ("a", [5, 6])] and not queue.branch().active
+
+
+def test_what_has_no_credit_waits_in_a_branch_and_others_overtake_it() -> None:
+    queue = forwarding(a=3)
+    join(queue)
+    branches = queue.branch()
+    for address in "abab":
+        put(queue, address, 2)
+    # The run that the credit ends in is divided.
+    assert sent(queue) == [("a", [1, 2]), ("b", [3, 4]), ("a", [5]), ("b", [7, 8])]
+    assert branches.take_changes() == (("a", False),) and branches.take_changes() == ()
+    assert (branches.blocked, list(branches.waiting)) == (1, ["a"])
+    put(queue, "a", 1)
+    put(queue, "b", 1)
+    assert sent(queue) == [("b", [10])]
+    branches.granted(1, "a", 4)
+    assert sent(queue) == [("a", [6])]
+    branches.granted(1, "a", 100)
+    assert sent(queue) == [("a", [9])] and branches.blocked == 0
+
+
+def test_nothing_goes_and_nothing_is_asked_again_while_there_is_no_credit() -> None:
+    queue = forwarding(a=0)
+    join(queue)
+    put(queue, "a", 5)
+    assert sent(queue) == [] and queue.dispatch() == [] and not queue.pending.unfinished
+
+
+def test_a_branch_ends_when_all_of_it_is_stored_and_begins_again() -> None:
+    queue = forwarding(a=1)
+    link = join(queue)
+    branches = queue.branch()
+    put(queue, "a", 2)
+    assert sent(queue) == [("a", [1])]
+    branches.granted(1, "a", 2)
+    assert sent(queue) == [("a", [2])] and branches.take_changes() == (("a", False),)
+    settle(link, 1, 2)
+    put(queue, "b", 1)
+    assert sent(queue) == [("b", [3])] and branches.take_changes() == (("a", True),)
+    put(queue, "a", 1)
+    assert sent(queue) == [] and branches.take_changes() == (("a", False),)
+    assert branches.blocked == 1
+
+
+def test_a_new_session_takes_up_the_branches_of_the_other_node_and_tells_its_own() -> None:
+    queue = forwarding(a=0)
+    link = join(queue)
+    branches = queue.branch()
+    for address in "abab":
+        put(queue, address)
+    assert sent(queue) == [("b", [2]), ("b", [4])]
+    leave(link)
+    branches.detach()
+    # The other node has lost the branch with its power, and has one that this node has ended.
+    branches.attach({"c": 3})
+    assert branches.take_changes() == (("a", False),)
+    view = put(queue, "c")
+    assert branches.is_branch(view) and branches.stored(view) is None
+    branches.answered = 9
+    assert branches.stored(view) == 3 and branches.stored(put(queue, "b")) == 9
+    join(queue)
+    # In a session without a bound all goes, in the order of each address.
+    assert [number for address, found in sent(queue) if address == "b" for number in found] == [2, 4, 6]
+
+
+def test_what_a_prepared_transaction_holds_needs_no_credit() -> None:
+    queue = forwarding(a=0)
+    join(queue)
+    put(queue, "a")
+    put(queue, "a", held=b"xid")
+    assert sent(queue) == [("a", [2])] and queue.branch().blocked == 1
+
+
+def test_a_message_that_was_not_sent_gives_its_credit_back() -> None:
+    queue = forwarding(a=1)
+    link = join(queue)
+    put(queue, "a")
+    put(queue, "a")
+    assert sent(queue) == [("a", [1])]
+    queue.branch().unsent(link.dispatches, 1)
+    assert sent(queue) == [("a", [2])]
+
+
+def test_the_credit_of_another_number_counts_from_its_beginning() -> None:
+    queue = forwarding(a=1)
+    join(queue)
+    put(queue, "a", 4)
+    assert sent(queue) == [("a", [1])]
+    branches = queue.branch()
+    branches.granted(7, "a", 1)
+    assert sent(queue) == [("a", [2])]
+    # Not bounded any more.
+    branches.granted(0, "a", 0)
+    assert sent(queue) == [("a", [3, 4])]
+
+
+def test_with_all_branches_in_use_an_address_that_is_full_takes_more_and_holds_up_nobody() -> None:
+    count = limits.LINK_BRANCHES_MAX
+    queue = forwarding(**{f"a{number}": 0 for number in range(count + 1)})
+    join(queue)
+    for number in range(count + 1):
+        put(queue, f"a{number}")
+    put(queue, "b")
+    assert sent(queue) == [(f"a{count}", [count + 1]), ("b", [count + 2])]
+
+
+def test_turns_go_by_bytes_and_who_was_not_ready_saves_nothing_up() -> None:
+    turns = FairRound()
+    order = []
+    for _ in range(9):
+        key = turns.choose(["big", "small"])
+        turns.served(key, 300 if key == "big" else 100)
+        order.append(key)
+    # After a big one, three small ones have had as much.
+    assert order == ["big", "small", "small", "small", "big", "small", "small", "small", "big"]
+    # One that comes late waits for one turn of each other one, not for what it missed.
+    assert turns.choose(["big", "late", "small"]) in ("late", "small")
+    turns.served("late", 10_000)
+    assert turns.choose(["big", "late", "small"]) == "small"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_order_of_credits_and_losses_keeps_each_address_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    queue = forwarding()
+    link = join(queue, window=40)
+    until: dict[str, int] = {}
+    given: dict[str, list[int]] = {address: [] for address in "abcd"}
+    stored: dict[str, list[int]] = {address: [] for address in "abcd"}
+    counted = dict.fromkeys("abcd", 0)
+    under_way: list[tuple[str, int, int]] = []
+    for _ in range(400):
+        way = rng.random()
+        address = rng.choice("abcd")
+        if way < 0.35:
+            view = put(queue, address, rng.randint(1, 5), size=rng.choice((1, 100)))
+            given[address] += range(view.first, view.first + len(view.states))
+        elif way < 0.55 and address != "d":
+            until[address] = until.get(address, 0) + rng.randint(0, 4)
+            queue.branch().granted(1, address, until[address])
+        elif way < 0.75 and under_way:
+            done = rng.randint(1, len(under_way))
+            for one, tag, number in under_way[:done]:
+                stored[one].append(number)
+                settle(link, tag, tag)
+            del under_way[:done]
+        elif way < 0.8:
+            leave(link)
+            under_way.clear()
+            until.clear()
+            counted = dict.fromkeys("abcd", 0)
+            queue.branch().detach()
+            queue.branch().attach({})
+            link = join(queue, window=40)
+        while dispatches := queue.dispatch():
+            for _, dispatch in dispatches:
+                one = dispatch.view.run.address
+                counted[one] += dispatch.rows if dispatch.credit else 0
+                assert bool(dispatch.credit) == (one in until) and counted[one] <= until.get(one, 0)
+                under_way += [(one, dispatch.tag + row, number) for row, number in enumerate(numbers(dispatch))]
+        queue.check()
+    for address in "abc":
+        queue.branch().granted(0, address, 0)
+    link.window = 1_000_000
+    while dispatches := queue.dispatch():
+        for _, dispatch in dispatches:
+            one = dispatch.view.run.address
+            under_way += [(one, dispatch.tag + row, number) for row, number in enumerate(numbers(dispatch))]
+    for one, _, number in under_way:
+        stored[one].append(number)
+    assert stored == given

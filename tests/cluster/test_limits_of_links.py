@@ -1,0 +1,213 @@
+"""What comes over a link to an address that is full: each policy, over two nodes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from meshq import AddressSettings
+from tests.cluster.kit import Mesh, bodies, mesh, until
+from tests.cluster.test_nodes import create
+
+#: What the address ``q`` of the node ``b`` holds.
+ROOM = 10
+
+
+@asynccontextmanager
+async def two(policy: str, *, root: str | None = None, **settings: Any) -> AsyncIterator[Mesh]:
+    """The nodes ``a``, which makes no queues, and ``b``, which has a bounded queue ``q`` and a queue ``r``."""
+    full = AddressSettings(full_policy=policy, max_size_messages=ROOM)
+    own = {
+        "a": {"address_settings": {"#": AddressSettings(auto_create_queues=False)}},
+        "b": {"address_settings": {"q": full}},
+    }
+    async with mesh("ab", root=root, mode="strict", own=own, **settings) as nodes:
+        for queue in ("q", "r"):
+            await create(nodes, "b", queue=queue)
+        await known(nodes)
+        yield nodes
+
+
+async def known(nodes: Mesh) -> None:
+    await nodes.joined("a", "b")
+    for queue in ("q", "r"):
+        await nodes.known("a").wait_for(queue=queue, timeout=5)
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+async def ready(nodes: Mesh, name: str, queue: str = "q") -> int:
+    async with nodes.client(name) as client:
+        return (await client.queue(queue)).ready
+
+
+def blocked(nodes: Mesh) -> int:
+    return sum(peer.blocked for peer in nodes.known("a").peers())
+
+
+def waiting(nodes: Mesh) -> int:
+    return sum(peer.waiting for peer in nodes.known("a").peers())
+
+
+@pytest.mark.parametrize("policy", ["block", "fail"])
+async def test_what_has_no_room_waits_at_the_sender_and_holds_up_no_other_queue(policy: str) -> None:
+    async with two(policy) as nodes:
+        await nodes.send("a", numbered(100))
+        # Sent behind a hundred messages of which only ten have room.
+        await nodes.send("a", [b"other"], address="r")
+        assert bodies(await nodes.drain("b", "r")) == [b"other"]
+        assert (await ready(nodes, "b"), blocked(nodes), waiting(nodes)) == (ROOM, 100 - ROOM, 100 - ROOM)
+        assert bodies(await nodes.drain("b")) == numbered(100)
+        await until(lambda: waiting(nodes) == 0)
+        assert blocked(nodes) == 0
+
+
+async def test_what_drops_drops_what_comes_over_a_link_and_counts_it() -> None:
+    async with two("drop") as nodes:
+        # One run goes in beyond the limit, as from a producer here.
+        await nodes.send("a", numbered(2 * ROOM))
+        await until(lambda: waiting(nodes) == 0)
+        await nodes.send("a", numbered(7, 100))
+        await nodes.send("a", [b"other"], address="r")
+        await until(lambda: waiting(nodes) == 0)
+        assert blocked(nodes) == 0
+        async with nodes.client("b") as client:
+            now = await client.queue("q")
+        assert (now.ready, now.dropped, nodes.brokers["b"].statistics().dropped) == (2 * ROOM, 7, 7)
+        assert bodies(await nodes.drain("b", "r")) == [b"other"]
+        assert bodies(await nodes.drain("b")) == numbered(2 * ROOM)
+        # There is room again.
+        await nodes.send("a", numbered(3, 200))
+        assert bodies(await nodes.drain("b")) == numbered(3, 200)
+
+
+async def test_a_full_address_that_pages_takes_what_comes_over_a_link() -> None:
+    async with two("page", root="simulated") as nodes:
+        await nodes.send("a", numbered(100))
+        await until(lambda: waiting(nodes) == 0)
+        assert await ready(nodes, "b") == 100
+        assert bodies(await nodes.drain("b")) == numbered(100)
+
+
+async def test_a_last_value_queue_that_is_full_goes_on_without_a_stop() -> None:
+    """A ring: the newest message takes the place of the one before, so that there is always room."""
+    full = AddressSettings(full_policy="block", max_size_messages=ROOM, default_last_value_key="k")
+    own = {
+        "a": {"address_settings": {"#": AddressSettings(auto_create_queues=False)}},
+        "b": {"address_settings": {"q": full}},
+    }
+    async with mesh("ab", mode="strict", own=own) as nodes:
+        for queue in ("q", "r"):
+            await create(nodes, "b", queue=queue)
+        await known(nodes)
+        async with nodes.client("a") as client:
+            for number in range(3 * ROOM):
+                await client.send("q", b"%d" % number, properties={"k": number % 2})
+        await until(lambda: waiting(nodes) == 0)
+        assert bodies(await nodes.drain("b")) == [b"28", b"29"]
+
+
+@pytest.mark.parametrize("victim", ["a", "b"])
+@pytest.mark.parametrize("peace", [True, False])
+async def test_what_waits_for_room_is_neither_lost_nor_doubled_when_a_node_ends(victim: str, peace: bool) -> None:
+    async with two("block", root="simulated") as nodes:
+        sent = {"q": numbered(40), "r": numbered(20, 1000)}
+        for at in range(20):
+            await nodes.send("a", sent["q"][2 * at : 2 * at + 2])
+            await nodes.send("a", sent["r"][at : at + 1], address="r")
+        await until(lambda: blocked(nodes) == 40 - ROOM)
+        await (nodes.stop if peace else nodes.kill)(victim)
+        await nodes.start(victim)
+        await known(nodes)
+        await nodes.send("a", numbered(5, 100))
+        await until(lambda: blocked(nodes) == 45 - ROOM)
+        assert bodies(await nodes.drain("b", "r")) == sent["r"]
+        assert bodies(await nodes.drain("b")) == [*sent["q"], *numbered(5, 100)]
+        await until(lambda: waiting(nodes) == 0)
+        # The address goes with the others again, and waits again.
+        await nodes.send("a", numbered(30, 200))
+        await until(lambda: blocked(nodes) == 30 - ROOM)
+        await nodes.kill("b")
+        await nodes.start("b")
+        await known(nodes)
+        assert bodies(await nodes.drain("b")) == numbered(30, 200)
+
+
+async def test_a_bound_that_comes_and_goes_at_run_time_holds_for_links() -> None:
+    async with two("page", root="simulated") as nodes:
+        async with nodes.client("b") as client:
+            await nodes.send("a", numbered(20))
+            await until(lambda: waiting(nodes) == 0)
+            await client.set_address_settings("q", AddressSettings(full_policy="block", max_size_messages=ROOM))
+            await nodes.send("a", numbered(20, 20))
+            await until(lambda: blocked(nodes) == 20)
+            await client.set_address_settings("q", AddressSettings())
+            await until(lambda: waiting(nodes) == 0)
+        assert bodies(await nodes.drain("b")) == numbered(40)
+
+
+async def test_the_stuck_detector_says_that_an_address_of_the_other_node_is_full() -> None:
+    async with two("block") as nodes:
+        await nodes.send("a", numbered(ROOM + 5))
+        await until(lambda: blocked(nodes) == 5)
+        # Longer than ``stuck_timeout`` and a look.
+        await trio.sleep(80)
+        stuck = nodes.known("a").stuck()
+        assert [(one.address, one.cause, one.messages) for one in stuck] == [("q", "flow_control", 5)]
+        assert "'q' is full at the node" in stuck[0].why
+
+
+@pytest.mark.parametrize("policy", ["block", "fail"])
+async def test_what_is_redistributed_to_a_full_address_waits_at_its_own_node(policy: str) -> None:
+    full = AddressSettings(full_policy=policy, max_size_messages=ROOM)
+    moving = AddressSettings(redistribution_delay=0.0)
+    own = {"a": {"address_settings": {"#": moving}}, "b": {"address_settings": {"q": full}}}
+    async with mesh("ab", mode="on_demand", own=own) as nodes:
+        for queue in ("q", "r"):
+            await create(nodes, "a", "b", queue=queue)
+        await nodes.joined("a", "b")
+        await nodes.send("a", numbered(1_000))
+        await nodes.send("a", numbered(100, 1_000), address="r")
+        async with nodes.client("b") as client, client.consumer("q", window=1) as there, client.consumer("r") as other:
+            got = [await other.receive(timeout=5) for _ in range(100)]
+            assert bodies([one for one in got if one is not None]) == numbered(100, 1_000)
+            # What has no room there went ahead by one move at most: the rest is here for a consumer that comes.
+            assert await ready(nodes, "a") >= 1_000 - ROOM - 2 * 256
+            for number in range(1_000):
+                delivery = await there.receive(timeout=5)
+                assert delivery is not None and delivery.body == b"%d" % number
+                await delivery.ack()
+
+
+async def test_a_drain_to_a_node_whose_address_is_full_waits_and_loses_nothing() -> None:
+    async with two("fail", root="simulated") as nodes:
+        for queue in ("q", "s"):
+            await create(nodes, "a", queue=queue)
+        await nodes.known("a").wait_for(queue="q", queues=2, timeout=5)
+        await nodes.send("a", numbered(80))
+        await nodes.send("a", [b"other"], address="s")
+        moved = trio.Event()
+        async with trio.open_nursery() as nursery:
+
+            async def drained() -> None:
+                async with nodes.brokers["a"].drain(target="b") as progress:
+                    async for _ in progress:
+                        pass
+                moved.set()
+
+            nursery.start_soon(drained)
+            await trio.sleep(5)
+            assert await ready(nodes, "b") == ROOM and not moved.is_set()
+            # What is full keeps nothing of other queues back.
+            assert bodies(await nodes.drain("b", "s")) == [b"other"]
+            got: list[bytes] = []
+            while not moved.is_set():
+                got += bodies(await nodes.drain("b"))
+            got += bodies(await nodes.drain("b"))
+            assert sorted(got, key=int) == numbered(80)
