@@ -232,3 +232,21 @@ def test_what_is_written_of_branches_is_what_is_read_and_nothing_else_is() -> No
     for damaged in (b"", b"\2", good[:-1], good + b"x", good[:27] + b"\xff" + good[28:]):
         with pytest.raises(DamagedError, match="a readable branches record"):
             decode_branches(damaged)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_change_of_a_branch_that_the_disk_has_no_room_for_is_told_again_in_another_session(ended: bool) -> None:
+    """Its frame was counted as received: whoever resumed would go on behind it, and what overtakes would be stored."""
+    house = house_with()
+    peer = peer_of(house)
+    channel = peer.open()
+    if ended:
+        peer.branch(channel)
+    house.log.full = True
+    peer.branch(channel, ended=ended)
+    assert peer.all_closed()
+    house.log.full = False
+    assert not peer.resume().resumed
+    peer.channels = 0
+    peer.open()
+    assert marks(peer) == ([("q", 0)] if ended else [])

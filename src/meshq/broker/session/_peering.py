@@ -199,7 +199,12 @@ class Peering:
         if not self.reads(frame) or self._closing.why is not None:
             return
         change = self._ingress.branches.end if header.ended else self._ingress.branches.begin
-        change(self.channels[frame.channel], header.address)
+        try:
+            change(self.channels[frame.channel], header.address)
+        except MeshqError:
+            # As a run that is not stored: what comes behind it must not be stored in this session.
+            self._stream.refuse_resume()
+            raise
 
     def open_credits(self) -> None:
         """Open credits at addresses that have become bounded, and close those at addresses that are gone."""
