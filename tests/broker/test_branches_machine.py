@@ -94,7 +94,7 @@ def test_a_branch_ends_when_all_of_it_is_stored_and_begins_again() -> None:
     assert branches.blocked == 1
 
 
-def test_a_new_session_takes_up_the_branches_of_the_other_node_and_tells_its_own() -> None:
+def test_a_new_session_has_the_branches_that_the_other_node_knows() -> None:
     queue = forwarding(a=0)
     link = join(queue)
     branches = queue.branch()
@@ -105,14 +105,47 @@ def test_a_new_session_takes_up_the_branches_of_the_other_node_and_tells_its_own
     branches.detach()
     # The other node has lost the branch with its power, and has one that this node has ended.
     branches.attach({"c": 3})
-    assert branches.take_changes() == (("a", False),)
+    # What went over the branch that is lost goes with the others, in the order of placing.
+    assert branches.take_changes() == ()
     view = put(queue, "c")
     assert branches.is_branch(view) and branches.stored(view) is None
     branches.answered = 9
     assert branches.stored(view) == 3 and branches.stored(put(queue, "b")) == 9
     join(queue)
     # In a session without a bound all goes, in the order of each address.
-    assert [number for address, found in sent(queue) if address == "b" for number in found] == [2, 4, 6]
+    assert [number for address, found in sent(queue) if address != "c" for number in found] == [1, 2, 3, 4, 6]
+
+
+def test_changes_that_the_other_node_lost_make_no_more_branches_than_a_link_may_have() -> None:
+    """It has the maximum of branches, one of which this node has ended, and another one instead."""
+    count = limits.LINK_BRANCHES_MAX
+    queue = forwarding(**{f"a{number}": 0 for number in range(count + 1)})
+    link = join(queue)
+    branches = queue.branch()
+    for number in range(count):
+        put(queue, f"a{number}")
+    assert sent(queue) == []
+    known = {address: 0 for address, _ in branches.take_changes()}
+    branches.granted(1, "a0", 1)
+    assert sent(queue) == [("a0", [1])]
+    settle(link, 1, 1)
+    put(queue, f"a{count}")
+    assert sent(queue) == []
+    leave(link)
+    branches.detach()
+    branches.attach(known)
+    for number in range(count + 1):
+        branches.granted(number + 1, f"a{number}", 0)
+    join(queue)
+    there = dict.fromkeys(known)
+    put(queue, "b")
+    sent(queue)
+    for address, ended in branches.take_changes():
+        if ended:
+            del there[address]
+        else:
+            there[address] = None
+        assert len(there) <= count
 
 
 def test_what_a_prepared_transaction_holds_needs_no_credit() -> None:

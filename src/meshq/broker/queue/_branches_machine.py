@@ -11,6 +11,7 @@ The lists take turns by bytes (``FairRound``): in each, order is kept, and betwe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The key of the messages that are in no branch.
 _MAIN: Final = ""
+
+_FIRST: Final = attrgetter("first")
 
 
 def address_of(run: StoredRun) -> str:
@@ -109,9 +112,18 @@ class ForwardBranches:
     # -- the link
 
     def attach(self, marks: Mapping[str, int]) -> None:
-        """Take up the branches of the other node, with their marks; tell that node of the other branches."""
+        """Have just the branches that the other node has, with their marks.
+
+        A branch that it does not know goes with the others again: with the record of it the other node has lost all
+        that came behind, so that the link's mark holds for its messages, too.
+        """
         self._marks = dict(marks)
-        self._changes = [(address, False) for address in self._branches if address not in marks]
+        self._changes.clear()
+        unknown = [address for address in self._branches if address not in marks]
+        if unknown:
+            views = [*self._lists.main.runs(), *(view for one in unknown for view in self._branches.pop(one).runs())]
+            self._lists.main.refill(sorted(views, key=_FIRST))
+            self._changed()
         for address in marks:
             self._begin(address)
 

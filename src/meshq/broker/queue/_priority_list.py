@@ -177,7 +177,14 @@ class PriorityList:
                 self._dead_returned = 0
 
     def refill(self, views: Sequence[QueueRun]) -> None:
-        """Have just these runs of the list, or of another one, in order."""
+        """Have just these runs of the list, or of other ones, in order.
+
+        What stands before a run that was dispatched goes first, as if it had been dispatched, too.
+        """
+        begun = max((index for index, view in enumerate(views) if view.fresh), default=0)
+        for view in views[:begun]:
+            view.fresh = len(view.states)
+            view.returned = view.returned or READY in view.states
         self.head = self.tail = self.fresh = self.absent = None
         self.ready = self.live_runs = self.parked = self._dead_returned = 0
         for view in views:
