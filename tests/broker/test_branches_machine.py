@@ -40,6 +40,7 @@ def sent(queue: Queue) -> list[tuple[str, list[int]]]:
     found = []
     while dispatches := queue.dispatch():
         found += [(dispatch.view.run.address, numbers(dispatch)) for _, dispatch in dispatches]
+    queue.branch().end(queue.pending.take_emptied())
     queue.check()
     return found
 
@@ -94,6 +95,35 @@ def test_a_branch_ends_when_all_of_it_is_stored_and_begins_again() -> None:
     assert branches.blocked == 1
 
 
+def test_a_branch_ends_only_when_it_is_durable_that_nothing_is_left_and_nothing_has_come() -> None:
+    queue = forwarding(a=0)
+    link = join(queue)
+    branches = queue.branch()
+
+    def emptied(tag: int) -> dict[str, int]:
+        branches.granted(1, "a", tag)
+        assert [dispatch.tag for _, dispatch in queue.dispatch()] == [tag]
+        settle(link, tag, tag)
+        assert queue.dispatch() == []
+        return queue.pending.take_emptied()
+
+    put(queue, "a")
+    assert queue.dispatch() == [] and branches.take_changes() == (("a", False),)
+    first = emptied(1)
+    put(queue, "a")
+    second = emptied(2)
+    # What the first one speaks of is durable, but not what has come since; nor is it in another session.
+    branches.end(first)
+    assert branches.take_changes() == ()
+    branches.detach()
+    branches.attach({"a": 1})
+    branches.end(second)
+    assert branches.take_changes() == ()
+    assert queue.dispatch() == []
+    branches.end(queue.pending.take_emptied())
+    assert branches.take_changes() == (("a", True),) and not branches.active
+
+
 def test_a_new_session_has_the_branches_that_the_other_node_knows() -> None:
     queue = forwarding(a=0)
     link = join(queue)
@@ -129,6 +159,7 @@ def test_changes_that_the_other_node_lost_make_no_more_branches_than_a_link_may_
     branches.granted(1, "a0", 1)
     assert sent(queue) == [("a0", [1])]
     settle(link, 1, 1)
+    assert sent(queue) == []
     put(queue, f"a{count}")
     assert sent(queue) == []
     leave(link)

@@ -347,6 +347,8 @@ class Core:
                     self._wait_for_watermark(queue, priority_list)
         if queue.pending.to_fault_in:
             self.pager.fault_in_all(queue)
+        if queue.pending.emptied:
+            self.release_queue.when_all_is_durable(partial(queue.branch().end, queue.pending.take_emptied()))
 
     def open_credits(self) -> None:
         """Give producers credit anew after address settings have changed."""

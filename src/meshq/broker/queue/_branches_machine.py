@@ -83,7 +83,8 @@ class ForwardBranches:
     """The branches of one store-and-forward queue, and the credits of addresses at the other node."""
 
     __slots__ = (
-        "_branches", "_changes", "_counts", "_credits", "_lists", "_marks", "_pending", "_roster", "_round", "answered",
+        "_branches", "_changes", "_counts", "_credits", "_ending", "_ends", "_lists", "_marks", "_pending", "_roster",
+        "_round", "answered",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +95,9 @@ class ForwardBranches:
         self._counts = counts
         self._pending = pending
         self._branches: dict[str, PriorityList] = {}
+        # By address: branches that have no messages left, and end when that is durable; and how many ends there were.
+        self._ending: dict[str, int] = {}
+        self._ends = 0
         # What the other node has to be told before the next message: addresses, and whether their branch ends.
         self._changes: list[tuple[str, bool]] = []
         self._credits: dict[str, _Credit] = {}
@@ -131,6 +135,7 @@ class ForwardBranches:
         """Forget the state of one session: the credits, the marks and the untold changes."""
         self._credits.clear()
         self._changes.clear()
+        self._ending.clear()
         self._marks.clear()
         self.answered = None
 
@@ -201,10 +206,28 @@ class ForwardBranches:
         self._branches[address] = divide(self._lists.main, lambda view: address_of(view.run) == address)
         self._changed()
 
-    def _end_empty(self) -> None:
-        for address in [address for address, one in self._branches.items() if one.head is None]:
-            del self._branches[address]
+    def _find_empty(self) -> None:
+        """Have the branches that have no messages left end once it is durable that these are gone.
+
+        They would be there again after a crash, and without a branch the link's mark would speak for them.
+        """
+        for address, one in self._branches.items():
+            if one.head is None and address not in self._ending:
+                self._ends += 1
+                self._ending[address] = self._pending.emptied[address] = self._ends
+
+    def appended(self, run: StoredRun) -> None:
+        """Note that messages of a run have come: their branch does not end."""
+        if self._ending:
+            self._ending.pop(address_of(run), None)
+
+    def end(self, emptied: Mapping[str, int]) -> None:
+        """End branches that have no messages left, which is durable, unless more have come since."""
+        ended = [address for address, number in emptied.items() if self._ending.get(address) == number]
+        for address in ended:
+            del self._branches[address], self._ending[address]
             self._changes.append((address, True))
+        if ended:
             self._changed()
 
     def _changed(self) -> None:
@@ -219,7 +242,7 @@ class ForwardBranches:
         if not consumers:
             return
         consumer = consumers[0]
-        self._end_empty()
+        self._find_empty()
         closed: dict[str, None] = {}
         while budget > 0 and consumer.credit() > 0:
             ready = [key for key in (_MAIN, *self._branches) if key not in closed and self._is_open(key)]

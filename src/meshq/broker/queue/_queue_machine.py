@@ -95,6 +95,8 @@ class Queue:
     def append(self, view: QueueRun) -> None:
         """Make a run visible.  Runs are appended in the order of their numbers."""
         self.counts.appended(view)
+        if self.branches is not None:
+            self.branches.appended(view.run)
         if view.run.options is None and self.last_values is None:
             (self.list_for(view.run) if self.forwards else self.lists.main).append(view)
             return

@@ -1,4 +1,5 @@
-"""The work that a queue leaves for its node: another dispatch, content to be loaded, messages that were replaced."""
+"""The work that a queue leaves for its node: another dispatch, content to be loaded, messages that were replaced, and
+branches that have to end."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from meshq.broker.queue._run import QueueRun
 class UnfinishedWork:
     """The unfinished work of one queue; the node looks here after each dispatch."""
 
-    __slots__ = ("outdated", "to_fault_in", "unfinished")
+    __slots__ = ("emptied", "outdated", "to_fault_in", "unfinished")
 
     def __init__(self) -> None:
         #: Whether the last dispatch ended before all messages were put to the filters.
@@ -18,6 +19,9 @@ class UnfinishedWork:
         self.to_fault_in: dict[QueueRun, None] = {}
         #: Replaced messages that the journal must forget, each with whether no message of its run is left.
         self.outdated: list[tuple[RowSpan, bool]] = []
+        #: Branches of a store-and-forward queue that have no messages left, by address with the number of this end:
+        #: they end when what emptied them is durable.
+        self.emptied: dict[str, int] = {}
 
     def fault_in(self, view: QueueRun) -> None:
         """Ask for the content of a paged run; the queue is dispatched again when it is in memory."""
@@ -31,4 +35,9 @@ class UnfinishedWork:
     def take_outdated(self) -> list[tuple[RowSpan, bool]]:
         """Return the replaced messages, and keep them no more."""
         found, self.outdated = self.outdated, []
+        return found
+
+    def take_emptied(self) -> dict[str, int]:
+        """Return the branches that have no messages left, and keep them no more."""
+        found, self.emptied = self.emptied, {}
         return found
