@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from meshq import AddressSettings
 from tests.cluster.kit import PATIENCE_S, Mesh, bodies, mesh, until
 
 
@@ -73,6 +74,43 @@ async def test_a_node_whose_directory_is_restored_from_a_copy_loses_nothing_that
         assert got[12:] == [b"after 1", b"after 2", b"after 3"]
     assert events(caplog).count("store_is_a_copy") == 1
     assert "node b at inproc://b has stored messages of this node up to number 12" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_restored_node_whose_later_messages_went_over_a_branch_only_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The link's own number is the one of the copy: only that of the branch tells."""
+    full = AddressSettings(full_policy="block", max_size_messages=10)
+    own = {
+        "a": {"address_settings": {"#": AddressSettings(auto_create_queues=False)}},
+        "b": {"address_settings": {"q": full}},
+    }
+    async with mesh("ab", root=tmp_path, mode="strict", own=own) as nodes:
+        async with nodes.client("b") as client:
+            await client.create_queue("q")
+        await nodes.known("a").wait_for(queue="q", timeout=PATIENCE_S)
+        await nodes.send("a", [b"%d" % number for number in range(10)])
+        await until(lambda: not any(peer.waiting for peer in nodes.known("a").peers()))
+        await copied(nodes, tmp_path, to="copy")
+        await nodes.start("a")
+        await nodes.known("a").wait_for(queue="q", timeout=PATIENCE_S)
+        await nodes.send("a", [b"%d" % number for number in range(10, 50)])
+        async with nodes.client("b") as client, client.consumer("q", window=1) as consumer:
+            for number in range(20):
+                delivery = await consumer.receive(timeout=PATIENCE_S)
+                assert delivery is not None and delivery.body == b"%d" % number
+                await delivery.ack()
+        await until(lambda: sum(peer.waiting for peer in nodes.known("a").peers()) == 20)
+        await nodes.stop("a")
+        shutil.rmtree(tmp_path / "a")
+        (tmp_path / "copy").rename(tmp_path / "a")
+        await nodes.start("a")
+        await nodes.known("a").wait_for(queue="q", timeout=PATIENCE_S)
+        after = [b"after 1", b"after 2"]
+        await nodes.send("a", after)
+        assert bodies(await nodes.drain("b"))[10:] == after
+    assert events(caplog).count("store_is_a_copy") == 1
 
 
 @pytest.mark.slow

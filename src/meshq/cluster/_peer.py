@@ -286,8 +286,9 @@ class Peer:
         """
         forwarding = self._forwarding
         token = self._broker.control.env.entropy.token(IDENTITY_BYTES)
-        if forwarding is not None and forwarding.overtaken(number, token):
-            text = f"{self.label} has stored messages of this node up to number {number}, which it has not sent"
+        highest = max([number, *self.link.credits.marks.values()]) if self.link is not None else number
+        if forwarding is not None and forwarding.overtaken(highest, token):
+            text = f"{self.label} has stored messages of this node up to number {highest}, which it has not sent"
             text = f"{text}: the store here is a copy, or an older one; what waits may be there twice"
             self._warn("store_is_a_copy", text, self.node_id.hex())
             self.error = CopiedStoreError(text)
