@@ -211,3 +211,45 @@ async def test_a_drain_to_a_node_whose_address_is_full_waits_and_loses_nothing()
                 got += bodies(await nodes.drain("b"))
             got += bodies(await nodes.drain("b"))
             assert sorted(got, key=int) == numbered(80)
+
+
+@pytest.mark.parametrize("idle", [False, True])
+async def test_two_nodes_that_are_full_of_what_waits_for_each_other_go_on(idle: bool) -> None:
+    """A copy that waits for the other node keeps its run in memory: that is no room which a link could wait for.
+
+    ``idle``: each node has a subscription that nobody reads, with a little of it.
+    """
+    full = AddressSettings(full_policy="block", max_size_bytes=40_000)
+    own = {name: {"address_settings": {"news": full}} for name in "ab"}
+    sent = [b"%03d" % number + bytes(1_000) for number in range(100)]
+    async with mesh("ab", root="simulated", mode="strict", own=own) as nodes:
+        for name in "ab":
+            async with nodes.client(name) as client:
+                await client.create_queue(f"of.{name}", address="news", routing="multicast")
+                if idle:
+                    await client.create_queue(f"idle.{name}", address="news", routing="multicast", filter="idle = 1")
+        for name, other in ("ab", "ba"):
+            await nodes.known(name).wait_for(queue=f"of.{other}", timeout=5)
+        if idle:
+            async with nodes.client("a") as client:
+                for _ in range(4):
+                    await client.send("news", b"idle", properties={"idle": 1})
+            for name in "ab":
+                assert bodies(await nodes.drain(name, f"of.{name}")) == 4 * [b"idle"]
+                assert await ready(nodes, name, f"idle.{name}") == 4
+        async with trio.open_nursery() as nursery:
+            for name in "ab":
+                nursery.start_soon(nodes.send, name, sent, "news")
+            await trio.sleep(3)
+            got: dict[str, list[bytes]] = {"a": [], "b": []}
+
+            async def take(name: str) -> None:
+                while len(got[name]) < 200:
+                    got[name] += bodies(await nodes.drain(name, f"of.{name}"))
+
+            with trio.fail_after(60):
+                async with trio.open_nursery() as takers:
+                    for name in "ab":
+                        takers.start_soon(take, name)
+        for found in got.values():
+            assert sorted(found) == sorted(2 * sent)

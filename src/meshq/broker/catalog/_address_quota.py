@@ -5,12 +5,16 @@ its queues (of a multicast address, in the fullest queue).  A run is taken whole
 
 Producers that have to wait are told how many messages they may send in all: their credit.  Unused credit counts as
 used; credit can't be taken back, so a producer that waits only for the unused credit of others may send one run.
+
+A run of a multicast address may have left all queues here and wait for other nodes only.  Producers wait for these; a
+link must not, for two nodes could wait for each other for ever: for links only what stands here counts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from meshq import limits
@@ -33,6 +37,8 @@ MESSAGE_BYTES_GUESS: Final = limits.KIB
 PAGE_TO: Final = 3 / 4
 #: If that was not possible, it is tried again when so much of the bound has come on top.
 GROWTH_SHARE: Final = 16
+#: How many runs of a queue are looked at to see how many bytes it has.
+_SAMPLE_RUNS: Final = 128
 
 
 class ProducerCredit:
@@ -77,6 +83,7 @@ class AddressQuota:
         "_credits",
         "_event_bus",
         "_goal",
+        "_links",
         "_name",
         "_press",
         "_reserved",
@@ -128,6 +135,8 @@ class AddressQuota:
         # What producers were promised and have not sent, and those that wait, first come first served.
         self._reserved = 0
         self._waiting: dict[ProducerCredit, None] = {}
+        # Those of them that are links.
+        self._links: dict[ProducerCredit, None] = {}
 
     @property
     def limited(self) -> bool:
@@ -142,7 +151,7 @@ class AddressQuota:
     @property
     def waiting(self) -> int:
         """Producers that wait here; links of other nodes are not counted."""
-        return sum(not credit.link for credit in self._waiting)
+        return len(self._waiting) - len(self._links)
 
     def _holds_back(self, credit: ProducerCredit) -> bool:
         """Whether a producer, or a link, waits when it is full."""
@@ -182,12 +191,12 @@ class AddressQuota:
         self.max_bytes, self.max_messages = settings.max_size_bytes, settings.max_size_messages
         for credit in self._credits:
             if not self._holds_back(credit):
-                self._waiting.pop(credit, None)
+                self._wait_no_more(credit)
                 if credit.until != UNLIMITED:
                     credit.extend(UNLIMITED)
             elif credit.until == UNLIMITED:
                 credit.extend(credit.count)
-                self._waiting[credit] = None
+                self._line_up(credit)
         self._reserved = sum(credit.promised for credit in self._credits if self._holds_back(credit))
         self.less()
 
@@ -261,7 +270,7 @@ class AddressQuota:
         self._credits[credit] = None
         if not self._holds_back(credit):
             credit.until = UNLIMITED
-        elif not self._waiting and (offer := self._offer()):
+        elif (not self._waiting or (link and not self._links)) and (offer := self._offer(link=link)):
             credit.until, credit.step = count + offer, offer
             self._reserved += offer
         else:
@@ -269,9 +278,18 @@ class AddressQuota:
         return credit
 
     def _wait(self, credit: ProducerCredit) -> None:
-        self._waiting[credit] = None
+        self._line_up(credit)
         if self.full:
             self.reached()
+
+    def _line_up(self, credit: ProducerCredit) -> None:
+        self._waiting[credit] = None
+        if credit.link:
+            self._links[credit] = None
+
+    def _wait_no_more(self, credit: ProducerCredit) -> None:
+        self._waiting.pop(credit, None)
+        self._links.pop(credit, None)
 
     def sent(self, credit: ProducerCredit, count: int) -> None:
         """Note a run of a producer, and extend the producer's credit if possible."""
@@ -283,24 +301,34 @@ class AddressQuota:
         self._reserved -= before - after
         if after > credit.step // 2:
             return
-        if not self._waiting and (offer := self._offer()) and (offer > after or not after):
+        offer = self._offer(link=credit.link) if not self._waiting else 0
+        if offer and (offer > after or not after):
             self._grant(credit, offer)
         elif not after:
             self._wait(credit)
+            if credit.link:
+                # Producers may wait for other nodes.
+                self.less()
 
     def close(self, credit: ProducerCredit) -> None:
         """Give the credit of a closed producer back."""
         del self._credits[credit]
-        self._waiting.pop(credit, None)
+        self._wait_no_more(credit)
         if self._holds_back(credit):
             self._reserved -= credit.promised
             self.less()
 
     def less(self) -> None:
         """Extend the credit of waiting producers, as far as the quota allows."""
-        while self._waiting and (offer := self._offer()):
+        while self._waiting:
             credit = next(iter(self._waiting))
-            del self._waiting[credit]
+            offer = self._offer(link=credit.link)
+            if not offer and self._links and not credit.link:
+                credit = next(iter(self._links))
+                offer = self._offer(link=True)
+            if not offer:
+                return
+            self._wait_no_more(credit)
             self._grant(credit, offer)
 
     def _grant(self, credit: ProducerCredit, offer: int) -> None:
@@ -308,20 +336,32 @@ class AddressQuota:
         credit.step = offer
         credit.extend(credit.count + offer)
 
-    def _offer(self) -> int:
-        """Return how many messages the next producer may get as credit."""
+    def _offer(self, *, link: bool = False) -> int:
+        """Return how many messages the next producer, or the next ``link``, may get as credit."""
         if self.policy not in ("block", "fail") or not self.limited:
             return 0
         messages = self.messages
         free = self.max_messages - messages
         if self.max_bytes < math.inf:
-            total = self.total_bytes
+            total: float = self.total_bytes
+            if link and total >= self.max_bytes:
+                total = min(total, self._bytes_here())
             each = total / messages if messages and total else MESSAGE_BYTES_GUESS
             free = min(free, (self.max_bytes - total) / each) if total < self.max_bytes else 0
         if free <= 0:
             return 0
         quota = free - self._reserved
         return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, quota // SHARE)))
+
+    def _bytes_here(self) -> float:
+        """Return about how many bytes stand in the queues; other runs of the address wait for other nodes only."""
+        held = []
+        for queue in self.queues:
+            sample = [view.run for view in islice(queue.lists.walk(), _SAMPLE_RUNS)]
+            size = sum(run.size_bytes + (run.body.size_bytes if run.body is not None else 0) for run in sample)
+            held.append(size * (queue.lists.live_runs + len(queue.scheduled)) / len(sample) if sample else 0)
+        here = max(held, default=0) if self._routing == "multicast" else sum(held)
+        return here + self.unreleased * MESSAGE_BYTES_GUESS
 
 
 def is_refused(quota: AddressQuota | None, *, scarce: bool, together: bool = False) -> bool:
