@@ -326,6 +326,7 @@ class Ingress:
             UsageError: another queue has the name of the one that is to be made; nothing changed.
         """
         shares, lost = self._forwarded.shares(run, queues, rows, topic=topic, there=there)
+        routed = len(placed(shares))
         if hold is None:
             shares = self._forwarded.bounded(run, shares)
         letters = self._forwarded.dead_letters(run, lost) if lost else None
@@ -346,8 +347,8 @@ class Ingress:
                 if index == len(parts):
                     then = self._forwarded.counted(run, shares, then)
                 self._release_queue.release_after(position, views, then if index == len(parts) else _nothing)
-        taken = [row for _, places, _ in parts for row in placed(places)]
-        self.unrouted += len(rows) - len(taken)
+        # What is dropped had a queue.
+        self.unrouted += len(rows) - routed - (len(placed(letters[1])) if letters is not None else 0)
         self.links[link[0]] = link[1]
         if not parts:
             self._release_queue.release_after(0, (), then)
