@@ -16,7 +16,7 @@ from meshq.broker.records import (
 )
 from meshq.errors import DamagedError
 from meshq.settings import AddressSettings
-from meshq.wire import BY_NUMBER, AddressCredit, BranchChange, Close, FrameType, header_of
+from meshq.wire import BY_NUMBER, AddressCredit, BranchChange, Call, Close, FrameType, header_of
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog
 from tests.broker.peers import RawPeer, peer_of
@@ -110,6 +110,34 @@ def test_a_session_that_ends_gives_its_credit_back() -> None:
     assert not quota.idle and quota.waiting == 0
     peer.send(FrameType.CLOSE, Close(code=0))
     assert quota.idle
+
+
+def test_a_link_that_is_read_in_another_session_gives_its_credit_back() -> None:
+    house = house_with(full_policy="block", max_size_messages=8)
+    old, new = peer_of(house), peer_of(house)
+    old.open(bounded=True)
+    (first,) = credits(old)
+    new.open(bounded=True)
+    # As much as the old session was told, which can send nothing any more.
+    assert credits(new) == [first]
+    old.send(FrameType.CLOSE, Close(code=0))
+    new.send(FrameType.CLOSE, Close(code=0))
+    assert house.core.router.quotas["q"].idle
+
+
+def test_an_address_that_goes_and_comes_again_is_told_with_another_credit() -> None:
+    house = house_with(auto_delete_queues=True, **BOUND)
+    house.client().call("delete_queue", name="q")
+    peer = peer_of(house)
+    peer.open(bounded=True)
+    address = house.core.router.addresses["q"]
+    assert credits(peer) == [("q", 1, 1)]
+    house.core.router.remove_address(address)
+    house.rest()
+    peer.request(FrameType.CALL, Call(operation="flush"))
+    assert credits(peer)[-1] == ("q", 0, 0) and "q" not in house.core.router.quotas
+    house.client().call("create_queue", name="q")
+    assert credits(peer)[-1] == ("q", 2, 1)
 
 
 # -- branches

@@ -23,7 +23,7 @@ Tell = Callable[[int, int, str, int], None]
 class LinkCredits:
     """The credits of one session's links, by channel and address; only for links that keep to them."""
 
-    __slots__ = ("_by_number", "_channels", "_last", "_router", "_tell")
+    __slots__ = ("_by_number", "_channels", "_compared", "_last", "_router", "_tell")
 
     def __init__(self, router: Router, tell: Tell) -> None:
         self._router = router
@@ -32,14 +32,21 @@ class LinkCredits:
         self._channels: dict[int, dict[str, int]] = {}
         self._by_number: dict[int, ProducerCredit] = {}
         self._last = 0
+        # The router's number of what is bounded, as of the last comparison.
+        self._compared = 0
 
     def begin(self, channel: int) -> None:
         """Open the credits of a link."""
         self._channels[channel] = {}
-        self.compare()
+        self._compare()
 
     def compare(self) -> None:
         """Open credits at addresses that have become bounded, and close those at addresses that are gone."""
+        if self._channels and self._compared != self._router.bounds:
+            self._compare()
+
+    def _compare(self) -> None:
+        self._compared = self._router.bounds
         known = self._router.addresses
         bounded = dict.fromkeys(name for name in self._router.quotas if name in known)
         for channel, numbers in self._channels.items():
@@ -61,12 +68,15 @@ class LinkCredits:
         if credit is not None:
             credit.sent(credit.count + messages)
 
+    def close(self, channel: int) -> None:
+        """Give the credit of a link back: it is read in another session, or is over."""
+        for address, number in self._channels.pop(channel, {}).items():
+            self._close(address, number)
+
     def end(self) -> None:
         """Give all credit back: the session is over."""
-        for numbers in self._channels.values():
-            for address, number in numbers.items():
-                self._close(address, number)
-        self._channels.clear()
+        for channel in list(self._channels):
+            self.close(channel)
 
     def _close(self, address: str, number: int) -> None:
         self._by_number.pop(number).close()

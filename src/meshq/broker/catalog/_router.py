@@ -108,6 +108,8 @@ class Router:
         self.last_number: int = 0
         #: By address: what it may hold, if that is bounded or was.
         self.quotas: dict[str, AddressQuota] = {}
+        #: Another number as soon as other addresses than before are bounded.
+        self.bounds: int = 0
         #: Whether there is a disk for what has no room.
         self.pages = pages
         #: Tells other nodes about the queues here.
@@ -170,6 +172,7 @@ class Router:
         # The address may have gone and come again, and its producers have stayed.
         quota.queues = address.queues
         address.quota = quota
+        self.bounds += 1
         quota.rule(settings, pages=self.pages)
 
     def settings_changed(self) -> list[int]:
@@ -339,6 +342,7 @@ class Router:
     def remove_address(self, address: Address) -> None:
         """Forget an address that has no queues."""
         del self.addresses[address.name]
+        self.bounds += 1
         self.forget_quota(address.name)
 
     def forget_quota(self, name: str) -> None:

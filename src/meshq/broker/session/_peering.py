@@ -119,7 +119,9 @@ class Peering:
 
     def supersede(self, link: bytes) -> None:
         """A link is read in another session from now on."""
-        self.channels.update(dict.fromkeys((channel for channel, one in self.channels.items() if one == link), b""))
+        for channel in [channel for channel, one in self.channels.items() if one == link]:
+            self.channels[channel] = b""
+            self._descriptions.credits.close(channel)
 
     @property
     def connected(self) -> bool:
