@@ -16,7 +16,7 @@ from tests.broker.peers import bind
 class Credits(abc.AddressCredits):
     """The credits that the other node would tell."""
 
-    def __init__(self, marks: Mapping[str, int] = {}, **known: int) -> None:  # noqa: B006
+    def __init__(self, marks: Mapping[str, int] = {}, **known: int) -> None:
         self._marks = marks
         self.known = known
         self.granted: Callable[[int, str, int], None]
