@@ -6,6 +6,7 @@ from typing import Final
 
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
+from qa.checkers.history import History
 from qa.mesh.flood import Burst, Flood
 from qa.simulation.workload import Actor, Dial, Scene
 from qa.simulation.workload_receive import Queues, Receiver
@@ -22,8 +23,9 @@ BOUNDED_BURST: Final = Burst(BOUNDED, size=25, body_bytes=200)
 class MeshLimits:
     """The bounded queue of one seed: who sends to the queue; empty: there is none."""
 
-    def __init__(self, swarm: Swarm, names: tuple[str, ...]) -> None:
+    def __init__(self, swarm: Swarm, names: tuple[str, ...], *, drained: bool) -> None:
         self._rng = swarm.rng
+        self._drained = drained
         rng = swarm.rng("mesh/limits")
         self.sender = rng.choice(names) if swarm.on("mesh.limits") else ""
         self.queues = [BOUNDED] if self.sender else []
@@ -33,6 +35,15 @@ class MeshLimits:
         for sight in LIMIT_SIGHTS:
             swarm.count(f"seen.{sight}", 0)
         swarm.count("seen.bounded", int(bool(self.sender)))
+
+    def known(self, history: History) -> None:
+        """Tell the history the queue whose messages may come out of their order.
+
+        A node that leaves hands over what it kept for its own consumers, too: behind later messages of the same sender
+        that were dealt to the other node and waited for room there.
+        """
+        if self._drained:
+            history.expected.moves(*self.queues)
 
     def settings(self, node: str) -> dict[str, AddressSettings]:
         """Return the address settings of a node."""

@@ -216,8 +216,8 @@ async def mesh_scenario(
     mode = "on_demand" if redistributed or drained else rng("mesh").choice(MODES)
     names = tuple(rng("mesh/width").choice(WIDE)) if wide else NODES
     bridges, delays = MeshBridges(simulation.swarm, names), MeshDelays(simulation.swarm, names)
-    groups, limits = MeshGroups(simulation.swarm), MeshLimits(simulation.swarm, names)
-    for one in (bridges, delays, groups):
+    groups, limits = MeshGroups(simulation.swarm), MeshLimits(simulation.swarm, names, drained=drained)
+    for one in (bridges, delays, groups, limits):
         one.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
