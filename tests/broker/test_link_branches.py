@@ -278,3 +278,14 @@ def test_a_change_of_a_branch_that_the_disk_has_no_room_for_is_told_again_in_ano
     peer.channels = 0
     peer.open()
     assert marks(peer) == ([("q", 0)] if ended else [])
+
+
+def test_a_node_that_stops_neither_begins_a_branch_nor_calls_its_runs_wrong() -> None:
+    house = house_with()
+    peer = peer_of(house)
+    channel = peer.open(bounded=True)
+    house.core.closing.begin("it stops")
+    peer.branch(channel)
+    peer.forward(channel, 1, b"1", branch=True)
+    assert not peer.all(FrameType.CLOSE) and peer.confirmed == []
+    assert house.queue().counts.added == 0

@@ -242,7 +242,8 @@ class Peering:
         if not is_name(header.address) or header.address.startswith(INTERNAL):
             raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
         queues = self._all_queues(frame, header)
-        if header.more:
+        if header.more or (header.branch and self._closing.why is not None):
+            # A node that stops begins no branches, so that it may not know this one: the run comes again.
             return
         link = self._ingress.branches.name(link, header.address, branch=header.branch)
         bodies = self._producers.body_blocks
