@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -254,3 +255,32 @@ async def test_two_nodes_that_are_full_of_what_waits_for_each_other_go_on(idle: 
                         takers.start_soon(take, name)
         for found in got.values():
             assert sorted(found) == sorted(2 * sent)
+
+
+async def test_two_nodes_that_are_full_of_what_only_a_consumer_of_the_other_one_takes_go_on() -> None:
+    moving = AddressSettings(redistribution_delay=0.0, redistribute_unmatched=True)
+    full = attrs.evolve(moving, full_policy="block", max_size_messages=4)
+    own = {name: {"address_settings": {"#": moving}} for name in "ab"}
+    got: dict[str, list[bytes]] = {"a": [], "b": []}
+    async with mesh("ab", mode="on_demand", own=own) as nodes:
+        await create(nodes, "a", "b", queue="q")
+        await nodes.joined("a", "b")
+        for name, other in ("ab", "ba"):
+            async with nodes.client(name) as client:
+                for body in numbered(8):
+                    await client.send("q", body, properties={"for": other})
+                await client.set_address_settings("q", full)
+
+        async def take(name: str) -> None:
+            async with nodes.client(name) as client, client.consumer("q", filter=f"for = '{name}'") as there:
+                while len(got[name]) < 8:
+                    delivery = await there.receive()
+                    assert delivery is not None
+                    await delivery.ack()
+                    got[name].append(bytes(delivery.body))
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for name in "ab":
+                    nursery.start_soon(take, name)
+    assert got == {"a": numbered(8), "b": numbered(8)}

@@ -153,6 +153,11 @@ class AddressQuota:
         """Producers that wait here; links of other nodes are not counted."""
         return len(self._waiting) - len(self._links)
 
+    @property
+    def links_wait(self) -> bool:
+        """Whether a link of another node waits for room here."""
+        return bool(self._links)
+
     def _holds_back(self, credit: ProducerCredit) -> bool:
         """Whether a producer, or a link, waits when it is full."""
         return self.blocks or (credit.link and self.policy == "fail" and self.limited)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from meshq import limits
+from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._demand_updates import filters_told
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, Wants, plan, takers
 from meshq.broker.catalog._router import Router
@@ -208,7 +209,8 @@ class Redistribution:
         these keeps the messages of a run as this queue does: one that is not durable would lose them with its node, and
         one whose node lacks a feature that they need would not know all of them."""
         found = self.takers(queue)
-        remotes = [remote for remote in found if has_room(remote.forward, queue.address)]
+        quota = self._router.quotas.get(queue.address)
+        remotes = [remote for remote in found if has_room(remote.forward, queue.address, quota)]
         if len(remotes) < len(found):
             self._full.update((remote.forward, None) for remote in found if remote not in remotes)
         if not remotes:
@@ -278,16 +280,18 @@ def needed_features(views: Iterable[QueueRun]) -> set[str]:
     return needed
 
 
-def has_room(forward: Queue, address: str = "") -> bool:
+def has_room(forward: Queue, address: str = "", quota: AddressQuota | None = None) -> bool:
     """Whether more messages of an address may go ahead to the node of a store-and-forward queue.
 
-    ``address``: empty for entries that are no messages.
+    ``address``: empty for entries that are no messages.  ``quota``: of the address here.  While links wait for room in
+    it, a move goes ahead without credit: the other node may be full of what waits for this one.
 
     What waits there because its own address is full at the node keeps nothing else here.
     """
     waiting = forward.counts.ready + forward.counts.unacked
     if forward.branches is not None:
-        if not forward.branches.has_credit(address):
+        makes_room = quota is not None and quota.links_wait and not forward.branches.stands(address)
+        if not (makes_room or forward.branches.has_credit(address)):
             return False
         waiting -= forward.branches.held
     return waiting < AHEAD_MAX

@@ -174,7 +174,7 @@ def _remote(core: Core, queue: Queue, head: Head | None) -> tuple[abc.RemoteDema
             wants=_wanted(binding, head),
             mode=binding.mode,
             gone=binding.gone,
-            room=has_room(binding.forward, queue.address),
+            room=has_room(binding.forward, queue.address, core.router.quotas.get(queue.address)),
         )
         for binding in core.router.bindings(queue.address)
         if binding.name == queue.name and binding.consumers

@@ -195,6 +195,11 @@ class ForwardBranches:
         credit = self._credits.get(address)
         return credit is None or credit.left > 0
 
+    def stands(self, address: str) -> bool:
+        """Whether messages of an address wait in a branch."""
+        branch = self._branches.get(address)
+        return branch is not None and branch.ready > 0
+
     @property
     def blocked(self) -> int:
         """How many messages wait because their address is full at the other node."""
