@@ -22,9 +22,9 @@ from meshq.statistics import StuckMessages
 from meshq.testing import SimNode, Swarm
 from qa.checkers.history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
-from qa.mesh.delays import MeshDelays
-from qa.mesh.flood import BURST, BURST_BYTES
-from qa.mesh.limits import MeshLimits
+from qa.mesh.bursts.delays import MeshDelays
+from qa.mesh.bursts.flood import BURST, BURST_BYTES
+from qa.mesh.bursts.limits import MeshLimits
 from qa.mesh.membership import Memberships
 from qa.simulation.accounts import FORWARDING
 from qa.simulation.broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode

@@ -19,16 +19,16 @@ from qa.checkers.end import check_history
 from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh
 from qa.mesh.bridges import BRIDGE_SIGHTS, MeshBridges
-from qa.mesh.delays import DELAY_SIGHTS, MeshDelays
+from qa.mesh.bursts.delays import DELAY_SIGHTS, MeshDelays
+from qa.mesh.bursts.flood import Flood
+from qa.mesh.bursts.groups import GROUP_SIGHTS, MeshGroups
+from qa.mesh.bursts.limits import LIMIT_SIGHTS, MeshLimits
 from qa.mesh.departure import FURNISHED, MeshDeparture
 from qa.mesh.discovery import DiscoveredMemberships, Stranger
 from qa.mesh.doubt import expire_in_doubt
 from qa.mesh.faults import MeshFaults
 from qa.mesh.finder import Finder
-from qa.mesh.flood import Flood
 from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
-from qa.mesh.groups import GROUP_SIGHTS, MeshGroups
-from qa.mesh.limits import LIMIT_SIGHTS, MeshLimits
 from qa.mesh.membership import NODES, WIDE, Memberships
 from qa.mesh.node import MODES, RETIRED, SPREAD, MeshNode
 from qa.mesh.roamer import ROAMER_SIGHTS, Roamer

@@ -7,7 +7,7 @@ from typing import Final
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
 from qa.checkers.history import History
-from qa.mesh.flood import Burst, Flood
+from qa.mesh.bursts.flood import Burst, Flood
 from qa.simulation.workload import Actor, Dial, Scene
 from qa.simulation.workload_receive import Queues, Receiver
 
