@@ -24,6 +24,9 @@ class DemandLink(Protocol):
     def remote_changed(self, address: str) -> None:
         """Describe the queues of other nodes on an address anew."""
 
+    def bounds_changed(self, address: str) -> None:
+        """Give credit at an address that may have become bounded, or take it back at one that is gone."""
+
     def supersede(self, link: bytes) -> None:
         """Ignore a link: another session reads it from now on."""
 
@@ -111,6 +114,11 @@ class DemandUpdates:
         """Tell all links that queues of other nodes on an address have changed."""
         for link in self._links:
             link.remote_changed(address)
+
+    def bounds_changed(self, address: str) -> None:
+        """Tell all links that an address may have become bounded, or is gone."""
+        for link in self._links:
+            link.bounds_changed(address)
 
     def mobility_changed(self, name: str) -> None:
         """Tell the watchers that messages of a queue may be free to go to another node, or no longer."""

@@ -23,7 +23,7 @@ Tell = Callable[[int, int, str, int], None]
 class LinkCredits:
     """The credits of one session's links, by channel and address; only for links that keep to them."""
 
-    __slots__ = ("_by_number", "_channels", "_compared", "_last", "_router", "_tell")
+    __slots__ = ("_by_number", "_changed", "_channels", "_last", "_router", "_tell")
 
     def __init__(self, router: Router, tell: Tell) -> None:
         self._router = router
@@ -32,35 +32,42 @@ class LinkCredits:
         self._channels: dict[int, dict[str, int]] = {}
         self._by_number: dict[int, ProducerCredit] = {}
         self._last = 0
-        # The router's number of what is bounded, as of the last comparison.
-        self._compared = 0
+        # Addresses that may have become bounded, or be gone, since the last look; an ordered set.
+        self._changed: dict[str, None] = {}
 
     def begin(self, channel: int) -> None:
         """Open the credits of a link."""
         self._channels[channel] = {}
-        self._compare()
+        for address in list(self._router.quotas):
+            self._compare(channel, address)
 
-    def compare(self) -> None:
+    def changed(self, address: str) -> bool:
+        """Note that an address may have become bounded, or is gone.  Return True if there is a link that asks."""
+        if self._channels:
+            self._changed[address] = None
+        return bool(self._channels)
+
+    def flush(self) -> None:
         """Open credits at addresses that have become bounded, and close those at addresses that are gone."""
-        if self._channels and self._compared != self._router.bounds:
-            self._compare()
+        if self._changed:
+            changed, self._changed = self._changed, {}
+            for address in changed:
+                for channel in self._channels:
+                    self._compare(channel, address)
 
-    def _compare(self) -> None:
-        self._compared = self._router.bounds
-        known = self._router.addresses
-        bounded = dict.fromkeys(name for name in self._router.quotas if name in known)
-        for channel, numbers in self._channels.items():
-            if numbers.keys() == bounded.keys():
-                continue
-            for address in [name for name in bounded if name not in numbers]:
+    def _compare(self, channel: int, address: str) -> None:
+        """Have a link's credit at one address if that is bounded, and none if it is not."""
+        numbers, quota = self._channels[channel], self._router.quotas.get(address)
+        if quota is not None and address in self._router.addresses:
+            if address not in numbers:
                 self._last += 1
                 number = numbers[address] = self._last
                 tell = partial(self._tell, channel, number, address)
-                credit = self._by_number[number] = self._router.quotas[address].open(0, tell, link=True)
+                credit = self._by_number[number] = quota.open(0, tell, link=True)
                 tell(credit.until)
-            for address in [name for name in numbers if name not in bounded]:
-                self._close(address, numbers.pop(address))
-                self._tell(channel, 0, address, 0)
+        elif address in numbers:
+            self._close(address, numbers.pop(address))
+            self._tell(channel, 0, address, 0)
 
     def came(self, number: int, messages: int) -> None:
         """Count messages that have come with the number of a credit, stored before or not."""

@@ -108,8 +108,6 @@ class Router:
         self.last_number: int = 0
         #: By address: what it may hold, if that is bounded or was.
         self.quotas: dict[str, AddressQuota] = {}
-        #: Another number as soon as other addresses than before are bounded.
-        self.bounds: int = 0
         #: Whether there is a disk for what has no room.
         self.pages = pages
         #: Tells other nodes about the queues here.
@@ -172,8 +170,8 @@ class Router:
         # The address may have gone and come again, and its producers have stayed.
         quota.queues = address.queues
         address.quota = quota
-        self.bounds += 1
         quota.rule(settings, pages=self.pages)
+        self.demand.bounds_changed(address.name)
 
     def settings_changed(self) -> list[int]:
         """Apply changed address settings; return positions of id records that are no longer needed."""
@@ -342,7 +340,8 @@ class Router:
     def remove_address(self, address: Address) -> None:
         """Forget an address that has no queues."""
         del self.addresses[address.name]
-        self.bounds += 1
+        if address.name in self.quotas:
+            self.demand.bounds_changed(address.name)
         self.forget_quota(address.name)
 
     def forget_quota(self, name: str) -> None:

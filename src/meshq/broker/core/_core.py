@@ -354,8 +354,6 @@ class Core:
         """Give producers credit anew after address settings have changed."""
         for session in self.sessions:
             session.producers.credits.open_all()
-            if session.peering is not None:
-                session.peering.open_credits()
 
     def check_windows(self, settings: SettingsTable) -> None:
         """Check that settings fit the open producers.

@@ -26,13 +26,6 @@ class OpenProducers(Protocol):
         """Check that settings fit the producers.  Raises: UsageError."""
 
 
-class LinkCreditOpener(Protocol):
-    """The credits of the links of another node's session."""
-
-    def open_credits(self) -> None:
-        """Open credits at addresses that have become bounded, and close those at addresses that are gone."""
-
-
 class ServedConsumers(Protocol):
     """The consumers of a session."""
 
@@ -46,10 +39,6 @@ class ServedSession(Protocol):
     @property
     def producers(self) -> OpenProducers:
         """The producers of the session."""
-
-    @property
-    def peering(self) -> LinkCreditOpener | None:
-        """The links of the session; None: the session is a client's."""
 
     @property
     def consumers(self) -> ServedConsumers:

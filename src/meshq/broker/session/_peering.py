@@ -117,6 +117,10 @@ class Peering:
         """Describe the queues of further nodes on an address anew, for links that have asked for these."""
         self._descriptions.remote_changed(address)
 
+    def bounds_changed(self, address: str) -> None:
+        """Give the links credit at an address that may have become bounded, or take it back at one that is gone."""
+        self._descriptions.bounds_changed(address)
+
     def supersede(self, link: bytes) -> None:
         """A link is read in another session from now on."""
         for channel in [channel for channel, one in self.channels.items() if one == link]:
@@ -207,10 +211,6 @@ class Peering:
             # As a run that is not stored: what comes behind it must not be stored in this session.
             self._stream.refuse_resume()
             raise
-
-    def open_credits(self) -> None:
-        """Open credits at addresses that have become bounded, and close those at addresses that are gone."""
-        self._descriptions.credits.compare()
 
     def _forward(self, frame: Frame) -> None:
         self.reads(frame)

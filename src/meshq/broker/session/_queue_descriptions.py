@@ -48,6 +48,11 @@ class QueueDescriptions:
         if self._further.changed(address):
             self._stream.schedule_flush()
 
+    def bounds_changed(self, address: str) -> None:
+        """Give the links credit at an address that may have become bounded, or take it back at one that is gone."""
+        if self.credits.changed(address):
+            self._stream.schedule_flush()
+
     def begin(self, channel: int, opening: LinkOpening) -> None:
         """Describe all queues on a channel, and end the snapshot once nothing is missing."""
         if opening.bounded:
@@ -76,7 +81,7 @@ class QueueDescriptions:
 
     def flush(self) -> None:
         """Describe the changed queues, and the bounded addresses before these."""
-        self.credits.compare()
+        self.credits.flush()
         if self._channels:
             self._flush_further()
         if not self._changed:
