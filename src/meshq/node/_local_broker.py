@@ -24,14 +24,13 @@ from meshq.broker import (
     StoredRun,
     dispatched_run,
     give_back,
-    is_hidden,
     needed_features,
     picked,
     read_whole,
 )
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.ids import IDENTITY_BYTES
-from meshq.node._stranded_messages import LocalAnswers, LocalHeldQueues, LocalStrandedMessages
+from meshq.node._stranded_messages import LocalAnswers, LocalDemand, LocalHeldQueues, LocalStrandedMessages
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
 
@@ -308,31 +307,6 @@ class LocalPeerQueues(abc.PeerQueues):
     ) -> None:
         """Route messages anew that wait for a node which is gone."""
         give_back(self._core, self._core.router.by_number[link.number], done, failed)
-
-
-class LocalDemand(abc.Demand):
-    """The demand at a node."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Call ``watcher`` whenever a queue or its consumers have changed."""
-        self._core.router.demand.watchers.append(watcher)
-
-    def watch_peers(self, watcher: Callable[[bytes, str], None]) -> None:
-        """Call ``watcher`` whenever another node has linked to this node."""
-        self._core.router.demand.on_peer.append(watcher)
-
-    def count(self, queue: str | None, address: str | None) -> tuple[int, int]:
-        """Count queues here, and their consumers."""
-        router = self._core.router
-        if queue is not None:
-            found = [router.queues[queue]] if queue in router.queues else []
-        else:
-            found = list(router.queues.values())
-        seen = [one for one in found if address in (None, one.address) and not is_hidden(one)]
-        return len(seen), sum(len(one.roster.consumers) for one in seen)
 
 
 class LocalRemoteBindings(abc.RemoteBindings):

@@ -1,4 +1,4 @@
-"""The view of a node that its services have: stranded messages, the fronts of its queues, and answers about itself."""
+"""The view of a node that its services have: demand, stranded messages, the fronts of its queues, and answers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,36 @@ from meshq.broker import (
     filters_here,
     flat,
     held_messages,
+    is_hidden,
     redistribute,
     waiting_queues,
 )
 from meshq.errors import MeshqError
+
+
+class LocalDemand(abc.Demand):
+    """The demand at a node."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` whenever a queue or its consumers have changed."""
+        self._core.router.demand.watchers.append(watcher)
+
+    def watch_peers(self, watcher: Callable[[bytes, str], None]) -> None:
+        """Call ``watcher`` whenever another node has linked to this node."""
+        self._core.router.demand.on_peer.append(watcher)
+
+    def count(self, queue: str | None, address: str | None) -> tuple[int, int]:
+        """Count queues here, and their consumers."""
+        router = self._core.router
+        if queue is not None:
+            found = [router.queues[queue]] if queue in router.queues else []
+        else:
+            found = list(router.queues.values())
+        seen = [one for one in found if address in (None, one.address) and not is_hidden(one)]
+        return len(seen), sum(len(one.roster.consumers) for one in seen)
 
 
 class LocalStrandedMessages(abc.StrandedMessages):
