@@ -177,6 +177,15 @@ def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMe
     return finder
 
 
+def _end_finding(
+    discovery: DiscoveredMemberships | None, faults: MeshFaults, nodes: list[MeshNode], finder: Finder | None
+) -> None:
+    """Judge the discovery of the nodes, and end the client that looks for them."""
+    if discovery is not None and finder is not None:
+        discovery.settle(faults.fabric, nodes, finder)
+        finder.node.kill()
+
+
 def _begin(nodes: list[MeshNode], cast: MeshCast, departure: MeshDeparture | None) -> None:
     """Start the nodes."""
     if departure is not None:
@@ -257,9 +266,7 @@ async def mesh_scenario(
     )
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
-    if discovery is not None and finder is not None:
-        discovery.settle(faults.fabric, nodes, finder)
-        finder.node.kill()
+    _end_finding(discovery, faults, nodes, finder)
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
