@@ -8,7 +8,8 @@ import pytest
 
 from meshq import limits
 from meshq.broker import EventBus
-from meshq.broker.catalog._address_quota import UNLIMITED, AddressQuota, ProducerCredit
+from meshq.broker.catalog._address_quota import UNLIMITED, AddressQuota
+from meshq.broker.catalog._producer_credit import ProducerCredit
 from meshq.broker.queue._queue_machine import Queue
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FrameType

@@ -121,11 +121,12 @@ def test_no_frame_is_both_the_servers_and_the_clients_but_signs_of_life_and_good
     events = [event for table in TRANSITIONS.values() for event in table]
     of = {sender: {frame for who, frame in events if who is sender} for sender in Sender}
     shared = of[Sender.CLIENT] & of[Sender.SERVER]
-    # A node says of itself in the same frame who it is.
-    assert of[Sender.PEER] & of[Sender.SERVER] == {*shared, FrameType.NODE}
+    # A node says of itself in the same frame who it is; branches and credits are told, and told back.
+    both = {FrameType.NODE, FrameType.BRANCH, FrameType.ADDRESS_CREDIT}
+    assert of[Sender.PEER] & of[Sender.SERVER] == {*shared, *both}
     assert shared == {FrameType.PING, FrameType.PONG, FrameType.RECEIVED, FrameType.CLOSE}
     # What names queues by their numbers, and runs by a link's, is for nodes alone.
-    assert of[Sender.PEER] - of[Sender.CLIENT] == {FrameType.LINK, FrameType.FORWARD, FrameType.NODE}
+    assert of[Sender.PEER] - of[Sender.CLIENT] == {FrameType.LINK, FrameType.FORWARD, *both}
     assert of[Sender.CLIENT] <= of[Sender.PEER]
 
 

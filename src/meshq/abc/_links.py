@@ -59,9 +59,12 @@ class AddressCredits(ABC):
         """Up to which number the other node had stored each branch when the link was opened, by address."""
 
     @abstractmethod
-    def watch(self, granted: Callable[[int, str, int], None]) -> None:
+    def watch(self, granted: Callable[[int, str, int], int]) -> None:
         """Call ``granted`` with each credit that is known, and then with each that is told: its number (0: the address
-        is not bounded), the address, and how many messages may be sent in all."""
+        is not bounded), the address, and how many messages may be sent in all.
+
+        It returns how many are sent in all, which is more if so many were sent before credit was asked back.
+        """
 
 
 @attrs.frozen(kw_only=True)

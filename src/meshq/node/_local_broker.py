@@ -122,13 +122,14 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._core.pending.schedule_dispatch(self.queue)
         self._core.pending.run()
 
-    def _granted(self, number: int, address: str, until: int) -> None:
-        """Take the credit of an address: messages that waited for it go on."""
-        self.queue.branch().granted(number, address, until)
+    def _granted(self, number: int, address: str, until: int) -> int:
+        """Take the credit of an address, and return up to how many messages are sent; waiting ones go on."""
+        kept = self.queue.branch().granted(number, address, until)
         if self._consumer is not None:
             self._core.mover.redistribution.freed(self.queue)
             self._core.pending.schedule_dispatch(self.queue)
             self._core.pending.run()
+        return kept
 
     def deliver(self, consumer: AnyConsumer, dispatch: Dispatch) -> None:
         """Forward messages that the queue has dispatched.

@@ -125,6 +125,9 @@ class AddressCredit(Header):
     That is ``first``.  ``number``: of the credit, which the peer names with each run that it counts; 0: the address is
     not bounded any more, as one of which nothing is said.  Messages that a prepared transaction has acknowledged, and
     what is no message, are not counted.
+
+    Less than before with the same number asks for credit that was not used.  Peer to server, the answer to that: in
+    ``first`` how many messages the peer sends in all, which is as many as are granted, or as it has sent.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.ADDRESS_CREDIT

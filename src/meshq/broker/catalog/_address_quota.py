@@ -6,6 +6,9 @@ its queues (of a multicast address, in the fullest queue).  A run is taken whole
 Producers that have to wait are told how many messages they may send in all: their credit.  Unused credit counts as
 used; credit can't be taken back, so a producer that waits only for the unused credit of others may send one run.
 
+Links of other nodes get credit of the same quota.  A link that has sent nothing gets little, and what links do not use
+is asked back when little is left that nobody was promised: else many nodes that send nothing would have it all.
+
 A run of a multicast address may have left all queues here and wait for other nodes only.  Producers wait for these; a
 link must not, for two nodes could wait for each other for ever: for links only what stands here counts.
 """
@@ -18,6 +21,7 @@ from itertools import islice
 from typing import Final
 
 from meshq import limits
+from meshq.broker.catalog._producer_credit import OpenCredits, ProducerCredit
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
@@ -27,8 +31,9 @@ from meshq.wire import COUNTER_MAX
 
 #: A producer that may send as much as it likes.
 UNLIMITED: Final = COUNTER_MAX
-#: The part of the free quota that one producer gets as credit, at most.
+#: The part of the free quota that one producer gets as credit, at most; and a link that has sent nothing yet.
 SHARE: Final = 4
+UNUSED_SHARE: Final = 16
 #: What a message is taken to need as long as the address holds none from which that could be seen.
 MESSAGE_BYTES_GUESS: Final = limits.KIB
 
@@ -41,41 +46,6 @@ GROWTH_SHARE: Final = 16
 _SAMPLE_RUNS: Final = 128
 
 
-class ProducerCredit:
-    """The credit of one producer, or of one link of another node, at an address with a quota."""
-
-    __slots__ = ("_quota", "_tell", "count", "link", "step", "until")
-
-    def __init__(self, quota: AddressQuota, count: int, tell: Callable[[int], None], *, link: bool = False) -> None:
-        self._quota = quota
-        # What a link carries was confirmed to its producer: it can't be refused, so that it waits with "fail", too.
-        self.link = link
-        # How many messages came, and how many it may send in all.
-        self.count: int = count
-        self.until: int = count
-        # What it was granted last.
-        self.step: int = 0
-        self._tell = tell
-
-    @property
-    def promised(self) -> int:
-        """Messages that the producer may still send."""
-        return max(0, self.until - self.count)
-
-    def sent(self, count: int) -> None:
-        """Note that ``count`` messages of the producer have come in all."""
-        self._quota.sent(self, count)
-
-    def close(self) -> None:
-        """Give the credit back: the producer is closed."""
-        self._quota.close(self)
-
-    def extend(self, until: int) -> None:
-        """Let the producer send ``until`` messages in all."""
-        self.until = until
-        self._tell(until)
-
-
 class AddressQuota:
     """The quota of one address: its use, its policy, and its producers."""
 
@@ -83,13 +53,11 @@ class AddressQuota:
         "_credits",
         "_event_bus",
         "_goal",
-        "_links",
         "_name",
         "_press",
         "_reserved",
         "_routing",
         "_slack",
-        "_waiting",
         "body_bytes",
         "bytes",
         "dropped",
@@ -131,12 +99,9 @@ class AddressQuota:
         self.unreleased: int = 0
         #: Messages that were dropped because it was full.
         self.dropped: int = 0
-        self._credits: dict[ProducerCredit, None] = {}
-        # What producers were promised and have not sent, and those that wait, first come first served.
+        self._credits = OpenCredits()
+        # What producers and links were promised and have not sent.
         self._reserved = 0
-        self._waiting: dict[ProducerCredit, None] = {}
-        # Those of them that are links.
-        self._links: dict[ProducerCredit, None] = {}
 
     @property
     def limited(self) -> bool:
@@ -151,12 +116,12 @@ class AddressQuota:
     @property
     def waiting(self) -> int:
         """Producers that wait here; links of other nodes are not counted."""
-        return len(self._waiting) - len(self._links)
+        return self._credits.waiting_producers
 
     @property
     def links_wait(self) -> bool:
         """Whether a link of another node waits for room here."""
-        return bool(self._links)
+        return self._credits.first_link is not None
 
     def _holds_back(self, credit: ProducerCredit) -> bool:
         """Whether a producer, or a link, waits when it is full."""
@@ -196,12 +161,16 @@ class AddressQuota:
         self.max_bytes, self.max_messages = settings.max_size_bytes, settings.max_size_messages
         for credit in self._credits:
             if not self._holds_back(credit):
-                self._wait_no_more(credit)
+                self._credits.serve(credit)
                 if credit.until != UNLIMITED:
                     credit.extend(UNLIMITED)
+            elif credit.until == UNLIMITED and credit.link:
+                # It waits once it has answered.
+                credit.until = credit.count
+                credit.ask(credit.count)
             elif credit.until == UNLIMITED:
                 credit.extend(credit.count)
-                self._line_up(credit)
+                self._credits.wait(credit)
         self._reserved = sum(credit.promised for credit in self._credits if self._holds_back(credit))
         self.less()
 
@@ -243,7 +212,7 @@ class AddressQuota:
         self.bytes -= size_bytes
         if self.said_full:
             self.said_full = self.full
-        if self._waiting:
+        if self._credits.first is not None:
             self.less()
 
     def recount(self, runs: Iterable[StoredRun]) -> None:
@@ -261,7 +230,7 @@ class AddressQuota:
             # They need not be in a queue of this address: a divert has taken them, or their queue is gone.
             if self.said_full:
                 self.said_full = self.full
-            if self._waiting:
+            if self._credits.first is not None:
                 self.less()
             then()
 
@@ -272,10 +241,12 @@ class AddressQuota:
     def open(self, count: int, tell: Callable[[int], None], *, link: bool = False) -> ProducerCredit:
         """Return the first credit of a producer, or of a ``link``, that has sent ``count`` messages."""
         credit = ProducerCredit(self, count, tell, link=link)
-        self._credits[credit] = None
+        line = self._credits
+        first = line.first is None or (link and line.first_link is None)
+        line.add(credit)
         if not self._holds_back(credit):
             credit.until = UNLIMITED
-        elif (not self._waiting or (link and not self._links)) and (offer := self._offer(link=link)):
+        elif first and (offer := self._offer(credit)):
             credit.until, credit.step = count + offer, offer
             self._reserved += offer
         else:
@@ -283,18 +254,9 @@ class AddressQuota:
         return credit
 
     def _wait(self, credit: ProducerCredit) -> None:
-        self._line_up(credit)
+        self._credits.wait(credit)
         if self.full:
             self.reached()
-
-    def _line_up(self, credit: ProducerCredit) -> None:
-        self._waiting[credit] = None
-        if credit.link:
-            self._links[credit] = None
-
-    def _wait_no_more(self, credit: ProducerCredit) -> None:
-        self._waiting.pop(credit, None)
-        self._links.pop(credit, None)
 
     def sent(self, credit: ProducerCredit, count: int) -> None:
         """Note a run of a producer, and extend the producer's credit if possible."""
@@ -304,9 +266,9 @@ class AddressQuota:
             return
         after = credit.promised
         self._reserved -= before - after
-        if after > credit.step // 2:
+        if credit.asked or after > credit.step // 2:
             return
-        offer = self._offer(link=credit.link) if not self._waiting else 0
+        offer = self._offer(credit) if self._credits.first is None else 0
         if offer and (offer > after or not after):
             self._grant(credit, offer)
         elif not after:
@@ -315,25 +277,31 @@ class AddressQuota:
                 # Producers may wait for other nodes.
                 self.less()
 
+    def kept(self, credit: ProducerCredit, freed: int) -> None:
+        """Free the credit of ``freed`` messages that a link does not keep: it was asked for that, and has answered."""
+        self._reserved -= freed
+        credit.step = credit.promised
+        if not credit.promised:
+            self._wait(credit)
+        self.less()
+
     def close(self, credit: ProducerCredit) -> None:
         """Give the credit of a closed producer back."""
-        del self._credits[credit]
-        self._wait_no_more(credit)
+        self._credits.remove(credit)
         if self._holds_back(credit):
             self._reserved -= credit.promised
             self.less()
 
     def less(self) -> None:
         """Extend the credit of waiting producers, as far as the quota allows."""
-        while self._waiting:
-            credit = next(iter(self._waiting))
-            offer = self._offer(link=credit.link)
-            if not offer and self._links and not credit.link:
-                credit = next(iter(self._links))
-                offer = self._offer(link=True)
+        while (credit := self._credits.first) is not None:
+            offer = self._offer(credit)
+            link = self._credits.first_link
+            if not offer and link is not None and not credit.link:
+                credit, offer = link, self._offer(link)
             if not offer:
                 return
-            self._wait_no_more(credit)
+            self._credits.serve(credit)
             self._grant(credit, offer)
 
     def _grant(self, credit: ProducerCredit, offer: int) -> None:
@@ -341,22 +309,32 @@ class AddressQuota:
         credit.step = offer
         credit.extend(credit.count + offer)
 
-    def _offer(self, *, link: bool = False) -> int:
-        """Return how many messages the next producer, or the next ``link``, may get as credit."""
+    def _offer(self, credit: ProducerCredit) -> int:
+        """Return how many messages a producer, or a link, may get as credit; unused credit of links is asked back when
+        little is left."""
         if self.policy not in ("block", "fail") or not self.limited:
             return 0
         messages = self.messages
         free = self.max_messages - messages
         if self.max_bytes < math.inf:
             total: float = self.total_bytes
-            if link and total >= self.max_bytes:
+            if credit.link and total >= self.max_bytes:
                 total = min(total, self._bytes_here())
             each = total / messages if messages and total else MESSAGE_BYTES_GUESS
             free = min(free, (self.max_bytes - total) / each) if total < self.max_bytes else 0
         if free <= 0:
             return 0
         quota = free - self._reserved
-        return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, quota // SHARE)))
+        if quota * SHARE < free:
+            self._ask_back(credit)
+        share = UNUSED_SHARE if credit.link and not credit.count else SHARE
+        return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, quota // share)))
+
+    def _ask_back(self, needy: ProducerCredit) -> None:
+        """Ask the other links for their unused credit; each keeps one message."""
+        for credit in self._credits.links:
+            if credit is not needy and not credit.asked and min(credit.until, credit.told) > credit.count + 1:
+                credit.ask(credit.count + 1)
 
     def _bytes_here(self) -> float:
         """Return about how many bytes stand in the queues; other runs of the address wait for other nodes only."""

@@ -5,6 +5,8 @@ does not drop, grants no more credit, and what it has no room for waits at the s
 
 A credit has a number.  The sender names it with each run that it counts, and only such runs are counted here: so both
 sides count the same messages, although some were on their way when the credit was opened or closed.
+
+Credit that is told as less than before is asked for: the sender answers how much of it is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from meshq.broker.catalog._address_quota import ProducerCredit
+from meshq.broker.catalog._producer_credit import ProducerCredit
 from meshq.broker.catalog._router import Router
 
 #: Tells a link: its channel, the number of the credit (0: none, the address is not bounded), the address, and how many
@@ -64,7 +66,7 @@ class LinkCredits:
                 number = numbers[address] = self._last
                 tell = partial(self._tell, channel, number, address)
                 credit = self._by_number[number] = quota.open(0, tell, link=True)
-                tell(credit.until)
+                credit.extend(credit.until)
         elif address in numbers:
             self._close(address, numbers.pop(address))
             self._tell(channel, 0, address, 0)
@@ -74,6 +76,16 @@ class LinkCredits:
         credit = self._by_number.get(number)
         if credit is not None:
             credit.sent(credit.count + messages)
+
+    def kept(self, number: int, until: int) -> None:
+        """Note that a link sends ``until`` messages in all with the number of a credit, some of which was asked back.
+
+        Raises:
+            RemoteProtocolError: it was not asked.
+        """
+        credit = self._by_number.get(number)
+        if credit is not None:
+            credit.kept(until)
 
     def close(self, channel: int) -> None:
         """Give the credit of a link back: it is read in another session, or is over."""

@@ -139,15 +139,19 @@ class ForwardBranches:
         self._marks.clear()
         self.answered = None
 
-    def granted(self, number: int, address: str, until: int) -> None:
-        """Take the credit of an address; ``number`` 0: the address is not bounded."""
+    def granted(self, number: int, address: str, until: int) -> int:
+        """Take the credit of an address; ``number`` 0: the address is not bounded.
+
+        Return how many messages are sent in all: less than before may be granted, and more may have been sent.
+        """
         if not number:
             self._credits.pop(address, None)
-            return
+            return until
         known = self._credits.get(address)
         if known is None or known.number != number:
             known = self._credits[address] = _Credit(number)
-        known.until = until
+        known.until = max(until, known.sent)
+        return known.until
 
     def take_changes(self) -> tuple[tuple[str, bool], ...]:
         """Return the changes that the other node has to hear before the next message, once."""

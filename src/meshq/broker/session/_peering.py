@@ -39,6 +39,7 @@ from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
     PREPARED_PARTS,
+    AddressCredit,
     BranchChange,
     Forward,
     Frame,
@@ -107,6 +108,7 @@ class Peering:
             FrameType.LINK: self._link,
             FrameType.FORWARD: self._forward,
             FrameType.BRANCH: self._branch,
+            FrameType.ADDRESS_CREDIT: self._kept,
         }
 
     def changed(self, number: int) -> None:
@@ -211,6 +213,12 @@ class Peering:
             # As a run that is not stored: what comes behind it must not be stored in this session.
             self._stream.refuse_resume()
             raise
+
+    def _kept(self, frame: Frame) -> None:
+        """Take credit back that was asked for."""
+        header = header_of(frame, AddressCredit)
+        if self.reads(frame):
+            self._descriptions.credits.kept(header.number, frame.first)
 
     def _forward(self, frame: Frame) -> None:
         self.reads(frame)

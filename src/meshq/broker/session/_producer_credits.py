@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from meshq.broker.catalog._address_quota import ProducerCredit
+from meshq.broker.catalog._producer_credit import ProducerCredit
 from meshq.broker.catalog._router import Router
 from meshq.broker.session._producer_state import ProducerState
 from meshq.broker.session._session_stream import SessionStream

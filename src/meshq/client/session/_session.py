@@ -218,7 +218,9 @@ class ClientSession:
         self.channels.find(frame, ClusterLinkChannel).snapshot(frame)
 
     def _address_credit(self, frame: Frame) -> None:
-        self.channels.find(frame, ClusterLinkChannel).credits.told(frame)
+        answer = self.channels.find(frame, ClusterLinkChannel).credits.told(frame)
+        if answer is not None:
+            self.stream.out(answer)
 
     def _branch(self, frame: Frame) -> None:
         self.channels.find(frame, ClusterLinkChannel).credits.branch(frame)
