@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,8 @@ import attrs
 import pytest
 import trio
 
-from meshq import AddressSettings
+from meshq import AddressFullError, AddressSettings
+from meshq.settings import JournalSettings
 from tests.cluster.kit import Mesh, bodies, mesh, until
 from tests.cluster.test_nodes import create
 
@@ -141,6 +143,46 @@ async def test_what_waits_for_room_is_neither_lost_nor_doubled_when_a_node_ends(
         assert bodies(await nodes.drain("b")) == numbered(30, 200)
 
 
+async def fill(nodes: Mesh, name: str) -> int:
+    """Leave a node's disk no room; return how many messages it took until it said so."""
+    disk = nodes.disks[name]
+    disk.capacity_bytes = disk.used_bytes()
+    async with nodes.client(name) as client:
+        for sent in range(1_000):
+            try:
+                await client.send("r", bytes(8_000))
+            except AddressFullError:
+                return sent
+    raise AssertionError("the disk has room")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_branch_that_the_disk_has_no_room_for_ends_one_session_and_the_next_one_waits(
+    killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next one is granted no bytes while the disk is full, and a branch is told of only with the run behind it."""
+    small = {"journal": JournalSettings(segment_bytes=64 * 1024)}
+    async with two("block", root="simulated", broker=small) as nodes:
+        stored = await fill(nodes, "b")
+        await nodes.send("a", numbered(40))
+        await nodes.send("a", [b"other"], address="r")
+        # As long as two thousand attempts to connect.
+        await trio.sleep(100)
+        assert waiting(nodes) == 41 and nodes.known("a").peers()[0].state == "linked"
+        if killed:
+            # What is left behind the ends of segments is room again.
+            await nodes.kill("b")
+            await nodes.start("b")
+            await known(nodes)
+        ended = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "peer_lost"]
+        assert [one for one in ended if "to node b" in one and "the disk has no room" in one] == ended
+        assert len(ended) == 1
+        nodes.disks["b"].capacity_bytes = math.inf
+        await until(lambda: blocked(nodes) == waiting(nodes) == 40 - ROOM)
+        assert bodies(await nodes.drain("b", "r")) == [bytes(8_000)] * stored + [b"other"]
+        assert bodies(await nodes.drain("b")) == numbered(40)
+
+
 async def test_a_bound_that_comes_and_goes_at_run_time_holds_for_links() -> None:
     async with two("page", root="simulated") as nodes:
         async with nodes.client("b") as client:
@@ -181,10 +223,11 @@ async def test_what_is_redistributed_to_a_full_address_waits_at_its_own_node(pol
             assert bodies([one for one in got if one is not None]) == numbered(100, 1_000)
             # What has no room there went ahead by one move at most: the rest is here for a consumer that comes.
             assert await ready(nodes, "a") >= 1_000 - ROOM - 2 * 256
-            for number in range(1_000):
+            for number in range(20):
                 delivery = await there.receive(timeout=5)
                 assert delivery is not None and delivery.body == b"%d" % number
                 await delivery.ack()
+        assert bodies(await nodes.drain("b")) == numbered(980, 20)
 
 
 async def test_a_drain_to_a_node_whose_address_is_full_waits_and_loses_nothing() -> None:
