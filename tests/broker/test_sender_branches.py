@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from meshq import abc
+from meshq.broker.ingress import _redistribution
+from meshq.broker.ingress._redistribution import has_room
 from meshq.node._local_broker import ForwardQueue
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog
@@ -56,6 +58,21 @@ class Sender:
         found = [(run.address, run.entry.way.changes) for run in self.given]
         self.given.clear()
         return found
+
+
+def test_what_waits_in_a_branch_keeps_messages_of_its_own_address_here_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_redistribution, "AHEAD_MAX", 3)
+    sender = Sender()
+    sender.attach(Credits(q=0))
+    sender.put("q", "q", "q", "r")
+    forward = sender.forward
+    assert (has_room(forward, "q"), has_room(forward, "r")) == (False, True)
+    # There is credit, and the link has not taken them yet.
+    forward.branch().granted(1, "q", 9)
+    assert forward.branch().has_credit("q")
+    assert (has_room(forward, "q"), has_room(forward, "r")) == (False, True)
 
 
 @pytest.mark.parametrize("way", ["stored", "removed"])

@@ -121,16 +121,16 @@ async def test_a_last_value_queue_that_is_full_goes_on_without_a_stop() -> None:
 @pytest.mark.parametrize("peace", [True, False])
 async def test_what_waits_for_room_is_neither_lost_nor_doubled_when_a_node_ends(victim: str, peace: bool) -> None:
     async with two("block", root="simulated") as nodes:
-        sent = {"q": numbered(40), "r": numbered(20, 1000)}
-        for at in range(20):
+        sent = {"q": numbered(24), "r": numbered(12, 1000)}
+        for at in range(12):
             await nodes.send("a", sent["q"][2 * at : 2 * at + 2])
             await nodes.send("a", sent["r"][at : at + 1], address="r")
-        await until(lambda: blocked(nodes) == 40 - ROOM)
+        await until(lambda: blocked(nodes) == 24 - ROOM)
         await (nodes.stop if peace else nodes.kill)(victim)
         await nodes.start(victim)
         await known(nodes)
         await nodes.send("a", numbered(5, 100))
-        await until(lambda: blocked(nodes) == 45 - ROOM)
+        await until(lambda: blocked(nodes) == 29 - ROOM)
         assert bodies(await nodes.drain("b", "r")) == sent["r"]
         assert bodies(await nodes.drain("b")) == [*sent["q"], *numbered(5, 100)]
         await until(lambda: waiting(nodes) == 0)
@@ -249,6 +249,8 @@ async def test_a_drain_to_a_node_whose_address_is_full_waits_and_loses_nothing()
             nursery.start_soon(drained)
             await trio.sleep(5)
             assert await ready(nodes, "b") == ROOM and not moved.is_set()
+            # What has no room there stays in its queue here: only the half that was dealt waits on the link.
+            assert blocked(nodes) == 40 - ROOM
             # What is full keeps nothing of other queues back.
             assert bodies(await nodes.drain("b", "s")) == [b"other"]
             got: list[bytes] = []
@@ -300,23 +302,29 @@ async def test_two_nodes_that_are_full_of_what_waits_for_each_other_go_on(idle: 
             assert sorted(found) == sorted(2 * sent)
 
 
-async def test_two_nodes_that_are_full_of_what_only_a_consumer_of_the_other_one_takes_go_on() -> None:
+@pytest.mark.parametrize(("names", "grouped"), [("ab", False), ("ab", True), ("abc", False)])
+async def test_nodes_that_are_full_of_what_only_a_consumer_of_the_next_one_takes_go_on(
+    names: str, grouped: bool
+) -> None:
+    """``grouped``: nobody else may take it, because that consumer holds its group."""
     moving = AddressSettings(redistribution_delay=0.0, redistribute_unmatched=True)
     full = attrs.evolve(moving, full_policy="block", max_size_messages=4)
-    own = {name: {"address_settings": {"#": moving}} for name in "ab"}
-    got: dict[str, list[bytes]] = {"a": [], "b": []}
-    async with mesh("ab", mode="on_demand", own=own) as nodes:
-        await create(nodes, "a", "b", queue="q")
-        await nodes.joined("a", "b")
-        for name, other in ("ab", "ba"):
+    own = {name: {"address_settings": {"#": moving}} for name in names}
+    got: dict[str, list[bytes]] = {name: [] for name in names}
+    async with mesh(names, mode="on_demand", own=own) as nodes:
+        await create(nodes, *names, queue="q")
+        await nodes.joined(*names)
+        for name, after in zip(names, names[1:] + names[0], strict=True):
             async with nodes.client(name) as client:
+                if grouped:
+                    await client.send("q", b"first", properties={"for": name}, group=name)
                 for body in numbered(8):
-                    await client.send("q", body, properties={"for": other})
+                    await client.send("q", body, properties={"for": after}, group=after if grouped else None)
                 await client.set_address_settings("q", full)
 
         async def take(name: str) -> None:
             async with nodes.client(name) as client, client.consumer("q", filter=f"for = '{name}'") as there:
-                while len(got[name]) < 8:
+                while len(got[name]) < 8 + grouped:
                     delivery = await there.receive()
                     assert delivery is not None
                     await delivery.ack()
@@ -324,6 +332,6 @@ async def test_two_nodes_that_are_full_of_what_only_a_consumer_of_the_other_one_
 
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                for name in "ab":
+                for name in names:
                     nursery.start_soon(take, name)
-    assert got == {"a": numbered(8), "b": numbered(8)}
+    assert got == dict.fromkeys(names, [b"first"] * grouped + numbered(8))

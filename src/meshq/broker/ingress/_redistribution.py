@@ -156,6 +156,7 @@ class Redistribution:
         binding = self.groups.leads(queue, group)
         if binding is None or (durable and queue.durable and not binding.durable):
             return None
+        # At any credit: no consumer here may get them.  So they are never too many, either.
         if not has_room(binding.forward):
             self._full[binding.forward] = None
             return None
@@ -286,12 +287,12 @@ def has_room(forward: Queue, address: str = "", quota: AddressQuota | None = Non
     ``address``: empty for entries that are no messages.  ``quota``: of the address here.  While links wait for room in
     it, a move goes ahead without credit: the other node may be full of what waits for this one.
 
-    What waits there because its own address is full at the node keeps nothing else here.
+    What waits there because another address is full at the node keeps nothing here.
     """
     waiting = forward.counts.ready + forward.counts.unacked
     if forward.branches is not None:
         makes_room = quota is not None and quota.links_wait and not forward.branches.stands(address)
         if not (makes_room or forward.branches.has_credit(address)):
             return False
-        waiting -= forward.branches.held
+        waiting -= forward.branches.held_beside(address)
     return waiting < AHEAD_MAX

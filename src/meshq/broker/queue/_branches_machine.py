@@ -189,10 +189,9 @@ class ForwardBranches:
             if one.ready and (credit := self._credits.get(address)) is not None and not credit.left
         }
 
-    @property
-    def held(self) -> int:
-        """How many messages in branches are not on their way."""
-        return sum(one.ready for one in self._branches.values())
+    def held_beside(self, address: str) -> int:
+        """How many messages in branches of other addresses are not on their way."""
+        return sum(one.ready for name, one in self._branches.items() if name != address)
 
     def has_credit(self, address: str) -> bool:
         """Whether a message of an address could go over the link now, if the link itself could take it."""
