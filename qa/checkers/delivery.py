@@ -54,11 +54,13 @@ def q1_nothing_confirmed_is_lost(history: History) -> Iterator[Violation]:
     which it had handed out has lost it.  Judged for queues of which the end is known: recounted, or drained.
     A broker that refuses to open a store of which nothing durable was changed has lost all that is in it.
     On a mesh it may be in any place of the queue, or on its way to one.
+    Of a queue whose address drops what it has no room for no more are lost than its brokers have counted as dropped.
     """
     for why in history.refusals:
         yield Violation("Q1", f"the store is intact and was refused: {why}")
     delivered = history.deliveries_by_message()
     live = left_by_queue(history)
+    dropped: dict[str, list[int]] = {}
     for uid, sends in history.sends_by_uid().items():
         confirmed = [send for send in sends if send.outcome == "done" and send.durable]
         for queue in dict.fromkeys(queue for send in confirmed for queue in send.queues):
@@ -66,8 +68,15 @@ def q1_nothing_confirmed_is_lost(history: History) -> Iterator[Violation]:
                 continue
             kept = uid in live.get(queue, ()) or (queue, uid) in history.removed
             if not kept and not is_settled(delivered.get((queue, uid), ())):
+                if queue in history.expected.dropping and (queue, uid) not in delivered:
+                    dropped.setdefault(queue, []).append(uid)
+                    continue
                 how = "delivered, never settled, gone" if (queue, uid) in delivered else "never delivered"
                 yield Violation("Q1", f"confirmed message {uid} is lost from {queue}: {how}", uid)
+    for queue, lost in dropped.items():
+        counted = history.final.dropped.get(queue, 0)
+        if len(lost) > counted:
+            yield Violation("Q1", f"{len(lost)} messages are lost from {queue}, which has dropped {counted}", lost[0])
 
 
 def q2_nothing_from_nowhere(history: History) -> Iterator[Violation]:

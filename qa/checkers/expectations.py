@@ -24,6 +24,8 @@ class Expectations:
     odd: dict[str, None] = attrs.field(factory=dict)
     #: Queues whose messages go to the back of another place of the queue, and were never delivered then.
     redistributed: dict[str, None] = attrs.field(factory=dict)
+    #: Queues of addresses that drop what they have no room for.
+    dropping: dict[str, None] = attrs.field(factory=dict)
     #: Queues of a stage in which nothing fails: what they give is judged to the moment.  All of them are odd.
     calm: dict[str, None] = attrs.field(factory=dict)
     #: The time to live of a message, in seconds.
@@ -53,6 +55,10 @@ class Expectations:
     def moves(self, *queues: str) -> None:
         """Note that messages of these queues move from place to place."""
         self.odd.update(dict.fromkeys(queues))
+
+    def drops(self, *queues: str) -> None:
+        """Note that addresses of these queues drop messages, and count them."""
+        self.dropping.update(dict.fromkeys(queues))
 
     def redistributes(self, queue: str) -> None:
         """Note that messages of this queue go from node to node while they have no consumer."""

@@ -27,6 +27,8 @@ class FinalCounts:
     remaining: dict[str, list[tuple[int, int]]] = attrs.field(factory=dict)
     #: What should have been 0: credit, tasks, open files, ...
     leftovers: dict[str, int] = attrs.field(factory=dict)
+    #: Queue -> how many messages the brokers have said that they dropped.
+    dropped: dict[str, int] = attrs.field(factory=dict)
     recoveries: list[Recovery] = attrs.field(factory=list)
 
     def counted(self, place: str, statistics: Mapping[str, int]) -> None:
@@ -37,6 +39,10 @@ class FinalCounts:
     def recounted(self, place: str, live: Sequence[tuple[int, int]]) -> None:
         """The (uid, sequence) of every message that the journal holds for a place."""
         self.remaining[place] = list(live)
+
+    def dropped_from(self, queue: str, number: int) -> None:
+        """Record how many messages brokers have dropped, as they count it."""
+        self.dropped[queue] = number
 
     def left(self, what: str, number: int) -> None:
         """Record a number that has to be 0."""

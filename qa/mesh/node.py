@@ -12,6 +12,7 @@ import trio
 
 from meshq import abc
 from meshq.bridge import Bridge
+from meshq.broker import Core
 from meshq.client import Client, connect
 from meshq.cluster import ClusterConnection, LoadBalancing
 from meshq.endpoint import Endpoint
@@ -24,7 +25,6 @@ from qa.checkers.history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
 from qa.mesh.bursts.delays import MeshDelays
 from qa.mesh.bursts.flood import BURST, BURST_BYTES
-from qa.mesh.bursts.limits import MeshLimits
 from qa.mesh.membership import Memberships
 from qa.simulation.accounts import FORWARDING
 from qa.simulation.broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
@@ -64,6 +64,21 @@ class GroupSettings(Protocol):
     pins_max: int
 
 
+class LimitSettings(Protocol):
+    """A bounded queue of every node: its settings at each node, and the watch over its messages."""
+
+    queues: list[str]
+
+    def settings(self, node: str) -> dict[str, AddressSettings]:
+        """Return the address settings of a node."""
+
+    def listen(self, broker: Broker) -> None:
+        """Listen to a life of a node."""
+
+    def look(self, history: History, node: str, core: Core) -> None:
+        """Write down how much a node has."""
+
+
 class MeshNode(BrokerNode):
     """A broker of the mesh over all its lives."""
 
@@ -77,7 +92,7 @@ class MeshNode(BrokerNode):
         *,
         delays: MeshDelays,
         groups: GroupSettings,
-        limits: MeshLimits,
+        limits: LimitSettings,
         memberships: Memberships,
         more_services: MoreServices | None = None,
     ) -> None:
@@ -183,6 +198,7 @@ class MeshNode(BrokerNode):
         )
         self._told_queues = Counter()
         broker._event_bus.listen(self._hear)
+        self._limits.listen(broker)
         return broker
 
     def _hear(self, event: Notification) -> None:
@@ -238,13 +254,15 @@ class MeshNode(BrokerNode):
         """The last number that each queue has given."""
         return {queue.name: queue.last for queue in self.serving_core.router.queues.values()}
 
-    def look_at_memory(self) -> None:
-        """Write down the memory that the node holds, its limit, and the bytes under way of each session."""
+    def look_at_bounds(self) -> None:
+        """Write down the memory that the node holds, its limit, and the bytes under way of each session; and how many
+        messages a bounded queue has."""
         core = self.core
         if core is not None:
             # The broker's statistics know the number, too, but count every run of every queue for it.
             most = MEMORY_BYTES + MOVED_BYTES + SESSION_BYTES * len(core.sessions)
             self.history.bounded("memory", core.memory.used_bytes, most)
+            self._limits.look(self.history, self.place, core)
 
     def rest(self) -> None:
         """Have its bridges carry nothing more."""
@@ -261,6 +279,11 @@ class MeshNode(BrokerNode):
     def blocked(self) -> int:
         """The number of messages that wait because their address is full at another node."""
         return sum(peer.blocked for peer in self._cluster.peers()) if self.active and self._cluster is not None else 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait for other nodes."""
+        return sum(peer.waiting for peer in self._cluster.peers()) if self.active and self._cluster is not None else 0
 
     def states(self) -> dict[str, str]:
         """How it sees each of the others, ``forgotten`` if it knows nothing of one; empty while it does not serve."""

@@ -177,6 +177,12 @@ def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMe
     return finder
 
 
+async def _judge_bursts(scene: Scene, nodes: list[MeshNode], groups: MeshGroups, limits: MeshLimits) -> None:
+    """Judge the last messages of groups, and of a bounded queue; the clients of the workload are dead."""
+    await groups.judge(scene)
+    await limits.judge(scene, nodes)
+
+
 def _end_finding(
     discovery: DiscoveredMemberships | None, faults: MeshFaults, nodes: list[MeshNode], finder: Finder | None
 ) -> None:
@@ -270,7 +276,7 @@ async def mesh_scenario(
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
-    await groups.judge(scene)
+    await _judge_bursts(scene, nodes, groups, limits)
     for node in nodes:
         node.dismiss()
         node.rest()

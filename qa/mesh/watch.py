@@ -30,5 +30,5 @@ async def watch(swarm: Swarm, history: History, nodes: list[MeshNode]) -> None:
                     if state in GONE:
                         swarm.count(f"seen.peer_{state}")
             swarm.count("seen.held_back", int(node.blocked > 0))
-            node.look_at_memory()
+            node.look_at_bounds()
         await trio.sleep(PAUSE_S)

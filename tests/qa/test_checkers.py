@@ -391,3 +391,25 @@ def test_a_failure_tells_the_story_of_the_message_concerned() -> None:
     assert text.startswith("Q1: confirmed message 6 is lost from q: never delivered\n")
     assert "send 7 of 6 by p to q" in text
     assert "kill broker" in text
+
+
+@pytest.mark.parametrize(("counted", "found"), [(2, 0), (1, 1), (0, 1)])
+def test_no_more_may_be_lost_of_a_queue_that_drops_than_was_counted(counted: int, found: int) -> None:
+    history = Recorded()
+    history.expected.drops("q")
+    for uid in (1, 2, 3):
+        history.send(uid)
+    history.ack(history.deliver(3, 1))
+    history.final.recounted("q", [])
+    history.final.dropped_from("q", counted)
+    assert len(violations_of(history, ["Q1"])) == found
+
+
+def test_what_was_delivered_and_is_gone_was_not_dropped() -> None:
+    history = Recorded()
+    history.expected.drops("q")
+    history.send(1)
+    history.deliver(1, 1)
+    history.final.recounted("q", [])
+    history.final.dropped_from("q", 5)
+    assert [violation.uid for violation in violations_of(history, ["Q1"])] == [1]
