@@ -9,6 +9,7 @@ from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
 from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.grouping_bugs import GROUPING_BUGS
+from qa.seeded.limit_bugs import LIMIT_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
 from qa.seeded.topology_bugs import TOPOLOGY_BUGS
 
@@ -83,6 +84,7 @@ MESH_BUGS: Final = (
     *BRIDGE_BUGS,
     *GONE_BUGS,
     *GROUPING_BUGS,
+    *LIMIT_BUGS,
     *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
 )
