@@ -33,8 +33,8 @@ class ProducerCredit:
 
     def __init__(self, quota: CreditGrantor, count: int, tell: Callable[[int], None], *, link: bool = False) -> None:
         self._quota = quota
-        # What a link carries was confirmed to its producer: it can't be refused, so that it waits with "fail", too.
-        self.link = link
+        #: What a link carries was confirmed to its producer: it can't be refused, so that it waits with "fail", too.
+        self.link: bool = link
         # How many messages came, and how many it may send in all.
         self.count: int = count
         self.until: int = count
