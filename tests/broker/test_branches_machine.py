@@ -7,10 +7,11 @@ import random
 import pytest
 
 from meshq import limits
+from meshq.broker.queue import _branches_machine
 from meshq.broker.queue._branches_machine import FairRound
 from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import QueueRun
+from meshq.broker.queue._run import QueueRun, StoredRun
 from tests.broker.queues import join, leave, make_run, numbers, settle
 
 FORWARDING = "$meshq.cluster.mesh.there"
@@ -177,6 +178,47 @@ def test_changes_that_the_other_node_lost_make_no_more_branches_than_a_link_may_
         else:
             there[address] = None
         assert len(there) <= count
+
+
+def test_a_new_session_looks_at_each_run_once_however_many_branches_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else goes on at the node meanwhile, and a store-and-forward queue may be long."""
+    queue = forwarding()
+    names = [f"a{number}" for number in range(limits.LINK_BRANCHES_MAX)]
+    for address in (*names, "other", *names):
+        put(queue, address)
+    looked: list[str] = []
+
+    def address_of(run: StoredRun) -> str:
+        looked.append(run.address)
+        return run.address
+
+    monkeypatch.setattr(_branches_machine, "address_of", address_of)
+    queue.branch().attach(dict.fromkeys(names, 0))
+    queue.check()
+    assert len(looked) == 2 * len(names) + 1
+    monkeypatch.undo()
+    assert len(queue.lists.main.runs()) == 1 and len(queue.lists.all) == 1 + len(names)
+    join(queue)
+    found = sent(queue)
+    assert sorted(number for _, some in found for number in some) == [*range(1, 2 * len(names) + 2)]
+
+
+def test_what_stays_when_a_branch_begins_is_given_again_in_its_order() -> None:
+    """Of a run that stays and of one that goes a message was given and came back; others were never given."""
+    queue = forwarding()
+    link = join(queue)
+    for address in "abab":
+        put(queue, address, 2)
+    assert sent(queue) == [("a", [1, 2]), ("b", [3, 4]), ("a", [5, 6]), ("b", [7, 8])]
+    leave(link)
+    put(queue, "b", 2)
+    put(queue, "a", 2)
+    queue.branch().attach({"a": 0})
+    queue.check()
+    join(queue)
+    found = sent(queue)
+    for address, numbered in (("a", [1, 2, 5, 6, 11, 12]), ("b", [3, 4, 7, 8, 9, 10])):
+        assert [number for name, some in found for number in some if name == address] == numbered
 
 
 def test_what_a_prepared_transaction_holds_needs_no_credit() -> None:

@@ -128,8 +128,7 @@ class ForwardBranches:
             views = [*self._lists.main.runs(), *(view for one in unknown for view in self._branches.pop(one).runs())]
             self._lists.main.refill(sorted(views, key=_FIRST))
             self._changed()
-        for address in marks:
-            self._begin(address)
+        self._begin(*marks)
 
     def detach(self) -> None:
         """Forget the state of one session: the credits, the marks and the untold changes."""
@@ -208,11 +207,11 @@ class ForwardBranches:
         """How many messages wait because their address is full at the other node."""
         return sum(one.ready for one in self.waiting.values())
 
-    def _begin(self, address: str) -> None:
-        if address in self._branches:
-            return
-        self._branches[address] = divide(self._lists.main, lambda view: address_of(view.run) == address)
-        self._changed()
+    def _begin(self, *addresses: str) -> None:
+        begun = [address for address in addresses if address not in self._branches]
+        if begun:
+            self._branches.update(divide(self._lists.main, lambda view: address_of(view.run), begun))
+            self._changed()
 
     def _find_empty(self) -> None:
         """Have the branches that have no messages left end once it is durable that these are gone.

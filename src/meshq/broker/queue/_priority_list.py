@@ -9,7 +9,7 @@ have been delivered.  So a broker that was killed marks messages as redelivered,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
@@ -196,6 +196,29 @@ class PriorityList:
         self.returned = [(view.first, view) for view in views if view.returned]
         heapify(self.returned)
 
+    def leave(self, views: Sequence[QueueRun]) -> None:
+        """Let runs go to another list; what that costs does not depend on those that stay."""
+        for view in views:
+            before, after = view.previous, view.next
+            if before is None:
+                self.head = after
+            else:
+                before.next = after
+            if after is None:
+                self.tail = before
+            else:
+                after.previous = before
+            if self.fresh is view:
+                self.fresh = after
+            if self.absent is view:
+                self.absent = None
+            self.live_runs -= 1
+            self.ready -= view.states.count(READY)
+        if any(view.returned for view in views):
+            gone = set(views)
+            self.returned = [entry for entry in self.returned if entry[1] not in gone]
+            heapify(self.returned)
+
     def runs(self) -> list[QueueRun]:
         """The runs, in order."""
         found = []
@@ -249,13 +272,23 @@ def list_of(view: QueueRun) -> PriorityList:
     return priority_list
 
 
-def divide(source: PriorityList, goes: Callable[[QueueRun], bool]) -> PriorityList:
-    """Move runs of a list that has neither groups nor watchers to a list of their own, which is returned; the order of
-    both is kept."""
+def divide(source: PriorityList, key: Callable[[QueueRun], str], keys: Iterable[str]) -> dict[str, PriorityList]:
+    """Move the runs with each of some keys to a list of their own, by key; the order of all is kept.
+
+    ``source`` has neither groups nor watchers.  However many keys there are, its runs are looked at once.
+    """
     invariant(not source.watchers and not source.grouped_runs, "a list without groups and filters is divided")
-    views = source.runs()
-    moved = PriorityList(source.priority, durable=source.durable, high_watermark=source.high_watermark)
-    moved.reached = source.reached
-    source.refill([view for view in views if not goes(view)])
-    moved.refill([view for view in views if goes(view)])
-    return moved
+    moved: dict[str, list[QueueRun]] = {one: [] for one in keys}
+    view = source.head
+    while view is not None:
+        if (views := moved.get(key(view))) is not None:
+            views.append(view)
+        view = view.next
+    source.leave([view for views in moved.values() for view in views])
+    found = {}
+    for one, views in moved.items():
+        added = PriorityList(source.priority, durable=source.durable, high_watermark=source.high_watermark)
+        added.reached = source.reached
+        added.refill(views)
+        found[one] = added
+    return found
