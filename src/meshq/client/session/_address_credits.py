@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from meshq import limits
 from meshq.abc import AddressCredits
-from meshq.wire import AddressCredit, BranchChange, Frame, FrameType, header_of
+from meshq.wire import AddressCredit, BranchChange, Frame, FrameType, header_of, violation
 
 
 class ToldCredits(AddressCredits):
@@ -34,8 +35,10 @@ class ToldCredits(AddressCredits):
         """Take the mark of a branch that the link has.
 
         Raises:
-            RemoteProtocolError: the frame can't be read.
+            RemoteProtocolError: the frame can't be read, or is of one branch more than a link may have.
         """
+        if len(self._marks) >= limits.LINK_BRANCHES_MAX:
+            raise violation("bad_header", f"more than {limits.LINK_BRANCHES_MAX} branches of one link")
         self._marks[header_of(frame, BranchChange).address] = frame.first
 
     def told(self, frame: Frame) -> Frame | None:
