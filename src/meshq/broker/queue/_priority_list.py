@@ -197,7 +197,7 @@ class PriorityList:
         heapify(self.returned)
 
     def leave(self, views: Sequence[QueueRun]) -> None:
-        """Let runs go to another list; what that costs does not depend on those that stay."""
+        """Remove some runs of the list; the others and their order stay as before."""
         for view in views:
             before, after = view.previous, view.next
             if before is None:
