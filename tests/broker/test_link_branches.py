@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshq import limits
+from meshq.broker.ingress._link_branches import branch_name
 from meshq.broker.records import (
     BRANCHES,
     ROUTED,
@@ -182,7 +183,7 @@ def test_whatever_a_crash_leaves_what_waits_is_not_taken_for_stored(cut: int) ->
     last = cuts[min(cut, len(cuts) - 1)]
     later = make_house(house.log.after_crash(last), records=house.log.recovered(last))
     again = peer_of(later)
-    channel = again.open()
+    channel = again.open(bounded=True)
     known = dict(marks(again))
     # The sender begins the branch anew if it is not known, and gives all of it again.
     if "q" not in known:
@@ -210,7 +211,7 @@ def test_the_marks_of_branches_stay_when_their_runs_and_their_segments_are_gone(
     records = [record for record in log.recovered() if record.kind not in (ROUTED, SETTLED)]
     later = make_house(log, records=records)
     again = peer_of(later)
-    again.open()
+    again.open(bounded=True)
     assert marks(again) == [("q", 3), ("r", 1)]
 
 
@@ -225,7 +226,7 @@ def test_a_branch_that_has_ended_is_gone_in_the_next_life() -> None:
     house.log.sync()
     later = next_life(house)
     again = peer_of(later)
-    channel = again.open()
+    channel = again.open(bounded=True)
     assert marks(again) == [] and decode_branches(dict(later.core.checkpoint())[BRANCHES]) == BranchesRecord((), True)
     # The number of the branch is forgotten with it.
     assert len(later.core.ingress.links) == 0
@@ -242,6 +243,28 @@ def test_a_run_over_a_branch_that_was_not_begun_and_more_branches_than_allowed_a
         peer.branch(channel, f"a{number}")
         peer.branch(channel, f"a{number}")
     peer.branch(channel, "one.more")
+    assert BY_NUMBER[peer.good_bye().code].name == "bad_header"
+
+
+def test_a_peer_that_knows_no_branches_does_not_open_a_link_that_has_some() -> None:
+    """By the link's mark it would take what waits in a branch for stored."""
+    house = house_with()
+    peer = peer_of(house)
+    channel = peer.open()
+    peer.branch(channel)
+    older = peer_of(house)
+    older.open(bounded=False)
+    assert BY_NUMBER[older.good_bye().code].name == "bad_header"
+    # With the end of the branch there is nothing that it has to know.
+    peer.branch(channel, ended=True)
+    older = peer_of(house)
+    older.open(bounded=False)
+    assert not older.all(FrameType.CLOSE)
+
+
+def test_no_link_has_the_name_of_a_branch() -> None:
+    peer = peer_of(house_with())
+    peer.open(branch_name(b"1" * 16, "q"))
     assert BY_NUMBER[peer.good_bye().code].name == "bad_header"
 
 
@@ -276,7 +299,7 @@ def test_a_change_of_a_branch_that_the_disk_has_no_room_for_is_told_again_in_ano
     house.log.full = False
     assert not peer.resume().resumed
     peer.channels = 0
-    peer.open()
+    peer.open(bounded=True)
     assert marks(peer) == ([("q", 0)] if ended else [])
 
 

@@ -21,13 +21,18 @@ from meshq.broker.records import BRANCHES, BranchesRecord, BranchMark, encode_br
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import violation
 
-#: How the names of branches begin; what the digest of a link begins with is this once in 2**48 links.
+#: How the names of branches begin, and no link's; a link that is named at random has this once in 2**48 times.
 _PREFIX: Final = b"branch"
 
 
 def branch_name(link: bytes, address: str) -> bytes:
     """Return the name under which the journal knows the numbers of a branch."""
     return _PREFIX + hashlib.sha256(link + address.encode()).digest()[: IDENTITY_BYTES - len(_PREFIX)]
+
+
+def is_branch_name(link: bytes) -> bool:
+    """Whether the name of a link is one that only a branch may have."""
+    return link.startswith(_PREFIX)
 
 
 class LinkBranches:
@@ -39,14 +44,14 @@ class LinkBranches:
         self._release_queue = release_queue
         #: The highest number of each link and of each branch that is stored.
         self.marks: dict[bytes, int] = {}
-        # By name: the link and the address.
-        self._branches: dict[bytes, tuple[bytes, str]] = {}
+        # By link and address: the name.
+        self._branches: dict[bytes, dict[str, bytes]] = {}
         # Whether an older record may speak of branches, so that each segment has to say which there are.
         self._recorded = False
 
     def of(self, link: bytes) -> dict[str, int]:
         """Return the marks of a link's branches, by address."""
-        return {address: self.marks[name] for name, (one, address) in self._branches.items() if one == link}
+        return {address: self.marks[name] for address, name in self._branches.get(link, {}).items()}
 
     def name(self, link: bytes, address: str, *, branch: bool) -> bytes:
         """Return the name under which the numbers of a run are kept: of the link, or of a branch of the link.
@@ -56,8 +61,8 @@ class LinkBranches:
         """
         if not branch:
             return link
-        name = branch_name(link, address)
-        if name not in self._branches:
+        name = self._branches.get(link, {}).get(address)
+        if name is None:
             raise violation("bad_header", f"a run for {address!r} over a branch that was not begun")
         return name
 
@@ -68,14 +73,14 @@ class LinkBranches:
             RemoteProtocolError: the link has the maximum of branches.
             AddressFullError, JournalBrokenError: nothing changed.
         """
-        name = branch_name(link, address)
-        if name in self._branches:
+        known = self._branches.get(link, {})
+        if address in known:
             return
-        if sum(one == link for one, _ in self._branches.values()) >= limits.LINK_BRANCHES_MAX:
+        if len(known) >= limits.LINK_BRANCHES_MAX:
             raise violation("bad_header", f"more than {limits.LINK_BRANCHES_MAX} branches of one link")
-        mark = self.marks.get(link, 0)
+        mark, name = self.marks.get(link, 0), branch_name(link, address)
         self._write([*self._table(), BranchMark(link, address, mark)])
-        self._branches[name] = link, address
+        self._branches.setdefault(link, {})[address] = name
         self.marks[name] = mark
 
     def end(self, link: bytes, address: str) -> None:
@@ -84,14 +89,20 @@ class LinkBranches:
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
         """
-        name = branch_name(link, address)
-        if name not in self._branches:
+        name = self._branches.get(link, {}).get(address)
+        if name is None:
             return
         self._write([one for one in self._table() if (one.link, one.address) != (link, address)])
-        del self._branches[name], self.marks[name]
+        del self._branches[link][address], self.marks[name]
+        if not self._branches[link]:
+            del self._branches[link]
 
     def _table(self) -> list[BranchMark]:
-        return [BranchMark(link, address, self.marks[name]) for name, (link, address) in self._branches.items()]
+        return [
+            BranchMark(link, address, self.marks[name])
+            for link, known in self._branches.items()
+            for address, name in known.items()
+        ]
 
     def _write(self, table: list[BranchMark]) -> None:
         self._recorded = True
@@ -109,9 +120,9 @@ class LinkBranches:
         kept = {}
         for one in table:
             name = branch_name(one.link, one.address)
-            self._branches[name] = one.link, one.address
+            self._branches.setdefault(one.link, {})[one.address] = name
             kept[name] = max(one.number, self.marks.get(name, 0))
         # Runs of branches that have ended since may still be there.
-        for name in [name for name in self.marks if name.startswith(_PREFIX)]:
+        for name in filter(is_branch_name, list(self.marks)):
             del self.marks[name]
         self.marks.update(kept)

@@ -18,6 +18,7 @@ from meshq.broker.core._host_node import HostNode
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._link_branches import is_branch_name
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._hop_log import Hop
 from meshq.broker.log._release_queue import ReleaseQueue
@@ -161,8 +162,11 @@ class Peering:
             error = decline("duplicate_node", f"{header.node_name!r} at {where!r} has the id of the node at {twin!r}")
             self._host.meet_stranger(header, error)
             raise error
-        if not any(header.link):
-            raise violation("bad_header", "the link has no name")
+        if not any(header.link) or is_branch_name(header.link):
+            raise violation("bad_header", "the link has no name, or one that only a branch has")
+        if not header.bounded and (known := self._ingress.branches.of(header.link)):
+            # By the link's mark alone it would take what waits in these for stored.
+            raise violation("bad_header", f"{header.node_name!r} has to know the branches of its link: {sorted(known)}")
         self._calls.begin(frame)
         self._session_channels.open(frame)
 
