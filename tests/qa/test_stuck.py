@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from meshq.abc import HeldMessages
 from meshq.cluster import _stuck_plan
-from meshq.cluster._stuck_plan import Cause, Elsewhere, cause_of
+from meshq.cluster._stuck_plan import Cause, cause_of
 from qa.seeds import SeedReport, one_seed
 from tests.qa.planted import first_report
 
@@ -27,8 +29,8 @@ def caught(monkeypatch: pytest.MonkeyPatch, bug: object) -> SeedReport:
 
 @pytest.mark.slow
 def test_a_cause_that_is_not_so_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(held: HeldMessages, demanded_s: float, elsewhere: Elsewhere | None = None) -> Cause | None:
-        found = cause_of(held, demanded_s, elsewhere)
+    def wrong(held: HeldMessages, *about: Any) -> Cause | None:
+        found = cause_of(held, *about)
         return Cause("paused", "it is not") if found is not None else None
 
     report = caught(monkeypatch, wrong)
@@ -37,7 +39,7 @@ def test_a_cause_that_is_not_so_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_what_nobody_wants_and_is_said_to_be_stuck_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def always(held: HeldMessages, demanded_s: float, elsewhere: Elsewhere | None = None) -> Cause | None:
-        return cause_of(held, demanded_s, elsewhere) or Cause("filter", "a guess")
+    def always(held: HeldMessages, *about: Any) -> Cause | None:
+        return cause_of(held, *about) or Cause("filter", "a guess")
 
     caught(monkeypatch, always)
