@@ -175,8 +175,9 @@ def _most_stands(
         most += int(any(at_s > sent_s for at_s in history.starts.get(history.expected.forgetful[queue][0], ())))
     # Looked for only where it matters.
     if len(found) > most and queue in history.expected.redistributed:
-        handed_over = history.expected.handed_over is not None
-        most += int(_was_handed_over(history, found)) if handed_over else _moved_on(history, found)
+        handed_over = int(_was_handed_over(history, found))
+        pinned = queue in history.expected.pinned or history.expected.handed_over is None
+        most += max(handed_over, _moved_on(history, found) if pinned else 0)
     return most if len(found) <= most else most + int(_stays_at_its_source(history, found))
 
 

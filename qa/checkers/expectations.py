@@ -24,6 +24,8 @@ class Expectations:
     odd: dict[str, None] = attrs.field(factory=dict)
     #: Queues whose messages go to the back of another place of the queue, and were never delivered then.
     redistributed: dict[str, None] = attrs.field(factory=dict)
+    #: Those of them whose groups go on with their pins, also while a node hands over.
+    pinned: dict[str, None] = attrs.field(factory=dict)
     #: Queues of addresses that drop what they have no room for.
     dropping: dict[str, None] = attrs.field(factory=dict)
     #: Queues of a stage in which nothing fails: what they give is judged to the moment.  All of them are odd.
@@ -63,6 +65,12 @@ class Expectations:
     def redistributes(self, queue: str) -> None:
         """Note that messages of this queue go from node to node while they have no consumer."""
         self.redistributed[queue] = None
+
+    def pins_groups(self, queue: str) -> None:
+        """Note that messages of this queue follow the pins of their groups, also after a delivery that came to
+        nothing."""
+        self.redistributes(queue)
+        self.pinned[queue] = None
 
     def hands_over(self, node: str, target: str) -> None:
         """Note that a node hands all its messages over to another one, delivered ones with their counts."""

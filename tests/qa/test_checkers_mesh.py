@@ -107,6 +107,18 @@ def moved_on(*, marked: bool = True, ack: str | None = None, kept: bool = False,
     return history
 
 
+def test_while_a_node_hands_over_only_messages_of_groups_go_on_by_themselves() -> None:
+    for queue, found in (("other", {"Q4", "Q5"}), ("q", set())):
+        history = moved_on()
+        history.expected.hands_over("c", "a")
+        history.expected.pins_groups(queue)
+        assert {violation.checker for violation in violations_of(history)} == found
+    acknowledged = moved_on(ack="done")
+    acknowledged.expected.hands_over("c", "a")
+    acknowledged.expected.pins_groups("q")
+    assert {violation.checker for violation in violations_of(acknowledged)} == {"Q4", "Q5"}
+
+
 def test_what_was_delivered_and_not_settled_may_go_on_to_another_node_with_its_count() -> None:
     assert violations_of(moved_on()) == []
     assert violations_of(moved_on(ack="unknown")) == []

@@ -72,8 +72,8 @@ class MeshGroups:
         """Tell the history the queue whose messages move."""
         history.expected.moves(*self.queues)
         for queue in self.queues:
-            # Also after a delivery of which nothing came: the pin goes on when the consumer has left.
-            history.expected.redistributes(queue)
+            # The pin goes on when the consumer has left.
+            history.expected.pins_groups(queue)
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Return the sender and the receiver of a node."""
