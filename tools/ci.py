@@ -51,7 +51,7 @@ ONE_CORE = (
     # Every other file of the tier, also one that is new.
     Tests("seeds", "seeds", "tests/seeds"),
     Tests("slow", "slow", "tests"),
-    Tests("seeds-broker", "seeds", "tests/seeds/test_two_hundred_seeds.py"),
+    Tests("seeds-broker", "seeds", "tests/seeds/test_hundred_seeds.py"),
     Tests("exhaustive", "exhaustive", "tests"),
     Tests("seeded_bugs", "seeded_bugs", "tests/qa"),
     Tests("matrix", "matrix", "tests/matrix"),

@@ -1,4 +1,4 @@
-"""Two hundred seeds of the single broker, always the same, and each that ever failed.
+"""A hundred seeds of the single broker, always the same, and each that ever failed.
 
 They are one test, so that the seeds are run once however tests are spread, in as many processes as there are cores for
 it; those of the mesh have a file of their own.
@@ -13,7 +13,7 @@ from qa.simulation.faults import KINDS
 from qa.simulation.users import USER_SIGHTS
 from qa.simulation.workload_sifted import SIFTED_SIGHTS
 from qa.simulation.workload_undertaker import UNDERTAKER_SIGHTS
-from tests.seeds.two_hundred import FAILPOINTS, IMPOSSIBLE, ROOT, TIMEOUT_S, check_all_was_met, reports_of_all
+from tests.seeds.always import FAILPOINTS, IMPOSSIBLE, ROOT, TIMEOUT_S, check_all_was_met, reports_of_all
 
 #: What those meet who are there in some seeds only.
 CAST_SIGHTS = (*USER_SIGHTS, *UNDERTAKER_SIGHTS, *SIFTED_SIGHTS)
@@ -23,8 +23,8 @@ LAST_SIGHTS = ("damaged_indexes", "power_after_a_repeat")
 
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
-def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> None:
-    reports = reports_of_all("broker")
+def test_every_promise_is_kept_in_a_hundred_seeds_that_meet_every_fault() -> None:
+    reports = reports_of_all("broker", seeds=100)
     met = check_all_was_met(reports, KINDS, sights=(*SIGHTS, *CAST_SIGHTS, *LAST_SIGHTS))
     assert [kind for kind in IMPOSSIBLE if met.get(kind)] == []
 
