@@ -64,6 +64,10 @@ class MeshGroups:
         self.met: bool = False
         #: Whether a node has begun to leave in peace: meanwhile each has its groups alone, and what it holds then.
         self.alone: bool = False
+        # The lives whose warnings are heard, and by place the groups that these have given up to another node; ordered
+        # sets.
+        self._heard: dict[Grouping, None] = {}
+        self._yielded: dict[tuple[str, str], None] = {}
         for sight in GROUP_SIGHTS:
             swarm.count(f"seen.{sight}", 0)
         swarm.count("seen.groups", int(self._on))
@@ -94,8 +98,30 @@ class MeshGroups:
             # Its session has ended meanwhile, and with it what it held.
             return
         for other in self.nodes:
-            if other is not here and _holds(other, group) and self._agreed(here, other, group):
+            if other is here or self._yields(other, group):
+                continue
+            if _holds(other, group) and self._agreed(here, other, group):
                 here.left(f"messages of the group {group} at two nodes at once, the other is {other.place}", 1)
+
+    def _yields(self, node: MeshNode, group: str) -> bool:
+        """Whether a node has given a group up that another one had, too, since they met, and its consumer still has
+        messages from before."""
+        name = node.place, group
+        if name in self._yielded and (not _holds(node, group) or _is_pinned(node, group)):
+            del self._yielded[name]
+        return name in self._yielded
+
+    def _hear(self, node: MeshNode, grouping: Grouping) -> None:
+        """Hear which groups a life of a node gives up."""
+        say = grouping._warn
+
+        def warned(event: str, text: str, about: str) -> None:
+            if event == "group_consumed_twice":
+                self._yielded[node.place, about.partition(" ")[2]] = None
+            say(event, text, about)
+
+        grouping._warn = warned
+        self._heard[grouping] = None
 
     def _agreed(self, here: MeshNode, other: MeshNode, group: str) -> bool:
         """Whether two nodes have met each other, and the one that says which of them has a group."""
@@ -117,6 +143,8 @@ class MeshGroups:
                 grouping = grouping_of(node)
                 if grouping is None:
                     continue
+                if grouping not in self._heard:
+                    self._hear(node, grouping)
                 self.alone = self.alone or grouping.leaving
                 for sight, count in grouping.counts().items():
                     key = node.place, node.node.life.number, sight
@@ -223,6 +251,11 @@ def _holds(node: MeshNode, group: str) -> bool:
     queue = core.router.queues.get(PINNED)
     known = queue.grouped.table.get(group) if queue is not None and queue.grouped is not None else None
     return known is not None and known.unacked > 0
+
+
+def _is_pinned(node: MeshNode, group: str) -> bool:
+    """Whether a node has the pin of a group."""
+    return node.core is not None and (PINNED, group) in node.core.router.pins.held
 
 
 def _have_met(first: MeshNode, second: MeshNode) -> bool:
