@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,13 @@ def markdown_table(body: Sequence[Sequence[str]], headings: Sequence[str] = HEAD
 
 
 def markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """The figures of all result files."""
+    """The figures of all result files; a row that none has measured stands in each."""
     if not results:
         return "No figures are recorded yet."
+    measured = {row for result in results if result["kind"] != against.KIND for row in result["rows"]}
     return "\n\n".join(
-        _compared_section(result) if result["kind"] == against.KIND else _section(result) for result in results
+        _compared_section(result) if result["kind"] == against.KIND else _section(result, measured)
+        for result in results
     )
 
 
@@ -155,13 +157,18 @@ def _compared_section(result: Mapping[str, Any]) -> str:
     )
 
 
-def _section(result: Mapping[str, Any]) -> str:
+def _section(result: Mapping[str, Any], elsewhere: Collection[str]) -> str:
+    """``elsewhere``: the rows that another result on the page has measured."""
     runs = max((len(entry["runs"]) for entry in result["rows"].values()), default=0)
+
+    def shown(row: str) -> bool:
+        return row in result["rows"] or row not in elsewhere
+
     return "\n\n".join(
         [
             f"## {result['name']}",
             f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n{_facts(result)}",
-            markdown_table(list(lines(result, whole=True))),
+            markdown_table([line for line in lines(result, whole=True) if shown(line[0])]),
             yardstick(result),
         ]
     )
