@@ -136,11 +136,13 @@ class ArbiterMachine:
             self._remembered[node] = None
 
     def introduced(self) -> dict[frozenset[str], dict[str, str]]:
-        """The members that have introduced themselves, each with its life, by the members that they knew."""
+        """The members that have introduced themselves, each with its life, by the members that they knew.
+
+        Also those that are being counted: what they hold is known, and only what they do not hold is not.
+        """
         found: dict[frozenset[str], dict[str, str]] = {}
         for node, known in self._introduced.items():
-            if node not in self._counting:
-                found.setdefault(known, {})[node] = self._letters[node][0][-1]
+            found.setdefault(known, {})[node] = self._letters[node][0][-1]
         return found
 
     @property
