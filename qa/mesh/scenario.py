@@ -66,8 +66,8 @@ MESH_SIGHTS: Final = (
     "flood",
     "tcp_only",
 )
-#: Three nodes cost as much as three: so each has less to do than a single one.
-PACE: Final = 0.6
+#: Three nodes cost as much as three: so each has less to do than a single one, and no seed is short of sends.
+PACE: Final = 0.3
 IDLE_S: Final = 1.0
 #: Of the receivers, those who prepare what they acknowledge; and with these, those who do so in transactions.
 PREPARING_SHARE: Final = 0.2

@@ -24,7 +24,8 @@ from qa.simulation.workload_receive import Queues, Receiver
 
 #: A queue that every node has, with a consumer at each.
 PINNED: Final = "pinned"
-GROUPS: Final = ("red", "green", "blue", "black")
+#: So many that one arbiter often has more of them than the nodes may keep idle pins.
+GROUPS: Final = ("red", "green", "blue", "black", "white", "grey")
 #: Some messages at a time, to all groups in turn.
 GROUPED_BURST: Final = Burst(PINNED, size=5, body_bytes=0, durable_share=1.0, groups=GROUPS)
 GROUP_SIGHTS: Final = (
@@ -33,6 +34,7 @@ GROUP_SIGHTS: Final = (
     "group_remembered",
     "group_released",
     "group_crowded",
+    "group_counted",
     "group_given_up",
     "group_waited",
 )
@@ -41,7 +43,7 @@ TIMEOUTS_S: Final = (2.0, math.inf, math.inf)
 #: Idle pins that a node keeps.
 PINS_MAX: Final = (1, 65_536)
 #: Messages of each node to each group at the end, and seconds within which these come.
-LAST: Final = 6
+LAST: Final = 4
 LAST_S: Final = 30.0
 PAUSE_S: Final = 0.1
 
