@@ -124,6 +124,8 @@ class OpenConsumers:
             elif inbox.browse and state == "open":
                 # From its beginning it would show again what was seen.
                 del self._inboxes[inbox]
+                # What it has gathered is about a channel of the session that is gone.
+                self._stream.settling.pop(inbox, None)
                 inbox.fail(self._link_failures.cut_off("the browse is gone with its session: begin another one"))
             else:
                 self._consume(inbox)
