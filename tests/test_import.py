@@ -147,6 +147,7 @@ ENTRIES = [
 ]
 #: What the parameters without a default are given.
 GIVEN: dict[str, typing.Any] = {
+    "to": 1,
     "body": b"x",
     "message_id": meshq.MessageId(bytes(16), 1),
     "messages": [b"x"],
@@ -179,6 +180,7 @@ def made(name: str) -> typing.Any:
         "Client": lambda: client,
         "ClusterConnection": lambda: broker.cluster("c"),
         "Consumer": lambda: consumer,
+        "Cursor": lambda: client.cursor("q", "c"),
         "Delivery": lambda: delivery,
         "DiscoveryGroup": lambda: meshq.DiscoveryGroup("g", multicast),
         "Drain": broker.drain,

@@ -47,6 +47,7 @@ class Part:
 #: Of the client, what is about messages; all other calls are administration, and transactions.
 _MESSAGES: Final = frozenset(
     {"send", "send_many", "request", "flush", "producer", "consumer", "subscribe", "serve", "statistics", "topology"}
+    | {"cursor", "cursors", "delete_cursor"}
 )
 _BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over"})
 #: What the parts of a trio class say to each other.
@@ -81,6 +82,14 @@ PARTS: Final = (
 ''',
     ),
     Part(
+        "cursor",
+        "CursorCalls",
+        "The calls of a cursor.",
+        client.Cursor,
+        beside=frozenset({"release", "browse"}),
+        declared=("_block: {Block}",),
+    ),
+    Part(
         "transaction",
         "TransactionCalls",
         "The calls of a transaction.",
@@ -99,11 +108,13 @@ PARTS: Final = (
 THROUGH: Final = {"Client.flush": "self._flush", "Transaction.ack": "self._ack"}
 #: How a face makes its object around a trio object.
 MADE: Final = {"Consumer": "Consumer(self, {})", "Producer": "Producer(self._block, self._producers, {})"} | {
-    "Transaction": "Transaction(self._block, {})"
+    "Cursor": "Cursor(self, {})",
+    "Transaction": "Transaction(self._block, {})",
 }
 #: Where a face has its own thing of this name.
 MODULES: Final = {
     "Consumer": "_consumer",
+    "Cursor": "_cursor",
     "Delivery": "_delivery",
     "Handler": "_delivery",
     "Producer": "_producer",
@@ -116,12 +127,13 @@ BY_HAND: Final[Mapping[str, type[Any]]] = {
     "ClientFactory": client.ClientFactory,
     "ClusterConnection": cluster.ClusterConnection,
     "Consumer": client.Consumer,
+    "Cursor": client.Cursor,
     "Delivery": client.Delivery,
     "EventStream": client.EventStream,
     "Producer": client.Producer,
     "Transaction": client.Transaction,
 }
-HOPPING: Final = (client.BodyStream, client.Client, cluster.ClusterConnection, client.Transaction)
+HOPPING: Final = (client.BodyStream, client.Client, client.Cursor, cluster.ClusterConnection, client.Transaction)
 DUNDERS: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__"}
 LOOPS: Final = {"aio": "TaskLoop", "blocking": "ThreadLoop"}
 BLOCKS: Final[dict[Face, str]] = {"aio": "TaskBlockRunner", "blocking": "ThreadBlockRunner"}
@@ -245,7 +257,7 @@ def imports(part: Part, methods: Iterable[Method], face: Face, code: str) -> str
             lines.append(f"{head} {many if _long(head, names) else ', '.join(found)}")
     theirs = sorted((one for one in lines if "meshq" not in one.split()[1]), key=_line_order)
     ours = sorted((one for one in lines if "meshq" in one.split()[1]), key=_line_order)
-    return "\n".join(theirs) + "\n\n" + "\n".join(ours)
+    return "\n\n".join("\n".join(part) for part in (theirs, ours) if part)
 
 
 def _long(head: str, names: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 from qa.seeded.bug import Bug
 from qa.seeded.calm_bugs import CALM_BUGS
+from qa.seeded.cursor_bugs import CURSOR_BUGS
 from qa.seeded.pair_bugs import PAIR_BUGS
 
 BUGS: Final = (
@@ -283,5 +284,6 @@ BUGS: Final = (
         checkers=("Q4",),
     ),
     *CALM_BUGS,
+    *CURSOR_BUGS,
     *PAIR_BUGS,
 )

@@ -21,6 +21,7 @@ from qa.checkers.history import History
 from qa.simulation.partner import Partner
 from qa.simulation.users import Users
 from qa.simulation.workload import ADDRESSES, CONSUMED, URL, Actor
+from qa.simulation.workload_cursor import TAPE
 from qa.simulation.workload_odd import ODD_SETTINGS, PLACES
 from qa.simulation.workload_sifted import SIFTED_PLACES, SIFTED_SETTINGS
 
@@ -186,7 +187,7 @@ class BrokerNode:
 
     def drained(self, queue: str) -> bool:
         """Return whether a consumer takes all messages of a queue."""
-        return queue in (*CONSUMED, *PLACES, *SIFTED_PLACES)
+        return queue in (*CONSUMED, *PLACES, *SIFTED_PLACES, TAPE)
 
     def left(self, what: str, number: int) -> None:
         """Record a number of this broker that has to be 0 at the end."""

@@ -43,6 +43,7 @@ from qa.simulation.workload import (
     Sender,
     topic_filter,
 )
+from qa.simulation.workload_cursor import TAPE, TAPE_PACE, TAPE_SHARE, TAPE_SIGHTS, Replayer, Tape, TapeTraffic
 from qa.simulation.workload_odd import ODD, PLACES, OddQueues, OddSettling, OddTraffic, ttl_of
 from qa.simulation.workload_receive import PLAIN, Clerk, Queues, Receiver, Settling, UsedQueues
 from qa.simulation.workload_sifted import (
@@ -89,6 +90,7 @@ class Cast:
         self.clerks: list[Clerk] = []
         self.undertaker: Undertaker | None = None
         self.sifting: list[SiftedQueues] = []
+        self.tape: Tape | None = None
         users = broker.users
 
         def dial(node: SimNode, user: str = APP) -> Dial:
@@ -124,6 +126,8 @@ class Cast:
             )
         if rng("cast/sifted").random() < SIFTED_SHARE:
             self._sift(scene, rng, dial(second), dial(third), others, parts)
+        if rng("cast/tape").random() < TAPE_SHARE:
+            self._record(scene, rng, dial(second), dial(third), others, parts)
         if rng("cast/clerk").random() < 0.5:
             filing = rng("actor/clerk")
             clerk = Clerk(scene, "clerk", filing, dial(second), UsedQueues(scene, "clerk", filing))
@@ -193,12 +197,33 @@ class Cast:
             leaves = only is not None
             actors.append(Receiver(scene, name, rng(f"actor/{name}"), dial, queues, settling=settling, leaves=leaves))
 
+    def _record(
+        self,
+        scene: Scene,
+        rng: Callable[[str], random.Random],
+        first: Dial,
+        second: Dial,
+        others: list[Actor],
+        parts: list[Actor],
+    ) -> None:
+        """Return the sender to a queue that a cursor has, and two replayers that contend for the cursor."""
+        tape = self.tape = Tape(scene.history)
+        # What waits first, or is urgent, is not numbered in the order of sending.
+        scene.history.expected.moves(TAPE)
+        sender = Sender(scene, "taping", rng("actor/taping"), first, TapeTraffic(scene.history))
+        sender.pace = TAPE_PACE
+        others += [sender, Replayer(scene, "replayer", rng("actor/replayer"), first, tape)]
+        parts.append(Replayer(scene, "rival", rng("actor/rival"), second, tape))
+
     def met(self) -> dict[str, int]:
-        """Count the sights of users, of queues deleted too early, and of filters."""
+        """Count the sights of users, of queues deleted too early, of filters, and of cursors."""
         users = dict.fromkeys(USER_SIGHTS, 0) if self.thief is None else {**self.thief.met, "users": 1}
         kept = dict.fromkeys(UNDERTAKER_SIGHTS, 0) if self.undertaker is None else self.undertaker.met
         sifted = {sight: sum(one.met[sight] for one in self.sifting) for sight in SIFTED_SIGHTS}
-        return {**users, **kept, **sifted}
+        taped = dict.fromkeys(TAPE_SIGHTS, 0)
+        if self.tape is not None:
+            taped = {sight: self.tape.met[sight] for sight in TAPE_SIGHTS}
+        return {**users, **kept, **sifted, **taped}
 
 
 async def _confirm_enough(scene: Scene, broker: BrokerNode) -> None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from meshq.client import ConnectionEvent as ConnectionEvent
     from meshq.client import Consumer as Consumer
     from meshq.client import ConsumerStatistics as ConsumerStatistics
+    from meshq.client import Cursor as Cursor
+    from meshq.client import CursorLag as CursorLag
+    from meshq.client import CursorStatistics as CursorStatistics
     from meshq.client import Delivery as Delivery
     from meshq.client import Disconnected as Disconnected
     from meshq.client import Divert as Divert
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from meshq.client import Reattached as Reattached
     from meshq.client import ReceivedMessage as ReceivedMessage
     from meshq.client import ScaledDown as ScaledDown
+    from meshq.client import SequenceHole as SequenceHole
     from meshq.client import TopologyChanged as TopologyChanged
     from meshq.client import TopologyNode as TopologyNode
     from meshq.client import Transaction as Transaction
@@ -93,6 +97,8 @@ if TYPE_CHECKING:
     from meshq.errors import ClosedError as ClosedError
     from meshq.errors import ConfigError as ConfigError
     from meshq.errors import ConnectionBrokenError as ConnectionBrokenError
+    from meshq.errors import CursorHeldError as CursorHeldError
+    from meshq.errors import CursorLostError as CursorLostError
     from meshq.errors import DamagedError as DamagedError
     from meshq.errors import DuplicateError as DuplicateError
     from meshq.errors import FilterError as FilterError
@@ -133,6 +139,8 @@ if TYPE_CHECKING:
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
+    from meshq.notifications import CursorLagging as CursorLagging
+    from meshq.notifications import CursorReleased as CursorReleased
     from meshq.notifications import LoginRefused as LoginRefused
     from meshq.notifications import MemoryFull as MemoryFull
     from meshq.notifications import MessageDeadLettered as MessageDeadLettered
@@ -182,6 +190,8 @@ _ERRORS: Final = (
     "LocalProtocolError",
     "MeshqError",
     "NotActiveError",
+    "CursorHeldError",
+    "CursorLostError",
     "NotFoundError",
     "ProtocolError",
     "RefusedError",
@@ -200,6 +210,8 @@ _NOTIFICATIONS: Final = (
     "AddressFull",
     "BrokerStateChanged",
     "ConsumerClosed",
+    "CursorLagging",
+    "CursorReleased",
     "ConsumerCreated",
     "LoginRefused",
     "MemoryFull",
@@ -248,6 +260,9 @@ _HOME: Final = {
     "ConnectorPair": "meshq.discovery",
     "Consumer": "meshq.client",
     "ConsumerStatistics": "meshq.client",
+    "Cursor": "meshq.client",
+    "CursorLag": "meshq.client",
+    "CursorStatistics": "meshq.client",
     "Delivery": "meshq.client",
     "Disconnected": "meshq.client",
     "DiscoveredNode": "meshq.discovery",
@@ -301,6 +316,7 @@ _HOME: Final = {
     "StoreDirectories": "meshq.directories",
     "StuckMessages": "meshq.statistics",
     "TLS": "meshq.settings",
+    "SequenceHole": "meshq.client",
     "TopologyChanged": "meshq.client",
     "TopologyNode": "meshq.client",
     "Transaction": "meshq.client",

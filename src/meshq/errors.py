@@ -233,6 +233,41 @@ class StaleDeliveryError(RefusedError):
     code = "stale_delivery"
 
 
+class CursorHeldError(RefusedError):
+    """A cursor has the queue, or another owner has the cursor: ``queue``, ``name`` and ``holder`` say which and who.
+
+    These are empty if only the message says it, as when a broker refuses what would take messages from the queue.
+    """
+
+    code = "cursor_held"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        queue: str = "",
+        name: str = "",
+        holder: str = "",
+        outcome: Outcome | None = None,
+        results: Sequence[MeshqError | None] = (),
+    ) -> None:
+        super().__init__(message, outcome=outcome, results=results)
+        self.queue = queue
+        self.name = name
+        self.holder = holder
+
+
+class CursorLostError(RefusedError):
+    """The cursor is no longer its owner's: another one has taken it, or it was released, deleted or given up."""
+
+    code = "cursor_lost"
+
+    @property
+    def reason(self) -> str:
+        """Why: ``taken``, ``released``, ``deleted`` or ``max_lag``; empty if only the message says it."""
+        return (self.refusal or "").removeprefix("cursor_")
+
+
 class TransactionRolledBackError(RefusedError):
     """The transaction was rolled back."""
 

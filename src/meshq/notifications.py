@@ -203,6 +203,30 @@ class TransactionDecided(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class CursorLagging(Notification):
+    """A cursor has nearly as many messages before it as it may have; told again after it has caught up."""
+
+    kind = "cursor_lagging"
+    address: str
+    queue: str
+    name: str
+    #: Messages that the cursor has not acknowledged, and how many these may be.
+    lag: int
+    max_lag: int
+
+
+@attrs.frozen(kw_only=True)
+class CursorReleased(Notification):
+    """A cursor is gone, and its queue is for consumers again: ``deleted``, or given up beyond its ``max_lag``."""
+
+    kind = "cursor_released"
+    address: str
+    queue: str
+    name: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class AddressFull(Notification):
     """An address has reached a limit of its settings; ``policy`` is what happens to further messages.
 
@@ -311,6 +335,8 @@ KINDS: tuple[type[Notification], ...] = (
     MessagesStuck,
     TransactionPrepared,
     TransactionDecided,
+    CursorLagging,
+    CursorReleased,
     AddressFull,
     MemoryFull,
     StoreDamaged,

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
 from meshq.bridge import Bridge
 from meshq.broker import RemoteBinding
 from meshq.broker.management._management import OPERATIONS
+from meshq.broker.replay._cursors import CursorRequest
 from meshq.permissions import Permissions
 from meshq.settings import AddressSettings, Security
 from meshq.wire import (
@@ -166,6 +168,16 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "pause_bridge": ({"name": "b"}, set()),
     "resume_bridge": ({"name": "b"}, set()),
     "diverts": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "open_cursor": ({"queue": "q", "name": "c", "token": "a", "lease_ms": 1_000}, {"reader"}),
+    "renew_cursor": ({"queue": "taped", "name": "c", "fence": 1}, {"reader"}),
+    "pin_cursor": ({"queue": "taped", "name": "c", "fence": 1, "number": 1}, {"reader"}),
+    "ack_cursor": ({"queue": "taped", "name": "c", "fence": 1, "number": 1}, {"reader"}),
+    "release_cursor": ({"queue": "taped", "name": "c", "fence": 1}, {"reader"}),
+    # The reader has registered it.
+    "delete_cursor": ({"queue": "taped", "name": "c"}, {"reader"}),
+    "cursor_lag": ({"queue": "taped", "name": "c"}, {"reader", "looker"}),
+    "holes": ({"queue": "q", "lo": 1, "hi": 1}, {"reader", "looker"}),
+    "cursors": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
 
 
@@ -176,8 +188,9 @@ def test_no_operation_is_forgotten_here() -> None:
 @pytest.mark.parametrize("user", ["writer", "reader", "maker", "looker", "boss", "nobody"])
 @pytest.mark.parametrize("operation", MANAGEMENT)
 def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
-    house = house_with("q", "q2", settings={"#": AddressSettings()})
+    house = house_with("q", "q2", "taped", settings={"#": AddressSettings()})
     core = house.core
+    with_a_cursor(house)
     core.settings.controlled["b"] = Bridge("b", queue="q", target="there")
     core.definitions.diverts.create("there", address="a", forwarding_address="b", filter=None, exclusive=False)
     core.definitions.settings.set("set", {})
@@ -192,6 +205,40 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     assert (not refused) is (user in everybody), refused
     if refused:
         assert house.log.last == before
+
+
+def with_a_cursor(house: House) -> None:
+    """Have the reader register a cursor of the queue ``taped``."""
+    wanted = CursorRequest(name="c", user="reader", token="a", holder="test", lease_ms=1_000)
+    assert house.core.cursors.open(house.queue("taped"), wanted) is not None
+
+
+def test_a_cursor_is_its_users_and_that_of_who_manages_the_address() -> None:
+    house = house_with("taped")
+    with_a_cursor(house)
+    boss = client_of(house, "boss")
+    assert (boss.call("cursors") or {}).get("name0") == "c"
+    assert (client_of(house, "reader").call("cursors") or {}).get("name0") == "c"
+    assert client_of(house, "looker").call("cursors") == {"more": False}
+    for user, queue in (("nobody", "taped"), ("nobody", "none"), ("writer", "taped")):
+        client = client_of(house, user)
+        for operation, arguments in (("delete_cursor", {"queue": queue, "name": "c"}), ("cursors", {"queue": queue})):
+            client.call(operation, **arguments)
+            assert f"at '{queue}'" in outcome(client)
+    # Whoever may consume reads by the cursor, and browses nothing else.
+    reader = client_of(house, "reader")
+    reader.consume("taped", browse=True, lo=1, cursor="c", fence=1)
+    assert outcome(reader) == ""
+    reader.consume("taped", browse=True, lo=1)
+    assert "'browse'" in outcome(reader)
+    house.queue("taped").roster.cursor.facts = attrs.evolve(  # type: ignore[union-attr]
+        house.queue("taped").roster.cursor.facts,  # type: ignore[union-attr]
+        user="somebody",
+    )
+    reader.call("delete_cursor", queue="taped", name="c")
+    assert "'manage'" in outcome(reader)
+    boss.call("delete_cursor", queue="taped", name="c")
+    assert outcome(boss) == "" and house.queue("taped").roster.cursor is None
 
 
 def test_lists_show_what_one_may_know_of() -> None:

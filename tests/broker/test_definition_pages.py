@@ -16,6 +16,7 @@ from tests.broker.kit import make_core
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats"
 PAGE = (FORMATS / "definitions.md").read_text(encoding="utf-8")
+CURSORS = (FORMATS / "cursors.md").read_text(encoding="utf-8")
 EXAMPLE: list[dict[str, Any]] = [
     {"kind": "address", "name": "news", "routing": "multicast", "on_use": False},
     {
@@ -45,7 +46,7 @@ def keys_on(page: str) -> dict[str, list[list[str]]]:
 
 
 def test_the_pages_name_every_kind_of_definition_and_every_key() -> None:
-    peers = keys_on((FORMATS / "definitions-of-peers.md").read_text(encoding="utf-8"))
+    peers = keys_on((FORMATS / "definitions-of-peers.md").read_text(encoding="utf-8")) | keys_on(CURSORS)
     said = {
         kind: {name.strip("` ") for cells in rows for name in cells[0].split(",")}
         for kind, rows in {**keys_on(PAGE), **peers}.items()
@@ -93,3 +94,27 @@ def test_a_setting_that_is_not_valid_is_damage() -> None:
     payload = records.encode_definition({"kind": "settings", "pattern": "news", "redelivery_delay": -1.0})
     with pytest.raises(DamagedError, match="settings that can be"):
         make_core().recovery().take([JournalRecord(1, records.DEFINITION, payload)])
+
+
+def test_the_example_of_the_page_about_cursors_is_written_and_read_as_it_says() -> None:
+    cursor = {"kind": "cursor", "queue": 7, "queue_name": "q", "name": "c", "epoch": 8, "start": 1, "since": 5}
+    cursor |= {"processed": 1, "pinned": 1, "lease_ms": 1_000}
+    holes = {"kind": "holes", "queue": 7, "epoch": 8, "ranges": records.encode_holes([(3, 5, 0)])}
+    found = bytes.fromhex("".join(CURSORS.split("```text\n")[1].split("```")[0].split()))
+    payloads = [records.encode_definition(values) for values in (cursor, holes)]
+    assert found == b"".join(payloads)
+    queue = {"kind": "queue", "name": "q", "address": "q", "number": 7}
+    address = {"kind": "address", "name": "q", "routing": "anycast"}
+    written = [*payloads, *(records.encode_definition(values) for values in (address, queue))]
+    core = make_core()
+    core.recovery().take([JournalRecord(at, records.DEFINITION, one) for at, one in enumerate(written, start=1)])
+    recovered = core.router.queues["q"].roster.cursor
+    assert recovered is not None and (recovered.facts.name, recovered.facts.epoch, recovered.held) == ("c", 8, False)
+    assert recovered.holes.of_kind("expired") == [(3, 5)]
+
+
+def test_holes_that_cant_be_read_are_damage() -> None:
+    for ranges in (b"x", records.encode_holes([(3, 5, 9)])):
+        payload = records.encode_definition({"kind": "holes", "queue": 7, "epoch": 8, "ranges": ranges})
+        with pytest.raises(DamagedError, match="holes of a queue"):
+            make_core().recovery().take([JournalRecord(1, records.DEFINITION, payload)])

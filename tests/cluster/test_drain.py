@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import AddressFullError, EventStream, MeshqError, Message, NotActiveError, NotFoundError, RefusedError
+from meshq import (
+    AddressFullError,
+    CursorHeldError,
+    EventStream,
+    MeshqError,
+    Message,
+    NotActiveError,
+    NotFoundError,
+    RefusedError,
+)
 from meshq.node._transfer import LocalTransfer
 from meshq.notifications import NodeLeft, Notification
 from tests.cluster.kit import Mesh, bodies, until
@@ -92,6 +101,22 @@ async def test_the_progress_of_a_drain_goes_from_everything_to_nothing_and_ends(
         assert [one.left for one in seen] == sorted((one.left for one in seen), reverse=True)
         assert (seen[-1].state, seen[-1].moved, seen[-1].left, seen[-1].queues) == ("transferred", 1_000, 0, {})
         assert {one.state for one in seen[:-1]} == {"moving"} and seen[0].left == 1_000
+
+
+async def test_a_node_whose_queues_have_cursors_is_not_drained_and_names_them() -> None:
+    async with nodes_with_queues() as nodes:
+        await nodes.send("a", numbered(3))
+        async with nodes.client("a") as client, client.cursor("q", "audit"):
+            pass
+        with pytest.raises(CursorHeldError, match="'audit' of 'q'") as caught:
+            await drained(nodes)
+        assert (caught.value.queue, caught.value.name) == ("q", "audit")
+        async with nodes.client("a") as client, client.cursor("q", "audit") as cursor:
+            assert bodies(await cursor.receive_many(3, timeout=5)) == numbered(3)  # type: ignore[arg-type]
+        async with nodes.client("a") as client:
+            await client.delete_cursor("q", "audit")
+        assert (await drained(nodes)).state == "transferred"
+        assert bodies(await taken(nodes, "b")) == numbered(3)
 
 
 async def test_a_dry_run_counts_and_changes_nothing() -> None:

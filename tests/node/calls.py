@@ -174,6 +174,16 @@ async def _diverted(ground: Ground) -> None:
     await ground.client.create_divert("d", address="q", forwarding_address="other")
 
 
+async def _with_a_cursor(ground: Ground) -> None:
+    await ground.client.create_queue("q")
+    async with ground.client.cursor("q", "c"):
+        pass
+
+
+async def _cursors(ground: Ground) -> list[str]:
+    return [cursor.name for cursor in await ground.client.cursors()]
+
+
 async def _subscribed(ground: Ground) -> None:
     async with ground.client.subscribe("news", name="mine", durable=True):
         pass
@@ -299,6 +309,14 @@ CALLS: Final = (
     ),
     Call(
         name="Client.queue", prepare=filled, make=lambda ground, _: ground.client.queue("q"), look=count, outcomes=(3,)
+    ),
+    Call(name="Client.cursors", make=lambda ground, _: ground.client.cursors(), look=_nothing, outcomes=(None,)),
+    Call(
+        name="Client.delete_cursor",
+        prepare=_with_a_cursor,
+        make=lambda ground, _: ground.client.delete_cursor("q", "c"),
+        look=_cursors,
+        outcomes=(["c"], []),
     ),
     Call(name="Client.queues", make=lambda ground, _: ground.client.queues(), look=_nothing, outcomes=(None,)),
     Call(

@@ -76,6 +76,7 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
         (lambda client: client.explain_route("q", priority=10), "priority"),
         (lambda client: client.explain_route("q", user=7), "user"),  # type: ignore[arg-type]
     ],
+    "Client.cursor": [(lambda client: client.cursor("q", "c", lease=0), "lease")],
     "Client.cluster_queue": [(lambda client: client.cluster_queue(""), "name")],
     "Client.trace": [(lambda client: client.trace("x"), "message_id")],  # type: ignore[arg-type]
     "Client.move_messages": [
@@ -124,6 +125,8 @@ WRONG_FILTERS: dict[str, Use] = {
 ABSENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "Client.delete_queue": lambda client: client.delete_queue("nowhere"),
     "Client.give_back": lambda client: client.give_back("0" * 32),
+    "Client.cursors": lambda client: client.cursors("nowhere"),
+    "Client.delete_cursor": lambda client: client.delete_cursor("nowhere", "c"),
     "Client.purge_queue": lambda client: client.purge_queue("nowhere"),
     "Client.pause_bridge": lambda client: client.pause_bridge("nowhere"),
     "Client.resume_bridge": lambda client: client.resume_bridge("nowhere"),
@@ -138,6 +141,7 @@ ABSENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "Client.request": lambda client: client.request("closed.nowhere", b"?", timeout=5),
     "Client.serve": lambda client: client.serve("closed.nowhere", _handler),
     "Consumer.__aenter__": lambda client: client.consumer("closed.nowhere").__aenter__(),
+    "Cursor.__aenter__": lambda client: client.cursor("closed.nowhere", "c").__aenter__(),
 }
 NOTHING_IS_MADE = {"closed.#": AddressSettings(auto_create_queues=False)}
 

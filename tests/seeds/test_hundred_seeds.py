@@ -11,12 +11,13 @@ import pytest
 from qa.simulation.broker import SIGHTS
 from qa.simulation.faults import KINDS
 from qa.simulation.users import USER_SIGHTS
+from qa.simulation.workload_cursor import TAPE_SIGHTS
 from qa.simulation.workload_sifted import SIFTED_SIGHTS
 from qa.simulation.workload_undertaker import UNDERTAKER_SIGHTS
 from tests.seeds.always import FAILPOINTS, IMPOSSIBLE, ROOT, TIMEOUT_S, check_all_was_met, reports_of_all
 
 #: What those meet who are there in some seeds only.
-CAST_SIGHTS = (*USER_SIGHTS, *UNDERTAKER_SIGHTS, *SIFTED_SIGHTS)
+CAST_SIGHTS = (*USER_SIGHTS, *UNDERTAKER_SIGHTS, *SIFTED_SIGHTS, *TAPE_SIGHTS)
 #: What is done to the broker when its minute is over.
 LAST_SIGHTS = ("damaged_indexes", "power_after_a_repeat")
 

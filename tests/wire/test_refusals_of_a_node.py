@@ -42,9 +42,7 @@ from meshq.wire import (
     Close,
     Consume,
     Envelope,
-    Frame,
     FrameType,
-    Header,
     Hello,
     LinkOpening,
     Produce,
@@ -59,6 +57,7 @@ from meshq.wire import (
 from tests.broker.kit import nothing
 from tests.wire._frames_strategy import Plan, Step
 from tests.wire._node_peer import MemoryNode, NodePeer
+from tests.wire.cursor_scenes import CURSOR_SCENES, attached, said
 from tests.wire.test_wrong_frames import BY_FRAMES
 
 PRODUCER = bytes(range(16))
@@ -66,16 +65,6 @@ PRODUCER = bytes(range(16))
 BY_TASKS = {"silent", "stopping", "journal_broken", "crowded"}
 #: What a disk says of large bodies: tested in ``tests/broker/test_large_bodies.py``.
 BY_DISKS = {"unreadable"}
-
-
-def said(frame_type: FrameType, header: Header | None = None, **fields: object) -> Step:
-    return Step(Frame(frame_type, header=header.encode() if header is not None else b"", **fields))
-
-
-def attached(node: MemoryNode) -> NodePeer:
-    peer = node.connect()
-    peer.say(*Plan((), closes=False).render())
-    return peer
 
 
 def produced(node: MemoryNode) -> NodePeer:
@@ -399,6 +388,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "duplicate": duplicate,
     "rolled_back": called("commit", "transaction", 1, "sent", 1, "acked", 0),
     "in_use": in_use,
+    **CURSOR_SCENES,
     "forbidden": forbidden,
     "use_another_server": use_another_server,
     "not_handed_over": not_handed_over,

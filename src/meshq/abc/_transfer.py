@@ -81,6 +81,10 @@ class Transfer(ABC):
         """
 
     @abstractmethod
+    def cursors(self) -> Sequence[tuple[str, str]]:
+        """Return the queues here that a cursor has, each with the name of the cursor."""
+
+    @abstractmethod
     def lacking(self, target: StoreAndForwardQueue) -> Sequence[str]:
         """Return the names of the durable queues, with or without messages, that the other node does not have, as far
         as it has described its queues, and of which it was not told in this life."""

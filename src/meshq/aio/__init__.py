@@ -5,6 +5,7 @@ from meshq.aio._broker import Broker
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
 from meshq.aio._consumer import Consumer
+from meshq.aio._cursor import Cursor
 from meshq.aio._delivery import Delivery
 from meshq.aio._events import EventStream
 from meshq.aio._factory import ClientFactory, connect
@@ -18,6 +19,7 @@ __all__ = [
     "ClientFactory",
     "ClusterConnection",
     "Consumer",
+    "Cursor",
     "Delivery",
     "EventStream",
     "Producer",

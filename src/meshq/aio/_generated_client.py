@@ -14,10 +14,11 @@ from meshq import limits
 from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._body_pieces import with_body
 from meshq.aio._consumer import Consumer
+from meshq.aio._cursor import Cursor
 from meshq.aio._delivery import Delivery, Handler
-from meshq.aio._loop_thread import TaskCall, TaskLoop
+from meshq.aio._loop_thread import TaskCall, TaskLoop, forwarded
 from meshq.aio._producer import Producer
-from meshq.client import AckMode, ClientStatistics, TopologyNode
+from meshq.client import AckMode, ClientStatistics, CursorStart, TopologyNode
 from meshq.message import Message
 from meshq.portal import OpenProducers, in_full
 
@@ -77,6 +78,35 @@ class ClientCalls(ABC):
             exclusive=exclusive,
         )
         return Consumer(self, inner)
+
+    def cursor(
+        self,
+        queue: str,
+        name: str,
+        *,
+        start: CursorStart = "earliest",
+        lease: float = 10.0,
+        max_lag: float | None = None,
+        window: int = 1000,
+    ) -> Cursor:
+        """Create a cursor, a durable and replayable reader of a queue, to be used as ``async with``.
+
+        While a queue has a cursor no consumer takes from it, and nothing is purged or moved out of it: its messages
+        stay until the cursor acknowledges them.
+
+        ``start``: where it begins if it is registered now: with what waits, or with what comes from now on; what waits
+        stays in the queue then.  ``lease``: seconds for which it is this owner's unless that is renewed, which the
+        client does.  ``max_lag``: with more messages before it, and no owner, the cursor is given up; None: never.
+        ``window``: messages that are here and not received.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        inner = self._inner.cursor(queue, name, start=start, lease=lease, max_lag=max_lag, window=window)
+        return Cursor(self, inner)
+
+    cursors: Final = forwarded(trio_client.Client.cursors)
+    delete_cursor: Final = forwarded(trio_client.Client.delete_cursor)
 
     async def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

@@ -5,6 +5,7 @@ from meshq.blocking._broker import Broker
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
 from meshq.blocking._consumer import Consumer
+from meshq.blocking._cursor import Cursor
 from meshq.blocking._delivery import Delivery
 from meshq.blocking._events import EventStream
 from meshq.blocking._factory import ClientFactory, connect
@@ -18,6 +19,7 @@ __all__ = [
     "ClientFactory",
     "ClusterConnection",
     "Consumer",
+    "Cursor",
     "Delivery",
     "EventStream",
     "Producer",

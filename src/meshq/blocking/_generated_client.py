@@ -13,10 +13,19 @@ from meshq import client as trio_client
 from meshq import limits
 from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._consumer import Consumer
+from meshq.blocking._cursor import Cursor
 from meshq.blocking._delivery import Delivery, Handler
 from meshq.blocking._loop_thread import ThreadCall, ThreadLoop
 from meshq.blocking._producer import Producer
-from meshq.client import AckMode, BodySource, ClientStatistics, ReceivedMessage, TopologyNode
+from meshq.client import (
+    AckMode,
+    BodySource,
+    ClientStatistics,
+    CursorStart,
+    CursorStatistics,
+    ReceivedMessage,
+    TopologyNode,
+)
 from meshq.message import Message, PropertyValue
 from meshq.portal import OpenProducers, in_full
 
@@ -76,6 +85,56 @@ class ClientCalls(ABC):
             exclusive=exclusive,
         )
         return Consumer(self, inner)
+
+    def cursor(
+        self,
+        queue: str,
+        name: str,
+        *,
+        start: CursorStart = "earliest",
+        lease: float = 10.0,
+        max_lag: float | None = None,
+        window: int = 1000,
+    ) -> Cursor:
+        """Create a cursor, a durable and replayable reader of a queue, to be used as ``with``.
+
+        While a queue has a cursor no consumer takes from it, and nothing is purged or moved out of it: its messages
+        stay until the cursor acknowledges them.
+
+        ``start``: where it begins if it is registered now: with what waits, or with what comes from now on; what waits
+        stays in the queue then.  ``lease``: seconds for which it is this owner's unless that is renewed, which the
+        client does.  ``max_lag``: with more messages before it, and no owner, the cursor is given up; None: never.
+        ``window``: messages that are here and not received.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        inner = self._inner.cursor(queue, name, start=start, lease=lease, max_lag=max_lag, window=window)
+        return Cursor(self, inner)
+
+    def cursors(self, queue: str | None = None) -> list[CursorStatistics]:
+        """Return the statistics of the cursors of a queue, or of all queues.
+
+        These are the cursors that the user has registered, and those at addresses that the user may manage.
+
+        Interrupted: nothing has changed.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.cursors, queue)
+
+    def delete_cursor(self, queue: str, name: str) -> None:
+        """Delete a cursor; the messages that it has not acknowledged are for consumers again.
+
+        That of another user takes the permission to manage.
+
+        Interrupted: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such queue, or no such cursor of it.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.delete_cursor, queue, name)
 
     def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

@@ -47,6 +47,8 @@ from meshq.client.link._topology import ScaledDown, TopologyChanged, TopologyNod
 from meshq.client.receive._body_stream import BodyStream
 from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
 from meshq.client.receive._consumer_tap import ConsumerTap
+from meshq.client.receive._cursor import Cursor
+from meshq.client.receive._cursor_records import CursorLag, CursorStart, CursorStatistics, SequenceHole
 from meshq.client.receive._delivery import Delivery
 from meshq.client.receive._handlers import HandlerErrors, check_serving, place_of
 from meshq.client.send._body_sources import BodySource
@@ -78,6 +80,10 @@ __all__ = [
     "Consumer",
     "ConsumerStatistics",
     "ConsumerTap",
+    "Cursor",
+    "CursorLag",
+    "CursorStart",
+    "CursorStatistics",
     "DeliveredRun",
     "Delivery",
     "DeliverySpan",
@@ -107,6 +113,7 @@ __all__ = [
     "Reattached",
     "ReceivedMessage",
     "ScaledDown",
+    "SequenceHole",
     "TopologyChanged",
     "TopologyNode",
     "Transaction",

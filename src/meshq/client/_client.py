@@ -23,6 +23,7 @@ from meshq.client.link._login import Login
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.link._topology import TopologyNode, topology_changed, topology_of
 from meshq.client.outgoing._outbox import OutgoingRun
+from meshq.client.receive._lease_keeper import LeaseKeeper
 from meshq.client.receive._receiving_calls import ReceivingCalls
 from meshq.client.receive._reply_queue import ReplyQueue
 from meshq.client.receive._worker import RunningWorkers
@@ -70,6 +71,7 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
         self._large = LargeSends(self._context, self._implicit)
         self._replies = ReplyQueue(self._session)
         self._workers = RunningWorkers()
+        self._leases = LeaseKeeper()
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
         self._ended = Completion()
@@ -174,6 +176,7 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._context.flusher.run)
                     nursery.start_soon(self._connection.keep_time)
+                    nursery.start_soon(self._leases.run)
                     if self._targets.discovered is not None:
                         nursery.start_soon(self._targets.discovered.run)
                         await self._targets.discovered.wait()

@@ -327,7 +327,7 @@ class Broker:
         The block raises:
             NotFoundError: no such node is linked, or takes the link; nothing changed.
             SettingsError: the connector can't be dialed; nothing changed.
-            BusyError: transactions are prepared for which that node is too old, and named; nothing changed.
+            BusyError, CursorHeldError: transactions are prepared for which that node is too old; cursors are there.
             RefusedError: something is left that the other node can't take; what has moved has moved.
             NotActiveError: the node is not active, or has ended meanwhile.
         """

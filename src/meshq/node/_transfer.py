@@ -63,6 +63,11 @@ class LocalTransfer(abc.Transfer):
         """Whether a prepared transaction is on its way to the target."""
         return target.number in begun_ways(self._core)
 
+    def cursors(self) -> list[tuple[str, str]]:
+        """Return the queues that a cursor has, with the names of the cursors."""
+        found = [(queue.name, queue.roster.cursor) for queue in self._core.cursors.queues()]
+        return [(name, cursor.facts.name) for name, cursor in found if cursor is not None]
+
     def lacking(self, target: abc.StoreAndForwardQueue) -> list[str]:
         """List the durable queues that the target's node lacks and was not told of."""
         forward = self._core.router.by_number.get(target.number)

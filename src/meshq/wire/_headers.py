@@ -189,7 +189,8 @@ class Consume(Header):
     ``subscription`` from the queue of that name on the address ``queue``, which has the filter then.
 
     ``rank``: 128 more than the consumer's priority.  ``exclusive``: no other consumer is served.
-    ``browse``: look only.
+    ``browse``: look only; with ``lo`` in the order of the numbers, from this one up to, and without, ``hi``, or without
+    an end if that is 0.  ``cursor``, ``fence``: for the owner of this cursor, with whose ownership the browse ends.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
@@ -203,6 +204,10 @@ class Consume(Header):
     rank: int = scalar((int,), default=limits.CONSUMER_PRIORITIES // 2)
     exclusive: bool = scalar((bool,), default=False)
     browse: bool = scalar((bool,), default=False)
+    lo: int = scalar((int,), default=0)
+    hi: int = scalar((int,), default=0)
+    cursor: str = scalar((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
+    fence: int = scalar((int,), default=0)
 
 
 @attrs.frozen(kw_only=True)

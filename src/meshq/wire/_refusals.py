@@ -122,6 +122,11 @@ _ENTRIES: Final = (
     Refusal(79, "undecided", errors.BusyError, "a prepared transaction waits for its decision"),
     Refusal(80, "not_owner", errors.RefusedError, "the queue is another session's"),
     Refusal(81, "in_use", errors.RefusedError, "another consumer uses the queue"),
+    Refusal(82, "cursor_held", errors.CursorHeldError, "a cursor has the queue"),
+    Refusal(83, "cursor_taken", errors.CursorLostError, "another owner has taken the cursor"),
+    Refusal(84, "cursor_released", errors.CursorLostError, "the owner has released the cursor"),
+    Refusal(85, "cursor_deleted", errors.CursorLostError, "the cursor was deleted"),
+    Refusal(86, "cursor_max_lag", errors.CursorLostError, "the cursor was given up beyond its max_lag"),
     Refusal(90, "forbidden", errors.SecurityError, "it is not permitted"),
 )
 

@@ -156,6 +156,12 @@ def permit(session: Asker | None, permission: str, address: str, *, queue: str =
     raise decline("forbidden", f"the user {rights.user!r} lacks the permission {permission!r} at {where}")
 
 
+def may(session: Asker | None, permission: str, address: str) -> bool:
+    """Whether a session may do something at an address."""
+    rights = session.rights if session is not None else None
+    return rights is None or permission in rights.at(address)
+
+
 def may_look(session: Asker | None, address: str) -> bool:
     """Whether a session may look at an address."""
     rights = session.rights if session is not None else None

@@ -32,6 +32,7 @@ from meshq.broker.catalog._settings_definitions import SettingsDefinitions
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.catalog._subscription import check_same
 from meshq.broker.events._event_bus import EventBus
+from meshq.broker.log._cursor_records import CursorRecords
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._delivery_options import QueueThere
@@ -66,10 +67,17 @@ class Definitions:
         self.numbers: QueueNumbers = self._records.numbers
         self.diverts: DivertDefinitions = DivertDefinitions(router.diverts, self._records)
         self.settings: SettingsDefinitions = SettingsDefinitions(router, release_queue, self._records, check_settings)
+        #: The records of the cursors of queues.
+        self.cursors: CursorRecords = watermarks.cursors
         #: The queues of other nodes, as far as known.
         self.peers: KnownPeers = KnownPeers(release_queue, router.relays, warn)
         #: The pins of message groups that this node has given.
         self.pins: KeptPins = KeptPins(release_queue)
+
+    @property
+    def durable(self) -> bool:
+        """Whether anything survives the process."""
+        return self._release_queue.durable
 
     def create_address(self, name: str, routing: str) -> Address:
         """Return the address; create it unless it exists.
@@ -286,6 +294,8 @@ class Definitions:
             self.settings.restore(values, position)
         elif kind == "divert":
             self.diverts.restore(values, position)
+        elif kind in ("cursor", "holes"):
+            self.cursors.restore(values, position)
         elif kind == "queue":
             address = self._router.addresses[values["address"]]
             spec = DEFAULT_SPEC

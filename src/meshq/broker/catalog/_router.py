@@ -136,7 +136,7 @@ class Router:
     def add_queue(self, queue: Queue, address: Address) -> Queue:
         """Enter a queue in all tables."""
         self.skip_numbers(queue.number)
-        self._rule(queue)
+        self.rule(queue)
         address.queues.append(queue)
         if queue.spec.filter is not None:
             address.filtered += 1
@@ -149,10 +149,10 @@ class Router:
         self.demand.changed(queue)
         return queue
 
-    def _rule(self, queue: Queue) -> None:
+    def rule(self, queue: Queue) -> None:
         """Have a queue do as the settings of its address say now."""
         settings = queue.settings = self.settings(queue.address)
-        queue.keep_last_values(None if queue.forwards else settings.default_last_value_key)
+        queue.keep_last_values(None if queue.forwards or queue.roster.cursor else settings.default_last_value_key)
         if queue.spec.auto_created:
             queue.auto_delete = queue.settings.auto_delete_queues
 
@@ -180,7 +180,7 @@ class Router:
             gone += address.duplicates.resize(self.settings(address.name).duplicate_id_cache_size)
             self._bound(address)
             for queue in address.queues:
-                self._rule(queue)
+                self.rule(queue)
                 self.demand.mobility_changed(queue.name)
         return gone
 

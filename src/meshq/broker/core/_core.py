@@ -40,6 +40,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import UNACKED
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import BRANCHES, LINKS, encode_links
+from meshq.broker.replay._cursors import Cursors
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.broker.settlement._message_times import MessageTimes
@@ -116,14 +117,13 @@ class Core:
             press=wake_pager,
             schedule_dispatch=self.pending.schedule_dispatch,
         )
-        #: The timers of queues.  The node calls ``clock_moved`` when the next one is due.
-        self.timers: TimerService = TimerService(settings.now_ms, settings.elapsed_ms, settings.wake_alarm)
+        timers = TimerService(settings.now_ms, settings.elapsed_ms, settings.wake_alarm)
         self.ingress: Ingress = Ingress(
             self.release_queue,
             self.definitions,
             ProducerSequences(),
             self.memory,
-            timers=self.timers,
+            timers=timers,
             event_bus=event_bus,
             warn=host.warn,
         )
@@ -133,10 +133,10 @@ class Core:
         self.closing: Closing = Closing()
         alone = NodeDescription(node_id=settings.node_id, instance=settings.instance, name=settings.name)
         settings.topologies.open(alone, self.pending.run)
-        self._make_settlement(bodies)
+        self._make_settlement(bodies, timers)
         self._make_work()
 
-    def _make_settlement(self, bodies: Bodies | None) -> None:
+    def _make_settlement(self, bodies: Bodies | None, timers: TimerService) -> None:
         """Make the parts by which messages leave their queues, or come back."""
         settings, schedule_dispatch = self.settings, self.pending.schedule_dispatch
         #: The large bodies; in memory if there is no disk.
@@ -162,7 +162,7 @@ class Core:
         #: Sets the timers of messages.
         self.times: MessageTimes = MessageTimes(
             self.mover,
-            self.timers,
+            timers,
             self.router,
             self.release_queue,
             watermarks,
@@ -173,8 +173,19 @@ class Core:
             self.release_queue,
             self.mover,
             self.times.expiry,
-            self.timers,
+            timers,
             memory=self.memory,
+            schedule_dispatch=schedule_dispatch,
+        )
+
+        #: The cursors of the queues.
+        self.cursors: Cursors = Cursors(
+            self.definitions,
+            self.acknowledger,
+            self.times.expiry,
+            timers,
+            self.mover.pending_moves,
+            event_bus=event_bus,
             schedule_dispatch=schedule_dispatch,
         )
 
@@ -221,6 +232,11 @@ class Core:
         settings.event_bus.open(publisher, settings.now_ms)
 
     @property
+    def timers(self) -> TimerService:
+        """The timers of queues.  The node calls ``clock_moved`` when the next one is due."""
+        return self.times.timers
+
+    @property
     def durable(self) -> bool:
         """Whether anything survives the process."""
         return self.release_queue.durable
@@ -247,6 +263,7 @@ class Core:
             times=self.times,
             transactions=self.transactions,
             held_rows=self.mover.transfer_places.held,
+            elapsed_ms=self.settings.elapsed_ms,
             read=read,
         )
 
@@ -269,8 +286,9 @@ class Core:
         return left
 
     def second_passed(self) -> None:
-        """Roll back transactions that were idle for too long."""
+        """Roll back transactions that were idle for too long, and look after cursors."""
         self.transactions.tick()
+        self.cursors.tick()
         self.pending.run()
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
@@ -317,6 +335,8 @@ class Core:
             return
         # The timer may be late: an expired message must not be delivered.
         overdue = queue.expires and self.timers.expire()
+        if queue.roster.cursor is not None:
+            self.cursors.look(queue, queue.roster.cursor)
         if queue.pending.outdated:
             self.acknowledger.settle_outdated(queue)
         if queue.roster.browsers and not overdue:
@@ -379,7 +399,7 @@ class Core:
 
     def _can_auto_delete(self, queue: Queue) -> bool:
         """Whether a queue that is deleted when it is no longer used is deleted now."""
-        if queue.roster.consumers or queue.roster.browsers:
+        if queue.roster.consumers or queue.roster.browsers or queue.roster.cursor is not None:
             return False
         if self.transactions.two_phase.keeps(queue) or queue in self.mover.pending_moves:
             return False

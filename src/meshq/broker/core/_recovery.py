@@ -5,7 +5,7 @@ Records are read in the journal's order; nothing is written, and no message is v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from meshq.broker import records
@@ -61,6 +61,7 @@ class Recovery:
         times: MessageTimes,
         transactions: TransactionManager,
         held_rows: HeldRows,
+        elapsed_ms: Callable[[], float],
         read: ReadPayloads | None,
     ) -> None:
         self._definitions = definitions
@@ -69,6 +70,7 @@ class Recovery:
         self._release_queue = release_queue
         self._redelivery = redelivery
         self._times = times
+        self._elapsed_ms = elapsed_ms
         self._content = RecoveredContent(pager, definitions.router, read)
         # By position of the run: the run, and its views in each queue by the queue's number.
         self._runs: dict[int, RecoveredRun] = {}
@@ -393,6 +395,9 @@ class Recovery:
             else:
                 self._redelivery.take_up(queue, view)
             self._times.watch(queue, view)
+        for queue in self._router.by_number.values():
+            queue.counts.high = queue.last + 1
+        self._definitions.cursors.restored(self._router.by_number, self._elapsed_ms())
         self._two_phase.finish()
         self._release_queue.doom(self._useless)
         self._release_queue.doom(self._restore_ids(dict.fromkeys(ended)))

@@ -83,7 +83,7 @@ class RecordWriter:
             if skipped:
                 skip_rows(view, skipped)
             if not (logged and queue.durable):
-                if (covered := self._watermarks.cover_given(queue)) > position:
+                if (covered := self._watermarks.cover_volatile(queue)) > position:
                     position = covered
             elif queue.roster.consumers:
                 self._watermarks.keep_ahead(queue, queue.list_for(run))
@@ -130,7 +130,7 @@ class RecordWriter:
             run.share_views += share is not run
             view = QueueRun(share, queue.number_rows(len(rows)), remote)
             if not (logged and queue.durable):
-                position = max(position, self._watermarks.cover_given(queue))
+                position = max(position, self._watermarks.cover_volatile(queue))
             elif queue.roster.consumers:
                 self._watermarks.keep_ahead(queue, queue.list_for(share))
             views.append((queue, view))

@@ -62,6 +62,8 @@ class Redistribution:
             return True
         if queue.paused or self._router.by_number.get(queue.number) is not queue:
             return True
+        if queue.roster.cursor is not None:
+            return True
         if queue.roster.consumers and (not queue.settings.redistribute_unmatched or filters_here(queue) is None):
             return True
         if self._router.addresses[queue.address].routing == "multicast":

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from meshq import limits
 from meshq.abc import no_failpoint
+from meshq.broker.log._cursor_records import CursorRecords
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
@@ -35,6 +36,8 @@ class HighWatermarks:
     def __init__(self, release_queue: ReleaseQueue, failpoint: Callable[[str], bool] = no_failpoint) -> None:
         self._release_queue = release_queue
         self._failpoint = failpoint
+        #: The records of the cursors of queues.
+        self.cursors: CursorRecords = CursorRecords(release_queue)
         self._by_queue: dict[int, _QueueWatermarks] = {}
 
     def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
@@ -61,6 +64,16 @@ class HighWatermarks:
                 queue, watermark, given=queue.last + self._block(limits.SEQUENCE_RESERVE), delivered=watermark.delivered
             )
         return watermark.position
+
+    def cover_volatile(self, queue: Queue) -> int:
+        """As ``cover_given``, for a message that is not durable: a cursor of the queue has to know of it, too."""
+        position = self.cover_given(queue)
+        cursor, watermark = queue.roster.cursor, self._by_queue.get(queue.number)
+        if cursor is not None and watermark is not None:
+            hole = cursor.uncovered(queue.counts.high, queue.last, watermark.given)
+            if hole is not None:
+                position = max(position, self.cursors.write_holes(cursor, [hole]))
+        return position
 
     def cover_delivered(self, queue: Queue, priority_list: PriorityList, number: int, ahead: int = 0) -> None:
         """Cover the dispatch of messages of a priority up to ``number``.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
+from meshq.broker.cursors._cursor_machine import held_error
 from meshq.broker.ingress._held_rows import divided
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
@@ -57,12 +58,14 @@ def bulk_move(
         UsageError: nobody takes some where they would go, and they stay; fewer than ``limit`` others were moved, and
             if there were any the outcome is unknown.
         SecurityError: the same of some that may not go there.
+        CursorHeldError: a cursor has the queue; if some were moved, the outcome is unknown.
     """
     owner = asker.owner if asker is not None else NODE
     wait_for_turn = partial(FairTurnWait, owner, asker or queue)
     if filter is not None:
         yield wait_for_turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
     last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
+    _check_free(queue, moved)
     staying = UnmovedMessages()
     for priority_list in list(queue.lists.all):
         view = priority_list.head
@@ -72,6 +75,7 @@ def bulk_move(
             known: StoredRun | None = None
             row = need = 0
             while row < len(view.states) and view.live and moved < limit:
+                _check_free(queue, moved)
                 need = yield from _made_ready(core, queue, view, need)
                 began = row
                 holders = held(view)
@@ -88,8 +92,7 @@ def bulk_move(
                         continue
                     if movable is None:
                         rows, stay = _parted(core, known, target, rows)
-                some = movable(view, known or view.run, rows) if movable is not None and rows else rows
-                if some is None:
+                if (some := movable(view, known or view.run, rows) if movable is not None and rows else rows) is None:
                     yield {"moved": moved}
                     return
                 spans = divided(some[: limit - moved], holders) if target is not None else []
@@ -117,6 +120,14 @@ def bulk_move(
     if moved < limit:
         staying.tell(moved)
     yield {"moved": moved}
+
+
+def _check_free(queue: Queue, moved: int) -> None:
+    """Check that no cursor has the queue, which may have come between two steps."""
+    if queue.roster.cursor is not None:
+        error = held_error(queue.roster.cursor.facts, "nothing is moved out of it")
+        error.outcome = "unknown" if moved else "not_done"
+        raise error
 
 
 def move_scheduled(core: Core, queue: Queue, limit: int, target: Target, reason: str, movable: Movable) -> Steps:

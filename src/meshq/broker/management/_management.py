@@ -10,6 +10,7 @@ import attrs
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.access._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
 from meshq.broker.management import _cluster_operations as cluster_work
+from meshq.broker.management import _cursor_operations as cursor_work
 from meshq.broker.management import _divert_operations as divert_work
 from meshq.broker.management import _node_operations as node_work
 from meshq.broker.management import _queue_operations as queue_work
@@ -167,6 +168,10 @@ _MAP: Final = Parameter((bytes, dict, type(None)))
 _FLAG: Final = Parameter((bool,))
 _COUNT: Final = Parameter((int,))
 _AFTER: Final = Parameter((str,))
+_NUMBER: Final = Parameter((int,), True)
+#: What the owner of a cursor says of itself.
+_OWNED: Final = {"queue": _NAME, "name": _NAME, "fence": _NUMBER}
+_READS_QUEUE: Final = (Need("consume", "queue", argument="queue"),)
 _SETTING: Final = Parameter((str, bool, int, float, type(None)))
 _MANAGES_QUEUE: Final = (Need("manage", "queue"),)
 _MANAGES_NODE: Final = (Need("manage", "node"),)
@@ -295,5 +300,32 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),
     "pause_bridge": Operation(node_work.pause_bridge, {"name": _NAME}, _MANAGES_NODE),
     "resume_bridge": Operation(node_work.resume_bridge, {"name": _NAME}, _MANAGES_NODE),
+    "open_cursor": Operation(
+        cursor_work.open_cursor,
+        {
+            "queue": _NAME,
+            "name": _NAME,
+            "token": _NAME,
+            "lease_ms": _NUMBER,
+            "start": _AFTER,
+            "max_lag": _COUNT,
+        },
+        _READS_QUEUE,
+        asks=True,
+    ),
+    "renew_cursor": Operation(cursor_work.renew_cursor, _OWNED, _READS_QUEUE),
+    "pin_cursor": Operation(cursor_work.pin_cursor, {**_OWNED, "number": _NUMBER}, _READS_QUEUE),
+    "ack_cursor": Operation(cursor_work.ack_cursor, {**_OWNED, "number": _NUMBER}, _READS_QUEUE),
+    "release_cursor": Operation(cursor_work.release_cursor, _OWNED, _READS_QUEUE),
+    "delete_cursor": Operation(cursor_work.delete_cursor, {"queue": _NAME, "name": _NAME}, (), asks=True),
+    "cursor_lag": Operation(
+        cursor_work.cursor_lag, {"queue": _NAME, "name": _NAME}, (Need("look", "queue", argument="queue"),)
+    ),
+    "holes": Operation(
+        cursor_work.holes,
+        {"queue": _NAME, "lo": _NUMBER, "hi": _NUMBER, "after": _COUNT},
+        (Need("look", "queue", argument="queue"),),
+    ),
+    "cursors": Operation(cursor_work.cursors, {"queue": _AFTER, "after": _COUNT}, (), asks=True),
     "diverts": Operation(divert_work.diverts, {"after": _AFTER}, (), asks=True),
 }

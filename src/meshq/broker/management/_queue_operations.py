@@ -13,6 +13,7 @@ import attrs
 from meshq.address import check_name, check_place, parse_target
 from meshq.broker.access._access import may_look, permit_moving
 from meshq.broker.catalog._names import check_open, check_sendable
+from meshq.broker.cursors._cursor_machine import refuse_if_held
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.management._bulk_move import bulk_move, to_address, to_origin, to_others
 from meshq.broker.management._id_transfer import drop_entries
@@ -64,6 +65,7 @@ def delete_queue(core: Core, name: str) -> Values | Steps:
     error = decline("queue_deleted", repr(name))
 
     def end_consumers() -> None:
+        refuse_if_held(queue.roster.cursor, "delete the cursor before the queue")
         core.transactions.two_phase.check_free(queue)
         for session in list(core.sessions):
             session.consumers.lose_queue(name, error)
@@ -94,6 +96,7 @@ def _purging(core: Core, queue: Queue) -> Steps:
 
 
 def _purged(core: Core, queue: Queue) -> Values:
+    refuse_if_held(queue.roster.cursor, "nothing is purged before its owner")
     removed = core.acknowledger.purge(queue)
     # It may have been what kept the queue.
     core.pending.schedule_dispatch(queue)

@@ -9,7 +9,9 @@ from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.access._access import permit, permit_new, queue_address
 from meshq.broker.catalog._subscription import subscription_name
+from meshq.broker.cursors._cursor_machine import lost, refuse_if_held
 from meshq.broker.management._queue_deletion import remove_when_moved
+from meshq.broker.replay._cursors import check_range
 from meshq.broker.work._long_operations import Steps, Values
 from meshq.errors import NotFoundError
 from meshq.ids import IDENTITY_BYTES
@@ -49,7 +51,27 @@ def queue_to_consume(
     else:
         queue = definitions.queue_for(parse_target(wanted.queue, "queue"))
     check_free(queue, session, browse=wanted.browse)
+    if not wanted.browse:
+        refuse_if_held(queue.roster.cursor, "no consumer takes from it")
+    elif wanted.lo:
+        _check_numbers(queue, wanted)
     return queue
+
+
+def _check_numbers(queue: Queue, wanted: Consume) -> None:
+    """See that a browse of numbers asks for a range that the queue has, and comes from the owner of the cursor.
+
+    Raises:
+        UsageError: the range is none of the queue's.
+        CursorLostError: the cursor is not the asker's any more.
+    """
+    if wanted.hi:
+        check_range(queue, wanted.lo, wanted.hi)
+    if wanted.cursor:
+        cursor = queue.roster.cursor
+        if cursor is None or cursor.facts.name != wanted.cursor:
+            raise lost(queue.name, wanted.cursor, "deleted")
+        cursor.check(wanted.fence)
 
 
 def permit_consuming(definitions: Definitions, session: Requester, wanted: Consume) -> None:
@@ -61,7 +83,8 @@ def permit_consuming(definitions: Definitions, session: Requester, wanted: Consu
         SecurityError: it may not.
     """
     router = definitions.router
-    permission = "browse" if wanted.browse else "consume"
+    # Reading for a cursor is consuming.
+    permission = "browse" if wanted.browse and not wanted.cursor else "consume"
     if wanted.subscription:
         permit(session, permission, wanted.queue)
         known = router.queues
@@ -119,6 +142,7 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
         raise NotFoundError(f"there is no subscription {name!r} on {address!r}")
 
     def check() -> None:
+        refuse_if_held(queue.roster.cursor, "delete the cursor before the subscription")
         if queue.roster.consumers:
             raise decline("in_use", f"{_user(queue)} consumes from {subscription_name(queue)}")
         core.transactions.two_phase.check_free(queue)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, Protocol
 
+from meshq.broker.cursors._cursor_machine import CursorMachine
 from meshq.broker.queue._browser import Browser
 from meshq.broker.queue._consumer_priority_group import ConsumerPriorityGroup
 from meshq.broker.queue._consumer_state import AnyConsumer
@@ -53,7 +54,7 @@ class ConsumerRoster:
 
     __slots__ = (
         "_by_priority", "_counts", "_exclusive", "_lists", "_pending", "_serving", "_watcher", "added", "browsers",
-        "claim", "consumers", "groups", "may_offer", "only",
+        "claim", "consumers", "cursor", "groups", "may_offer", "only",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,8 @@ class ConsumerRoster:
         self.consumers: list[AnyConsumer] = []
         #: The browses that have begun and not ended.
         self.browsers: dict[Browser, None] = {}
+        #: The cursor that has the queue; then there is no consumer.  None: the queue has none.
+        self.cursor: CursorMachine | None = None
         #: How many consumers the queue had since the node started.
         self.added: int = 0
         # The served consumers by priority; and from the highest priority down.
@@ -214,6 +217,7 @@ class ConsumerRoster:
 
     def check(self) -> None:
         """Assert the invariants between steps."""
+        invariant(self.cursor is None or not self.consumers, "a queue has consumers or a cursor")
         invariant((self._exclusive is None) == (self._serving.state == SHARED), "an exclusive consumer is served alone")
         served = [consumer for consumer in self.consumers if consumer.served]
         priorities = sorted({consumer.priority for consumer in served}, reverse=True)

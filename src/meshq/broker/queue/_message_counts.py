@@ -38,7 +38,7 @@ class MessageCounts:
     """
 
     __slots__ = (
-        "_news", "acked_in_transaction", "acknowledged", "added", "delayed", "ready", "redelivered", "removed",
+        "_news", "acked_in_transaction", "acknowledged", "added", "delayed", "high", "ready", "redelivered", "removed",
         "unacked",
     )  # fmt: skip
 
@@ -54,6 +54,8 @@ class MessageCounts:
         self.acknowledged: int = 0
         self.removed: dict[str, int] = dict.fromkeys(REMOVED, 0)
         self.redelivered: int = 0
+        #: The high mark: every message with a number below it was visible, and no other message.
+        self.high: int = 1
         # Whether messages became ready since ``take_news``.
         self._news = False
 
@@ -68,6 +70,7 @@ class MessageCounts:
         """Count the messages of a run that became visible: all that are not gone are ready."""
         self.ready += view.live
         self.added += view.live
+        self.high = view.first + len(view.states)
         self._news = True
 
     def restore_unacked(self, view: QueueRun) -> None:
@@ -114,7 +117,7 @@ class MessageCounts:
         view.live -= rows
 
     def remove(self, span: RowSpan, fate: str) -> bytearray:
-        """Count rows, of any state, as removed; return the states that they had."""
+        """Count rows, of any state, as removed, or as ``acknowledged``; return the states that they had."""
         view, rows = span.view, span.rows
         before = view.states[span.start : span.stop : span.step]
         ready, unacked, parked = before.count(READY), before.count(UNACKED), before.count(PARKED)
@@ -123,7 +126,10 @@ class MessageCounts:
         self.delayed -= rows - ready - unacked - parked
         list_of(view).ready -= ready
         list_of(view).parked -= parked
-        self.removed[fate] += rows
+        if fate == "acknowledged":
+            self.acknowledged += rows
+        else:
+            self.removed[fate] += rows
         view.states[span.start : span.stop : span.step] = GONE_ROWS[:rows]
         view.live -= rows
         return before

@@ -29,6 +29,8 @@ _GAP: Final = struct.Struct("<16sQQ")
 _USER_HEAD: Final = struct.Struct("<??HII")
 # producer, highest number, whether its next runs are this user's
 _USER_PRODUCER: Final = struct.Struct("<16sQ?")
+# first number, the number behind the last one, kind
+_HOLE: Final = struct.Struct("<QQB")
 #: Producers of one checkpoint record.
 PRODUCERS_MAX: Final = 4_096
 #: What each kind of definition says.
@@ -42,6 +44,19 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "pin": {"kind": str, "queue": str, "group": str, "node": str},
     "introduced": {"kind": str, "members": str, "lives": str},
     "renumbered": {"kind": str, "queue": int, "turn": int, "last": int, "numbers": bytes},
+    "cursor": {
+        "kind": str,
+        "queue": int,
+        "queue_name": str,
+        "name": str,
+        "epoch": int,
+        "start": int,
+        "since": int,
+        "processed": int,
+        "pinned": int,
+        "lease_ms": int,
+    },
+    "holes": {"kind": str, "queue": int, "epoch": int, "ranges": bytes},
 }
 #: A queue of a further node that fills the header which describes it takes a little more in its record.
 _DEFINITION_BYTES_MAX: Final = 2 * limits.HEADER_BYTES_MAX
@@ -51,6 +66,7 @@ _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "queue": {"paused": False, "subscription": "", "filter": "", "on_use": False},
     "divert": {"filter": "", "exclusive": False},
     "peer": {"left": False, "over": False, "store": b"", "turn": 0, "link": b""},
+    "cursor": {"user": "", "fence": 0, "holder": "", "token": "", "max_lag": 0},
     "binding": {"filter": "", "turn": 0, "path": "", "node_name": "", "relay": 0, "durable": True},
 }
 
@@ -133,6 +149,16 @@ def decode_definition(payload: bytes) -> dict[str, Any]:
     if {name: type(value) for name, value in values.items()} != {**schema, **types}:
         raise unreadable("definition")
     return values
+
+
+def encode_holes(holes: list[tuple[int, int, int]]) -> bytes:
+    """The holes of a queue: the first number, the number behind the last one, and the kind of each."""
+    return b"".join([_HOLE.pack(*hole) for hole in holes])
+
+
+def decode_holes(ranges: bytes) -> list[tuple[int, int, int]]:
+    """Read the holes of a queue.  Raises: struct.error: these are none."""
+    return list(_HOLE.iter_unpack(ranges))
 
 
 def encode_marks(queue: int, given: int, delivered: dict[int, int]) -> bytes:

@@ -13,6 +13,7 @@ from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._unacked_memory import UnackedMemory
+from meshq.broker.replay._range_browser import RangeBrowser
 from meshq.broker.session._deliver_frames import delivery
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._principal import Principal
@@ -139,6 +140,8 @@ class SessionConsumers:
         self._channels.open(frame)
         if not header.window or not header.window_bytes or header.rank >= limits.CONSUMER_PRIORITIES:
             raise violation("bad_header", "a consumer's window is empty, or its priority is none")
+        if (header.lo and not header.browse) or (not header.lo and (header.hi or header.cursor)):
+            raise violation("bad_header", "numbers without a browse of them, or without the first one")
 
         def consume() -> dict[str, Any]:
             self._channels.check_free()
@@ -151,7 +154,10 @@ class SessionConsumers:
             consumer = QueueConsumer(queue, self, frame.channel, header.window, header.window_bytes)
             consumer.willing = self._willing
             consumer.unacked_memory = self._unacked_memory
-            if header.browse:
+            if header.browse and header.lo:
+                numbers = (header.lo, header.hi)
+                consumer.browser = RangeBrowser(queue, consumer, filter, self, numbers, fence=header.fence)
+            elif header.browse:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive

@@ -9,6 +9,7 @@ from meshq import limits
 from meshq.broker.bodies._bodies import Bodies
 from meshq.broker.bodies._body import Body
 from meshq.broker.catalog._router import Router
+from meshq.broker.cursors._holes_machine import EXPIRED, Hole, merged
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._high_watermarks import HighWatermarks
@@ -75,7 +76,16 @@ class Acknowledger:
 
     def remove(self, queue: Queue, span: RowSpan, fate: str, *, logged: bool = False) -> None:
         """Rows leave for another reason; ``logged``: the journal knows already."""
+        cursor = queue.roster.cursor
+        if cursor is not None and fate == EXPIRED and span.view.priority_list is not None:
+            first = span.view.first
+            numbers = merged((first + row, first + row + 1) for row in range(span.start, span.stop, span.step))
+            self._watermarks.cursors.write_holes(cursor, [Hole(lo, hi, EXPIRED) for lo, hi in numbers])
         self._record(queue, [span], [queue.remove(span, fate)], logged=logged)
+
+    def take(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
+        """Acknowledge rows that no consumer has: a cursor of the queue has read them."""
+        self._record(queue, spans, [queue.remove(span, "acknowledged") for span in spans])
 
     def settle_outdated(self, queue: Queue) -> None:
         """Write the messages that newer ones have replaced to the journal."""

@@ -56,7 +56,7 @@ class DelayedDelivery:
             if queue.roster.consumers:
                 self._watermarks.keep_ahead(queue, queue.list_for(run))
         else:
-            position = self._watermarks.cover_given(queue)
+            position = self._watermarks.cover_volatile(queue)
         self._release_queue.release_after(position, [(queue, view)], _nothing)
 
 

@@ -65,8 +65,11 @@ class Expiry:
 
     def _alone(self, queue: Queue, view: QueueRun, expires: Sequence[int]) -> list[int]:
         """The rows with a time to live that are not unacked and not in doubt."""
-        states = view.states
+        states, cursor = view.states, queue.roster.cursor
         rows = [row for row, time in enumerate(expires) if time and states[row] in ENQUEUED]
+        if cursor is not None:
+            # The owner of the cursor knows of these messages, and has said that it will read them.
+            rows = [row for row in rows if not cursor.keeps(view.first + row)]
         if not queue.forwards or self._target(queue, view) is None:
             return rows
         return [row for row in rows if not _in_doubt(queue, view, row)]

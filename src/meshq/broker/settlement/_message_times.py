@@ -30,6 +30,8 @@ class MessageTimes:
         loader: ContentLoader,
         schedule_dispatch: Callable[[Queue], None],
     ) -> None:
+        #: The timers of messages.
+        self.timers: TimerService = timers
         self._delayed_delivery = DelayedDelivery(release_queue, watermarks, timers)
         #: Removes expired messages from their queues.
         self.expiry: Expiry = Expiry(mover, timers, router, loader=loader, schedule_dispatch=schedule_dispatch)

@@ -56,6 +56,18 @@ class Subscription(NamedTuple):
     durable: bool
 
 
+class Numbers(NamedTuple):
+    """The sequences that a consumer browses: from ``lo`` up to, and without, ``hi``, which is 0 for no end.
+
+    ``cursor``, ``fence``: for the owner of this cursor.
+    """
+
+    lo: int
+    hi: int
+    cursor: str
+    fence: int
+
+
 def check_consumer(
     queue: object,
     window: object,
@@ -124,6 +136,7 @@ class Consumer:
         priority: int = 0,
         exclusive: bool = False,
         browse: bool = False,
+        numbers: Numbers | None = None,
     ) -> None:
         #: The queue, as it was asked for.
         self.queue: str = queue
@@ -131,6 +144,8 @@ class Consumer:
         # Browsed messages are acknowledged at hand-over, which frees the window.
         auto = auto or browse
         about = {} if subscription is None else subscription._asdict()
+        if numbers is not None:
+            about = numbers._asdict()
         header = Consume(
             queue=queue,
             window=window,
@@ -190,6 +205,17 @@ class Consumer:
             FilterError: the broker takes the filter for none.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
+        await self._begin()
+        self._block.enter()
+        return self
+
+    async def _begin(self) -> None:
+        """Open the consumer at the broker, for the block of another object.
+
+        Checkpoint: always.  Cancellation: it is closed again.
+        Raises:
+            MeshqError: as ``__aenter__``.
+        """
         check_in_trio("connect")
         self._block.check_unused()
         self._context.check()
@@ -204,8 +230,6 @@ class Consumer:
             self._session.consumers.close(self._inbox)
             self._session.stream.wake()
             raise
-        self._block.enter()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from meshq import limits
-from meshq.address import check_name, check_place
+from meshq.address import check_name, check_place, parse_target
 from meshq.client.receive._consumer import AckMode, Consumer, Subscription, check_consumer
+from meshq.client.receive._cursor import Cursor
+from meshq.client.receive._cursor_records import CursorStart, CursorStatistics, check_cursor
 from meshq.client.receive._delivery import Delivery
 from meshq.client.receive._handlers import HandlerErrors, check_serving
+from meshq.client.receive._lease_keeper import LeaseKeeper
 from meshq.client.receive._worker import Handler, RunningWorkers, Worker
 from meshq.client.session._client_context import ClientContext
 from meshq.errors import SettingsError
@@ -19,6 +24,7 @@ class ReceivingCalls:
 
     _context: ClientContext
     _workers: RunningWorkers
+    _leases: LeaseKeeper
 
     def consumer(
         self,
@@ -107,6 +113,61 @@ class ReceivingCalls:
             filter=text,
             subscription=subscription,
         )
+
+    def cursor(
+        self,
+        queue: str,
+        name: str,
+        *,
+        start: CursorStart = "earliest",
+        lease: float = 10.0,
+        max_lag: float | None = None,
+        window: int = 1000,
+    ) -> Cursor:
+        """Create a cursor, a durable and replayable reader of a queue, to be used as ``async with``.
+
+        While a queue has a cursor no consumer takes from it, and nothing is purged or moved out of it: its messages
+        stay until the cursor acknowledges them.
+
+        ``start``: where it begins if it is registered now: with what waits, or with what comes from now on; what waits
+        stays in the queue then.  ``lease``: seconds for which it is this owner's unless that is renewed, which the
+        client does.  ``max_lag``: with more messages before it, and no owner, the cursor is given up; None: never.
+        ``window``: messages that are here and not received.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        settings = check_cursor(queue, name, start, lease=lease, max_lag=max_lag, window=window)
+        return Cursor(self._context, self._leases, queue, name, settings)
+
+    async def cursors(self, queue: str | None = None) -> list[CursorStatistics]:
+        """Return the statistics of the cursors of a queue, or of all queues.
+
+        These are the cursors that the user has registered, and those at addresses that the user may manage.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        names = tuple(field.name for field in attrs.fields(CursorStatistics))
+        if queue is not None:
+            parse_target(queue, "queue")
+        rows = (await self._context.pages("cursors", names, queue=queue or ""))[1]
+        return [CursorStatistics(**row) for row in rows]
+
+    async def delete_cursor(self, queue: str, name: str) -> None:
+        """Delete a cursor; the messages that it has not acknowledged are for consumers again.
+
+        That of another user takes the permission to manage.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such queue, or no such cursor of it.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        parse_target(queue, "queue")
+        await self._context.ask("delete_cursor", queue=queue, name=check_name("name", name))
 
     async def serve(
         self,

@@ -11,7 +11,14 @@ import trio
 
 from meshq.abc import TransferInventory
 from meshq.cluster.leaving._departure import Departure, Successor
-from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS, DrainFacts, next_step, prepared_left, queues_lacking
+from meshq.cluster.leaving._drain_plan import (
+    DRAIN_TRANSITIONS,
+    DrainFacts,
+    cursors_left,
+    next_step,
+    prepared_left,
+    queues_lacking,
+)
 from meshq.cluster.leaving._target_search import PAUSE_S, DrainOrder, LeavingNode, TargetSearch
 from meshq.concurrency import BackgroundBlock
 from meshq.errors import AddressFullError, NotActiveError
@@ -181,6 +188,8 @@ class Drain:
         await self._choose()
         departure = self._departure
         transfer = departure.broker.transfer
+        if held := transfer.cursors():
+            raise cursors_left(held)
         if (xids := transfer.prepared()) and not transfer.takes_prepared(self._target.link):
             raise prepared_left(self._target.label, xids)
         if (names := transfer.lacking(self._target.link)) and not transfer.makes_queues(self._target.link):

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import attrs
 
 from meshq.abc import TransferInventory
-from meshq.errors import BusyError, MeshqError, RefusedError
+from meshq.errors import BusyError, CursorHeldError, MeshqError, RefusedError
 from meshq.lifecycle import Transitions
 
 #: ``close``: the node takes nothing in any more.  ``look``: a dry run has counted.  ``hand_over``: nothing is left, and
@@ -98,6 +98,14 @@ def next_step(facts: DrainFacts) -> Step:
 def prepared_left(label: str, xids: Sequence[bytes]) -> MeshqError:
     """Return the error that names transactions which have to be decided first."""
     return BusyError(f"{label} is older, and takes no prepared transactions, decide these first: {_named(xids)}")
+
+
+def cursors_left(held: Sequence[tuple[str, str]]) -> MeshqError:
+    """Return the error that names cursors which have to be deleted first."""
+    more = f" and {len(held) - 10} more" if len(held) > 10 else ""
+    named = ", ".join(f"{name!r} of {queue!r}" for queue, name in held[:10])
+    queue, name = held[0]
+    return CursorHeldError(f"cursors are not handed over, delete these first: {named}{more}", queue=queue, name=name)
 
 
 def queues_lacking(label: str, names: Sequence[str]) -> MeshqError:

@@ -1,0 +1,1 @@
+"""Durable cursors of queues: their records, their leases, and the holes of their queues."""

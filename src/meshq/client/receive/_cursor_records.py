@@ -1,0 +1,95 @@
+"""The settings, statistics, lag and holes of cursors."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal, NamedTuple, get_args
+
+import attrs
+
+from meshq.address import check_name, parse_target
+from meshq.errors import SettingsError
+
+#: Where a cursor begins that is registered now.
+CursorStart = Literal["earliest", "latest"]
+STARTS: Final = get_args(CursorStart)
+#: Seconds that a lease may be long.
+LEASE_S_MIN: Final = 0.1
+LEASE_S_MAX: Final = 3_600.0
+
+
+class SequenceHole(NamedTuple):
+    """The sequences ``lo`` up to, and without, ``hi``: no message has them.
+
+    ``kind``: ``acknowledged`` by this cursor; ``consumed`` before the cursor was registered; ``expired`` before it was
+    pinned; ``lost`` with a restart of the broker, since it was not durable; ``reserved``: no message ever had them.
+    """
+
+    lo: int
+    hi: int
+    kind: str
+
+
+@attrs.frozen(kw_only=True)
+class CursorLag:
+    """How far a cursor is behind: the messages that it has not acknowledged.
+
+    ``bytes``: about, of their content.  ``seconds``: since the oldest was sent, by its sender's clock.
+    """
+
+    messages: int
+    bytes: int
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class CursorStatistics:
+    """The state of a cursor at its broker."""
+
+    queue: str
+    name: str
+    #: The user who registered it; empty without security.
+    user: str
+    #: The owner; empty: nobody has a lease that is running.
+    holder: str
+    #: When the lease ends unless it is renewed: seconds since 1970, by the broker's clock; 0.0: there is none.
+    lease_until: float
+    #: The first sequence that it reads; below ``processed`` all is acknowledged; below ``pinned`` nothing expires.
+    start: int
+    processed: int
+    pinned: int
+    #: The high mark of the queue: the sequence that the next message will have, or a higher one.
+    high: int
+    #: Messages that it has not acknowledged.
+    lag: int
+
+
+class CursorSettings(NamedTuple):
+    """The settings of a cursor, checked."""
+
+    start: str
+    lease_s: float
+    max_lag: int
+    window: int
+
+
+def check_cursor(
+    queue: object, name: object, start: object, *, lease: object, max_lag: object, window: object
+) -> CursorSettings:
+    """Check the arguments of a cursor; return its settings.
+
+    Raises:
+        SettingsError: one of them is not allowed.
+    """
+    parse_target(queue, "queue")  # type: ignore[arg-type]
+    check_name("name", name)
+    if start not in STARTS:
+        raise SettingsError("start", start, " or ".join(map(repr, STARTS)))
+    if type(lease) not in (int, float) or not LEASE_S_MIN <= lease <= LEASE_S_MAX:  # type: ignore[operator]
+        raise SettingsError("lease", lease, f"seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}")
+    if max_lag is not None and max_lag != math.inf and (type(max_lag) is not int or max_lag < 1):
+        raise SettingsError("max_lag", max_lag, "a whole number from 1, math.inf, or None")
+    if type(window) is not int or not 1 <= window < 2**31:
+        raise SettingsError("window", window, "a whole number from 1 to 2147483647")
+    most = max_lag if type(max_lag) is int else 0
+    return CursorSettings(str(start), float(lease), most, window)  # type: ignore[arg-type]
