@@ -32,7 +32,7 @@ APART_SHARE: Final = 0.25
 SEGMENT_BYTES: Final = 64 * 1024
 #: Little enough that producers have to wait now and then.
 MEMORY_BYTES: Final = 1 << 20
-#: The share of seeds in which nothing is paged.
+#: The share of seeds in which nothing is paged but the queue that is kept to the end.
 BLOCK_SHARE: Final = 0.3
 #: Seconds within which a start must have come to its end, and a stop.
 START_S: Final = 30.0
@@ -212,6 +212,8 @@ class BrokerNode:
             # A producer that comes back would make a deleted queue again.
             address_settings={
                 "#": AddressSettings(full_policy=self.full_policy, page_size_bytes=PAGE_BYTES_MIN),
+                # What stays to the end must not keep producers waiting for ever.
+                "kept": AddressSettings(full_policy="page", page_size_bytes=PAGE_BYTES_MIN),
                 "clerk.#": AddressSettings(auto_create_queues=False),
                 **ODD_SETTINGS,
                 **SIFTED_SETTINGS,
