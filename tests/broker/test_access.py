@@ -11,8 +11,8 @@ import pytest
 
 from meshq.bridge import Bridge
 from meshq.broker import RemoteBinding
+from meshq.broker.cursors._cursor_machine import CursorRequest
 from meshq.broker.management._management import OPERATIONS
-from meshq.broker.replay._cursors import CursorRequest
 from meshq.permissions import Permissions
 from meshq.settings import AddressSettings, Security
 from meshq.wire import (
@@ -175,7 +175,7 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "release_cursor": ({"queue": "taped", "name": "c", "fence": 1}, {"reader"}),
     # The reader has registered it.
     "delete_cursor": ({"queue": "taped", "name": "c"}, {"reader"}),
-    "cursor_lag": ({"queue": "taped", "name": "c"}, {"reader", "looker"}),
+    "cursor_lag": ({"queue": "taped", "name": "c"}, {"reader"}),
     "holes": ({"queue": "q", "lo": 1, "hi": 1}, {"reader", "looker"}),
     "cursors": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
@@ -190,13 +190,15 @@ def test_no_operation_is_forgotten_here() -> None:
 def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     house = house_with("q", "q2", "taped", settings={"#": AddressSettings()})
     core = house.core
-    with_a_cursor(house)
+    fence = with_a_cursor(house)
     core.settings.controlled["b"] = Bridge("b", queue="q", target="there")
     core.definitions.diverts.create("there", address="a", forwarding_address="b", filter=None, exclusive=False)
     core.definitions.settings.set("set", {})
     core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
     arguments, permitted = MANAGEMENT[operation]
+    if "fence" in arguments:
+        arguments = arguments | {"fence": fence}
     client = client_of(house, user)
     before = house.log.last
     client.call(operation, **arguments)
@@ -207,15 +209,17 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
         assert house.log.last == before
 
 
-def with_a_cursor(house: House) -> None:
-    """Have the reader register a cursor of the queue ``taped``."""
+def with_a_cursor(house: House) -> int:
+    """Have the reader register a cursor of the queue ``taped``, and return its fence."""
     wanted = CursorRequest(name="c", user="reader", token="a", holder="test", lease_ms=1_000)
-    assert house.core.cursors.open(house.queue("taped"), wanted) is not None
+    cursor = house.core.cursors.open(house.queue("taped"), wanted)
+    assert cursor is not None
+    return cursor.facts.fence
 
 
 def test_a_cursor_is_its_users_and_that_of_who_manages_the_address() -> None:
     house = house_with("taped")
-    with_a_cursor(house)
+    fence = with_a_cursor(house)
     boss = client_of(house, "boss")
     assert (boss.call("cursors") or {}).get("name0") == "c"
     assert (client_of(house, "reader").call("cursors") or {}).get("name0") == "c"
@@ -227,7 +231,7 @@ def test_a_cursor_is_its_users_and_that_of_who_manages_the_address() -> None:
             assert f"at '{queue}'" in outcome(client)
     # Whoever may consume reads by the cursor, and browses nothing else.
     reader = client_of(house, "reader")
-    reader.consume("taped", browse=True, lo=1, cursor="c", fence=1)
+    reader.consume("taped", browse=True, lo=1, cursor="c", fence=fence)
     assert outcome(reader) == ""
     reader.consume("taped", browse=True, lo=1)
     assert "'browse'" in outcome(reader)
@@ -235,8 +239,22 @@ def test_a_cursor_is_its_users_and_that_of_who_manages_the_address() -> None:
         house.queue("taped").roster.cursor.facts,  # type: ignore[union-attr]
         user="somebody",
     )
-    reader.call("delete_cursor", queue="taped", name="c")
+    reader.consume("taped", browse=True, lo=1, cursor="c", fence=fence)
     assert "'manage'" in outcome(reader)
+    for operation, more in (
+        ("open_cursor", {"token": "b", "lease_ms": 1_000}),
+        ("renew_cursor", {"fence": fence}),
+        ("pin_cursor", {"fence": fence, "number": 1}),
+        ("ack_cursor", {"fence": fence, "number": 1}),
+        ("release_cursor", {"fence": fence}),
+        ("cursor_lag", {}),
+        ("delete_cursor", {}),
+    ):
+        reader.call(operation, queue="taped", name="c", **more)
+        assert "'manage'" in outcome(reader), operation
+    assert house.queue("taped").roster.cursor.facts.fence == fence  # type: ignore[union-attr]
+    boss.call("renew_cursor", queue="taped", name="c", fence=fence)
+    assert outcome(boss) == ""
     boss.call("delete_cursor", queue="taped", name="c")
     assert outcome(boss) == "" and house.queue("taped").roster.cursor is None
 

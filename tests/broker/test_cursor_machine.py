@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from meshq.broker.cursors._cursor_machine import CursorFacts, CursorMachine, refuse_if_held
+from meshq.broker.cursors._cursor_machine import CursorFacts, CursorMachine, CursorRequest, refuse_if_held
 from meshq.broker.cursors._holes_machine import EXPIRED, VOLATILE, Hole, HoleLog, holes_between
 from meshq.errors import CursorHeldError, CursorLostError, UsageError
 
@@ -19,13 +19,19 @@ def cursor(now_ms: float = 0.0, **changed: object) -> CursorMachine:
     return CursorMachine(attrs.evolve(FACTS, **changed), now_ms, floor=0)  # type: ignore[arg-type]
 
 
+def taken(machine: CursorMachine, token: str, holder: str, lease_ms: int, now_ms: float, max_lag: int = 10) -> bool:
+    """Take the cursor, with the next fence."""
+    wanted = CursorRequest(name="c", token=token, holder=holder, lease_ms=lease_ms, max_lag=max_lag)
+    return machine.take(wanted, machine.facts.fence + 1, now_ms)
+
+
 def test_one_owner_has_the_lease_and_the_next_one_a_higher_fence_when_it_has_run_out() -> None:
     machine = cursor()
-    assert machine.take("a", "first", 1_000, 0) and machine.facts.fence == 1
-    assert not machine.take("b", "second", 1_000, 999) and machine.facts.holder == "first"
+    assert taken(machine, "a", "first", 1_000, 0) and machine.facts.fence == 1
+    assert not taken(machine, "b", "second", 1_000, 999) and machine.facts.holder == "first"
     machine.renew(1, 999)
-    assert not machine.take("b", "second", 1_000, 1_998)
-    assert machine.take("b", "second", 500, 1_999)
+    assert not taken(machine, "b", "second", 1_000, 1_998)
+    assert taken(machine, "b", "second", 500, 1_999)
     assert (machine.facts.fence, machine.facts.holder, machine.facts.lease_ms) == (2, "second", 500)
     with pytest.raises(CursorLostError, match="second") as caught:
         machine.renew(1, 2_000)
@@ -34,18 +40,21 @@ def test_one_owner_has_the_lease_and_the_next_one_a_higher_fence_when_it_has_run
 
 def test_the_same_owner_gets_the_same_fence_again_and_a_released_cursor_is_free_at_once() -> None:
     machine = cursor()
-    assert machine.take("a", "first", 1_000, 0) and machine.take("a", "first", 1_000, 10)
+    assert taken(machine, "a", "first", 1_000, 0) and taken(machine, "a", "first", 1_000, 10)
     assert (machine.facts.fence, machine.lease_until_ms) == (1, 1_010)
+    facts = machine.facts
+    assert taken(machine, "a", "first", 1_000, 10) and machine.facts is facts, "there is nothing to write down"
+    assert taken(machine, "a", "first", 1_000, 10, max_lag=3) and machine.facts.max_lag == 3
     machine.release(1)
     with pytest.raises(CursorLostError) as caught:
         machine.renew(1, 20)
     assert caught.value.reason == "released"
-    assert machine.take("b", "second", 1_000, 20) and machine.facts.fence == 2
+    assert taken(machine, "b", "second", 1_000, 20) and machine.facts.fence == 2
 
 
 def test_a_lease_that_ran_out_is_renewed_as_long_as_nobody_has_taken_the_cursor() -> None:
     machine = cursor()
-    machine.take("a", "first", 1_000, 0)
+    taken(machine, "a", "first", 1_000, 0)
     machine.look(5_000)
     assert not machine.held
     machine.renew(1, 5_000)
@@ -54,13 +63,13 @@ def test_a_lease_that_ran_out_is_renewed_as_long_as_nobody_has_taken_the_cursor(
 
 def test_an_owner_keeps_its_lease_over_a_restart_of_the_node() -> None:
     machine = cursor(9_000, token="a", holder="first", fence=4)
-    assert machine.held and not machine.take("b", "second", 1_000, 9_999)
+    assert machine.held and not taken(machine, "b", "second", 1_000, 9_999)
     machine.renew(4, 9_999)
 
 
 def test_a_place_only_rises_and_stays_below_the_high_mark() -> None:
     machine = cursor()
-    machine.take("a", "first", 1_000, 0)
+    taken(machine, "a", "first", 1_000, 0)
     machine.check_ack(1, 8, 9)
     machine.acknowledged(8)
     before = machine.facts
@@ -77,7 +86,7 @@ def test_a_place_only_rises_and_stays_below_the_high_mark() -> None:
 
 def test_it_lags_once_and_is_abandoned_only_without_a_running_lease() -> None:
     machine = cursor()
-    machine.take("a", "first", 1_000, 0)
+    taken(machine, "a", "first", 1_000, 0)
     assert [machine.lags(waiting) for waiting in (7, 8, 9, 11, 3, 8)] == [False, True, False, False, False, True]
     assert not machine.is_abandoned(11, 999)
     assert not machine.is_abandoned(10, 1_000) and machine.is_abandoned(11, 1_000)
@@ -87,7 +96,7 @@ def test_it_lags_once_and_is_abandoned_only_without_a_running_lease() -> None:
 def test_a_queue_without_a_cursor_is_free_and_one_with_a_cursor_names_it() -> None:
     refuse_if_held(None, "nothing goes")
     machine = cursor()
-    machine.take("a", "session 3", 1_000, 0)
+    taken(machine, "a", "session 3", 1_000, 0)
     with pytest.raises(CursorHeldError, match=r"'c' \(held by session 3\) has the queue 'q': nothing") as caught:
         refuse_if_held(machine, "nothing goes")
     assert (caught.value.queue, caught.value.name, caught.value.holder) == ("q", "c", "session 3")

@@ -31,7 +31,14 @@ def with_cursor(**options: object) -> tuple[MemoryNode, NodePeer]:
     return node, peer
 
 
-def of_owner(operation: str, number: int, *, fence: int = 1, name: str = "c") -> Step:
+def fence_of(node: MemoryNode) -> int:
+    """The fence of the owner."""
+    cursor = node.core.router.queues["a"].roster.cursor
+    assert cursor is not None
+    return cursor.facts.fence
+
+
+def of_owner(operation: str, number: int, fence: int, *, name: str = "c") -> Step:
     """A call of an owner."""
     arguments = ("queue", "a", "name", name, "fence", fence)
     return said(FrameType.CALL, Call(operation=operation, arguments=arguments), number=number, first=number)
@@ -46,26 +53,26 @@ def cursor_held() -> NodePeer:
 
 def cursor_taken() -> NodePeer:
     _, peer = with_cursor()
-    peer.say(of_owner("renew_cursor", 3, fence=9))
+    peer.say(of_owner("renew_cursor", 3, 1))
     return peer
 
 
 def cursor_released() -> NodePeer:
-    _, peer = with_cursor()
-    peer.say(of_owner("release_cursor", 3))
-    peer.say(of_owner("renew_cursor", 4))
+    node, peer = with_cursor()
+    peer.say(of_owner("release_cursor", 3, fence_of(node)))
+    peer.say(of_owner("renew_cursor", 4, fence_of(node)))
     return peer
 
 
 def cursor_deleted() -> NodePeer:
-    _, peer = with_cursor()
-    peer.say(of_owner("renew_cursor", 3, name="another"))
+    node, peer = with_cursor()
+    peer.say(of_owner("renew_cursor", 3, fence_of(node), name="another"))
     return peer
 
 
 def cursor_max_lag() -> NodePeer:
     node, peer = with_cursor(max_lag=1)
-    header = Consume(queue="a", window=1, window_bytes=1, browse=True, lo=1, cursor="c", fence=1)
+    header = Consume(queue="a", window=1, window_bytes=1, browse=True, lo=1, cursor="c", fence=fence_of(node))
     peer.say(said(FrameType.CONSUME, header, channel=1, number=3, first=3))
     queue = node.core.router.queues["a"]
     assert queue.roster.cursor is not None

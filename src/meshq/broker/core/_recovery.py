@@ -362,6 +362,9 @@ class Recovery:
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
             self._definitions.watermarks.open(queue, given, delivered, position)
+        for queue in self._definitions.cursors.attach(self._router.by_number, self._elapsed_ms()):
+            # Before its messages come: those under a cursor replace each other only when it is gone.
+            self._router.rule(queue)
         self._two_phase.restore_unacked(self._views_of)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
@@ -397,7 +400,7 @@ class Recovery:
             self._times.watch(queue, view)
         for queue in self._router.by_number.values():
             queue.counts.high = queue.last + 1
-        self._definitions.cursors.restored(self._router.by_number, self._elapsed_ms())
+        self._definitions.cursors.restored(self._router.by_number)
         self._two_phase.finish()
         self._release_queue.doom(self._useless)
         self._release_queue.doom(self._restore_ids(dict.fromkeys(ended)))

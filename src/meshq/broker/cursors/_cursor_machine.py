@@ -38,13 +38,29 @@ class CursorFacts:
     processed: int
     #: What is below this number, and not acknowledged, does not expire.
     pinned: int
-    #: Rises with each owner.
+    #: The number of the last owner, which no other owner of a cursor on the node ever has; 0: there was none.
     fence: int = 0
     #: The owner, for people; and what proves it.  Empty: the last owner has released the cursor.
     holder: str = ""
     token: str = ""
     lease_ms: int
     #: So many messages may wait; 0: any number.
+    max_lag: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class CursorRequest:
+    """The arguments of a request for a cursor."""
+
+    name: str
+    user: str = ""
+    #: Where it begins if it is registered now: ``earliest`` or ``latest``.
+    start: str = "earliest"
+    #: Proves the owner, and names it for people.
+    token: str
+    holder: str
+    lease_ms: int
+    #: 0: any lag.
     max_lag: int = 0
 
 
@@ -88,20 +104,20 @@ class CursorMachine:
 
     # -- owners
 
-    def take(self, token: str, holder: str, lease_ms: int, now_ms: float) -> bool:
+    def take(self, wanted: CursorRequest, fence: int, now_ms: float) -> bool:
         """Take the cursor for an owner; return False while another one has its lease.
 
-        The same owner gets the same fence again.
+        ``fence``: that of a new owner, higher than all before.  The same owner keeps the one that it has.
         """
         self.look(now_ms)
-        if token != self.facts.token:
+        facts = self.facts
+        if wanted.token != facts.token:
             if self.held:
                 return False
-            self.facts = attrs.evolve(
-                self.facts, fence=self.facts.fence + 1, token=token, holder=holder, lease_ms=lease_ms
-            )
-        elif lease_ms != self.facts.lease_ms:
-            self.facts = attrs.evolve(self.facts, lease_ms=lease_ms)
+            facts = attrs.evolve(facts, fence=fence, token=wanted.token, holder=wanted.holder)
+        facts = attrs.evolve(facts, lease_ms=wanted.lease_ms, max_lag=wanted.max_lag)
+        if facts != self.facts:
+            self.facts = facts
         self._lease("take", now_ms)
         return True
 

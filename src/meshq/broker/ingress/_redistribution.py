@@ -54,6 +54,9 @@ class Redistribution:
         those whose node is away."""
         if queue.roster.may_offer is None or queue.paused or self._router.by_number.get(queue.number) is not queue:
             return {}
+        if queue.roster.cursor is not None:
+            # Its messages are the cursor's, whoever holds their groups.
+            return {}
         return self.groups.away(queue)
 
     def keeps(self, queue: Queue) -> bool:

@@ -79,15 +79,24 @@ class CursorRecords:
             raise DamagedError("journal", position, "the holes of a queue", f"{len(values['ranges'])} bytes") from error
         self._holes.append((values["queue"], values["epoch"], holes, position))
 
-    def restored(self, queues: dict[int, Queue], now_ms: float) -> None:
-        """Give the queues their cursors, once all numbers of all queues are known."""
-        gone: list[int] = []
+    def attach(self, queues: dict[int, Queue], now_ms: float) -> list[Queue]:
+        """Give the queues their cursors, before any message is in them; return these queues."""
+        attached: list[Queue] = []
         for number, (facts, position) in self._found.items():
             queue = queues.get(number)
             if queue is None:
-                gone.append(position)
+                self.forget([position])
                 continue
-            queue.roster.cursor = CursorMachine(facts, now_ms, floor=queue.last + 1, position=position)
+            queue.roster.cursor = CursorMachine(facts, now_ms, floor=0, position=position)
+            attached.append(queue)
+        return attached
+
+    def restored(self, queues: dict[int, Queue]) -> None:
+        """Take up the holes of the cursors, once all numbers of all queues are known."""
+        gone: list[int] = []
+        for queue in queues.values():
+            if queue.roster.cursor is not None:
+                queue.roster.cursor.floor = queue.last + 1
         for number, epoch, holes, position in self._holes:
             queue = queues.get(number)
             cursor = queue.roster.cursor if queue is not None else None

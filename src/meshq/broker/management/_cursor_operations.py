@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from meshq.address import check_name, parse_target
 from meshq.broker.access._access import may, permit, permit_look, queue_address
 from meshq.broker.catalog._names import check_open
+from meshq.broker.cursors._cursor_machine import CursorRequest
 from meshq.broker.management._pages import page_of
-from meshq.broker.replay._cursors import CursorRequest
 from meshq.broker.work._long_operations import Values
 from meshq.errors import NotFoundError, UsageError
 
@@ -44,6 +44,8 @@ def open_cursor(
     known = found.roster.cursor
     if known is None:
         core.transactions.two_phase.check_free(found)
+    else:
+        permit_cursor(asker, found, known)
     wanted = CursorRequest(
         name=check_name("cursor", name),
         user=asker.owner[1] if asker is not None else "",
@@ -69,27 +71,37 @@ def _holder(asker: Requester | None) -> str:
     return f"session {asker.number}{label} at {asker.peer}"
 
 
-def renew_cursor(core: Core, queue: str, name: str, fence: int) -> Values:
+def permit_cursor(asker: Requester | None, queue: Queue, cursor: CursorMachine) -> None:
+    """See that a session may use a cursor of a queue: it is that of the user who registered it.
+
+    Raises:
+        SecurityError: it is another user's, and the asker may not manage the address.
+    """
+    if asker is not None and cursor.facts.user != asker.owner[1]:
+        permit(asker, "manage", queue.address, queue=queue.name)
+
+
+def renew_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int) -> Values:
     """Renew the lease of a cursor."""
-    found = _existing(core, queue)
+    found = _used(core, asker, queue)
     return _place(found, core.cursors.renew(found, name, fence))
 
 
-def pin_cursor(core: Core, queue: str, name: str, fence: int, number: int) -> Values:
+def pin_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int, number: int) -> Values:
     """Keep the messages with numbers below `number` from expiring."""
-    found = _existing(core, queue)
+    found = _used(core, asker, queue)
     return _place(found, core.cursors.pin(found, name, fence, number))
 
 
-def ack_cursor(core: Core, queue: str, name: str, fence: int, number: int) -> Values:
+def ack_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int, number: int) -> Values:
     """Acknowledge the messages with numbers below `number`."""
-    found = _existing(core, queue)
+    found = _used(core, asker, queue)
     return _place(found, core.cursors.ack(found, name, fence, number))
 
 
-def release_cursor(core: Core, queue: str, name: str, fence: int) -> Values:
+def release_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int) -> Values:
     """Give up the ownership of a cursor, which stays."""
-    core.cursors.release(_existing(core, queue), name, fence)
+    core.cursors.release(_used(core, asker, queue), name, fence)
     return {}
 
 
@@ -100,16 +112,14 @@ def delete_cursor(core: Core, asker: Requester | None, queue: str, name: str) ->
     if not may(asker, "manage", address):
         # Before anything is said of what is there.
         permit(asker, "consume", address, queue=known)
-    found = _existing(core, queue)
-    if not _is_own(asker, core.cursors.find(found, name)):
-        permit(asker, "manage", address, queue=known)
+    found = _used(core, asker, queue)
     core.cursors.delete(found, name)
     return {}
 
 
-def cursor_lag(core: Core, queue: str, name: str) -> Values:
+def cursor_lag(core: Core, asker: Requester | None, queue: str, name: str) -> Values:
     """How far a cursor is behind: messages, bytes of their runs, age of the oldest by the clock of its sender."""
-    found = _existing(core, queue)
+    found = _used(core, asker, queue)
     lag = core.cursors.lag(found, core.cursors.find(found, name), core.timers.now_ms)
     return {"messages": lag.messages, "bytes": lag.bytes, "age_ms": lag.age_ms}
 
@@ -166,6 +176,14 @@ def _place(queue: Queue, cursor: CursorMachine) -> Values:
         "pinned": facts.pinned,
         "high": queue.counts.high,
     }
+
+
+def _used(core: Core, asker: Requester | None, name: str) -> Queue:
+    """The queue whose cursor a session uses."""
+    found = _existing(core, name)
+    if found.roster.cursor is not None:
+        permit_cursor(asker, found, found.roster.cursor)
+    return found
 
 
 def _existing(core: Core, name: str) -> Queue:

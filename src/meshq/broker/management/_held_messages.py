@@ -155,6 +155,8 @@ def _takes(head: Head, *filters: Filter | None) -> bool | None:
 
 def _keeps(core: Core, queue: Queue) -> str:
     """The reason for which messages of a queue are never redistributed; empty: they may be."""
+    if queue.roster.cursor is not None:
+        return f"the cursor {queue.roster.cursor.facts.name!r} has them"
     if core.router.addresses[queue.address].routing == "multicast":
         return "the messages of subscriptions are not redistributed"
     if queue.kind is QueueKind.TEMPORARY:

@@ -313,13 +313,13 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         _READS_QUEUE,
         asks=True,
     ),
-    "renew_cursor": Operation(cursor_work.renew_cursor, _OWNED, _READS_QUEUE),
-    "pin_cursor": Operation(cursor_work.pin_cursor, {**_OWNED, "number": _NUMBER}, _READS_QUEUE),
-    "ack_cursor": Operation(cursor_work.ack_cursor, {**_OWNED, "number": _NUMBER}, _READS_QUEUE),
-    "release_cursor": Operation(cursor_work.release_cursor, _OWNED, _READS_QUEUE),
+    "renew_cursor": Operation(cursor_work.renew_cursor, _OWNED, _READS_QUEUE, asks=True),
+    "pin_cursor": Operation(cursor_work.pin_cursor, {**_OWNED, "number": _NUMBER}, _READS_QUEUE, asks=True),
+    "ack_cursor": Operation(cursor_work.ack_cursor, {**_OWNED, "number": _NUMBER}, _READS_QUEUE, asks=True),
+    "release_cursor": Operation(cursor_work.release_cursor, _OWNED, _READS_QUEUE, asks=True),
     "delete_cursor": Operation(cursor_work.delete_cursor, {"queue": _NAME, "name": _NAME}, (), asks=True),
     "cursor_lag": Operation(
-        cursor_work.cursor_lag, {"queue": _NAME, "name": _NAME}, (Need("look", "queue", argument="queue"),)
+        cursor_work.cursor_lag, {"queue": _NAME, "name": _NAME}, (Need("look", "queue", argument="queue"),), asks=True
     ),
     "holes": Operation(
         cursor_work.holes,

@@ -10,6 +10,7 @@ from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.access._access import permit, permit_new, queue_address
 from meshq.broker.catalog._subscription import subscription_name
 from meshq.broker.cursors._cursor_machine import lost, refuse_if_held
+from meshq.broker.management._cursor_operations import permit_cursor
 from meshq.broker.management._queue_deletion import remove_when_moved
 from meshq.broker.replay._cursors import check_range
 from meshq.broker.work._long_operations import Steps, Values
@@ -54,16 +55,17 @@ def queue_to_consume(
     if not wanted.browse:
         refuse_if_held(queue.roster.cursor, "no consumer takes from it")
     elif wanted.lo:
-        _check_numbers(queue, wanted)
+        _check_numbers(queue, wanted, session)
     return queue
 
 
-def _check_numbers(queue: Queue, wanted: Consume) -> None:
+def _check_numbers(queue: Queue, wanted: Consume, session: Requester) -> None:
     """See that a browse of numbers asks for a range that the queue has, and comes from the owner of the cursor.
 
     Raises:
         UsageError: the range is none of the queue's.
         CursorLostError: the cursor is not the asker's any more.
+        SecurityError: it is that of another user.
     """
     if wanted.hi:
         check_range(queue, wanted.lo, wanted.hi)
@@ -71,6 +73,7 @@ def _check_numbers(queue: Queue, wanted: Consume) -> None:
         cursor = queue.roster.cursor
         if cursor is None or cursor.facts.name != wanted.cursor:
             raise lost(queue.name, wanted.cursor, "deleted")
+        permit_cursor(session, queue, cursor)
         cursor.check(wanted.fence)
 
 

@@ -11,7 +11,7 @@ import attrs
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS
 from meshq.broker.catalog._definitions import Definitions
-from meshq.broker.cursors._cursor_machine import CursorFacts, CursorMachine, held_error, lost
+from meshq.broker.cursors._cursor_machine import CursorFacts, CursorMachine, CursorRequest, held_error, lost
 from meshq.broker.cursors._holes_machine import VOLATILE, Hole, holes_between
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.queue._consumer_state import RowSpan
@@ -30,22 +30,6 @@ from meshq.wire import decline, refusal_of
 
 #: The words for where a new cursor begins.
 STARTS: Final = ("earliest", "latest")
-
-
-@attrs.frozen(kw_only=True)
-class CursorRequest:
-    """The arguments of a request for a cursor."""
-
-    name: str
-    user: str = ""
-    #: Where it begins if it is registered now: one of ``STARTS``.
-    start: str = "earliest"
-    #: Proves the owner, and names it for people.
-    token: str
-    holder: str
-    lease_ms: int
-    #: 0: any lag.
-    max_lag: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -125,9 +109,11 @@ class Cursors:
             cursor = self._register(queue, wanted)
         elif cursor.facts.name != wanted.name:
             raise held_error(cursor.facts, f"it has one cursor at a time, and {wanted.name!r} is another one")
-        before = cursor.facts
-        if not cursor.take(wanted.token, wanted.holder, wanted.lease_ms, self._timers.elapsed_ms):
+        before, fence = cursor.facts, self._next_number()
+        if not cursor.take(wanted, fence, self._timers.elapsed_ms):
             return None
+        if cursor.facts.fence == fence:
+            self._router.skip_numbers(fence)
         self._write(cursor, before)
         self._end_browsers(queue, cursor.facts.fence, lost(queue.name, wanted.name, "taken"))
         return cursor
@@ -139,9 +125,7 @@ class Cursors:
             raise UsageError(f"a cursor starts at {' or '.join(map(repr, STARTS))}, not at {wanted.start[:64]!r}")
         high = queue.counts.high
         start = first_number(queue) if wanted.start == "earliest" else high
-        # Numbers of queues are never given twice, in any life of a node, and rise.
-        epoch = router.last_number + 1
-        numbers.reserve(epoch)
+        epoch = self._next_number()
         router.skip_numbers(epoch)
         facts = CursorFacts(
             queue=queue.number,
@@ -164,6 +148,12 @@ class Cursors:
         queue.roster.cursor = cursor
         self._router.demand.mobility_changed(queue.name)
         return cursor
+
+    def _next_number(self) -> int:
+        """A number for an epoch or a fence: those of queues are never given twice, in any life of a node, and rise."""
+        number = self._router.last_number + 1
+        self._definitions.numbers.reserve(number)
+        return number
 
     def _check_queue(self, queue: Queue) -> None:
         """Check that a queue can have a cursor now."""

@@ -80,7 +80,8 @@ class Cursor:
     # -- life
 
     async def __aenter__(self) -> Self:
-        """Register the cursor unless it is there, and take it, for which one needs the permission to consume.
+        """Register the cursor unless it is there, and take it, for which one needs the permission to consume; that of
+        another user takes the permission to manage, too.
 
         Where another owner has it, that owner's lease is waited for, at most ``lease`` and 2 seconds.
 
@@ -242,7 +243,7 @@ class Cursor:
 
     @property
     def fence(self) -> int:
-        """Rises with each owner of the cursor."""
+        """Rises with each owner of the cursor, and with each cursor; no other owner ever has it."""
         return int(self._place.get("fence", 0))
 
     @property
