@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import attrs
 import pytest
 
@@ -110,12 +113,17 @@ def test_numbers_that_leave_no_trace_are_written_down_once_for_a_block() -> None
     assert machine.uncovered(high=101, last=101, given=200) == Hole(101, 201, VOLATILE)
 
 
+def between(lo: int, hi: int, *args: Any, **facts: Any) -> list[Hole]:
+    """All holes of a range."""
+    return list(holes_between(lo, hi, *args, **facts))
+
+
 def test_each_number_without_a_message_has_one_reason() -> None:
     log = HoleLog()
     log.note([Hole(12, 13, EXPIRED), Hole(13, 15, EXPIRED)], 1)
     log.note([Hole(10, 30, VOLATILE)], 2)
     present = [(8, 9), (16, 17), (22, 23)]
-    found = holes_between(2, 26, present, log, processed=(3, 5), since=7, floor=20)
+    found = between(2, 26, present, log, processed=(3, 5), since=7, floor=20)
     assert found == [
         Hole(2, 3, "consumed"),
         Hole(3, 5, "acknowledged"),
@@ -130,18 +138,45 @@ def test_each_number_without_a_message_has_one_reason() -> None:
         Hole(20, 22, "reserved"),
         Hole(23, 26, "reserved"),
     ]
-    assert holes_between(8, 9, present, log, processed=(3, 5), since=7, floor=20) == []
-    assert holes_between(9, 9, present, log, processed=(3, 5), since=7, floor=20) == []
+    assert between(8, 9, present, log, processed=(3, 5), since=7, floor=20) == []
+    assert between(9, 9, present, log, processed=(3, 5), since=7, floor=20) == []
 
 
 def test_what_is_written_down_of_holes_goes_with_the_numbers_below_the_place() -> None:
     log = HoleLog()
     log.note([Hole(1, 3, EXPIRED), Hole(5, 6, EXPIRED)], 11)
     log.note([Hole(3, 4, EXPIRED)], 12)
-    assert log.forget_below(4) == [12] and len(log) == 1
+    assert log.of_kind(EXPIRED) == [(1, 4), (5, 6)]
+    assert log.forget_below(4) == [12] and log.of_kind(EXPIRED) == [(5, 6)]
     assert log.forget_below(6) == [11] and len(log) == 0
     log.note([Hole(7, 9, EXPIRED)], 0)
     log.note([Hole(9, 10, EXPIRED)], 0)
-    # Without a journal neighbours are one.
+    # Without a journal there is nothing to forget.
     assert len(log) == 1 and log.of_kind(EXPIRED) == [(7, 10)]
-    assert log.forget_all() == []
+    assert log.forget_all() == [] and len(log) == 0
+
+
+def test_holes_that_come_in_any_order_are_as_few_ranges_as_can_be() -> None:
+    log, rng = HoleLog(), random.Random(3)
+    numbers: set[int] = set()
+    for position in range(1, 300):
+        lo = rng.randrange(400)
+        numbers.update(range(lo, hi := lo + rng.randrange(6)))
+        log.note([Hole(lo, hi, EXPIRED)], position)
+        starts = [one for one in sorted(numbers) if one - 1 not in numbers]
+        ends = [one + 1 for one in sorted(numbers) if one + 1 not in numbers]
+        assert log.of_kind(EXPIRED) == list(zip(starts, ends, strict=True))
+
+
+def test_holes_that_came_one_by_one_are_said_by_few_records_when_they_have_become_neighbours() -> None:
+    log = HoleLog()
+    for number in range(1, 60):
+        log.note([Hole(number, number + 1, EXPIRED)], number)
+        assert not log.scattered
+    for number in range(60, 100):
+        log.note([Hole(number, number + 1, EXPIRED)], number)
+    assert log.scattered and log.all() == [Hole(1, 100, EXPIRED)] and len(log.forget_all()) == 99
+    # Each of these is needed.
+    for number in range(1, 100, 2):
+        log.note([Hole(number, number + 1, EXPIRED)], number)
+    assert not log.scattered

@@ -226,6 +226,19 @@ def lost(queue: str, name: str, reason: str, detail: str = "") -> MeshqError:
     return decline(f"cursor_{reason}", f"{text}, which {detail} has now" if detail else text)
 
 
+def check_owner(cursor: CursorMachine | None, queue: str, owner: tuple[str, int]) -> CursorMachine:
+    """Return the cursor of a queue after a check of its name and its fence.
+
+    Raises:
+        CursorLostError: the cursor is gone, was released, or taken by another owner.
+    """
+    name, fence = owner
+    if cursor is None or cursor.facts.name != name:
+        raise lost(queue, name, "deleted")
+    cursor.check(fence)
+    return cursor
+
+
 def refuse_if_held(cursor: CursorMachine | None, what: str) -> None:
     """Check that no cursor holds a queue.
 

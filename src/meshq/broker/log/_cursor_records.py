@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from meshq.broker.cursors._cursor_machine import CursorFacts, CursorMachine
-from meshq.broker.cursors._holes_machine import LOGGED, Hole
+from meshq.broker.cursors._holes_machine import LOGGED, RECORD_HOLES_MAX, Hole
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import DEFINITION, decode_holes, encode_definition, encode_holes
 from meshq.errors import DamagedError
-
-#: Holes of one record, which has at most 4,096 bytes.
-HOLES_MAX: Final = 200
 
 
 class CursorRecords:
@@ -48,9 +45,19 @@ class CursorRecords:
         Raises:
             JournalBrokenError: nothing changed.
         """
+        position = self._write_holes(cursor, holes)
+        if cursor.holes.scattered:
+            found = cursor.holes.all()
+            old = cursor.holes.forget_all()
+            # The old ones go with the next record that is written: what is said twice is said once.
+            position = self._write_holes(cursor, found)
+            self.forget(old)
+        return position
+
+    def _write_holes(self, cursor: CursorMachine, holes: Sequence[Hole]) -> int:
         position, facts = 0, cursor.facts
-        for start in range(0, len(holes), HOLES_MAX):
-            part = holes[start : start + HOLES_MAX]
+        for start in range(0, len(holes), RECORD_HOLES_MAX):
+            part = holes[start : start + RECORD_HOLES_MAX]
             ranges = encode_holes([(hole.lo, hole.hi, LOGGED.index(hole.kind)) for hole in part])
             values = {"kind": "holes", "queue": facts.queue, "epoch": facts.epoch, "ranges": ranges}
             position = self._release_queue.write(DEFINITION, [encode_definition(values)], vital=True)

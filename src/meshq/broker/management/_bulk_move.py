@@ -75,8 +75,8 @@ def bulk_move(
             known: StoredRun | None = None
             row = need = 0
             while row < len(view.states) and view.live and moved < limit:
-                _check_free(queue, moved)
                 need = yield from _made_ready(core, queue, view, need)
+                _check_free(queue, moved)
                 began = row
                 holders = held(view)
                 rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks, holders)

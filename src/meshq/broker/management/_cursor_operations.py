@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import check_name, parse_target
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: The characters that prove an owner, at most, and how long a lease may be, ms.
 TOKEN_CHARACTERS_MAX: Final = 64
 LEASE_MS: Final = range(100, 3_600_001)
+#: Holes of one answer.
+PAGE_HOLES: Final = 32
 
 
 def open_cursor(
@@ -83,25 +86,25 @@ def permit_cursor(asker: Requester | None, queue: Queue, cursor: CursorMachine) 
 
 def renew_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int) -> Values:
     """Renew the lease of a cursor."""
-    found = _used(core, asker, queue)
+    found = _used(core, asker, queue, fence)
     return _place(found, core.cursors.renew(found, name, fence))
 
 
 def pin_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int, number: int) -> Values:
     """Keep the messages with numbers below `number` from expiring."""
-    found = _used(core, asker, queue)
+    found = _used(core, asker, queue, fence)
     return _place(found, core.cursors.pin(found, name, fence, number))
 
 
 def ack_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int, number: int) -> Values:
     """Acknowledge the messages with numbers below `number`."""
-    found = _used(core, asker, queue)
+    found = _used(core, asker, queue, fence)
     return _place(found, core.cursors.ack(found, name, fence, number))
 
 
 def release_cursor(core: Core, asker: Requester | None, queue: str, name: str, fence: int) -> Values:
     """Give up the ownership of a cursor, which stays."""
-    core.cursors.release(_used(core, asker, queue), name, fence)
+    core.cursors.release(_used(core, asker, queue, fence), name, fence)
     return {}
 
 
@@ -124,10 +127,11 @@ def cursor_lag(core: Core, asker: Requester | None, queue: str, name: str) -> Va
     return {"messages": lag.messages, "bytes": lag.bytes, "age_ms": lag.age_ms}
 
 
-def holes(core: Core, queue: str, lo: int, hi: int, after: int = 0) -> Values:
-    """A page of the numbers in a range that no message has, and why."""
-    found = core.cursors.holes(_existing(core, queue), lo, hi)
-    return page_of("holes", [{"lo": hole.lo, "hi": hole.hi, "kind": hole.kind} for hole in found], after)
+def holes(core: Core, queue: str, lo: int, hi: int) -> Values:
+    """The first numbers of a range that no message has, and why; `more`: ask again from behind the last of them on."""
+    found = list(islice(core.cursors.holes(_existing(core, queue), lo, hi), PAGE_HOLES + 1))
+    rows = [{"lo": hole.lo, "hi": hole.hi, "kind": hole.kind} for hole in found[:PAGE_HOLES]]
+    return {"holes": rows, "more": len(found) > PAGE_HOLES}
 
 
 def cursors(core: Core, asker: Requester | None, queue: str = "", after: int = 0) -> Values:
@@ -178,11 +182,12 @@ def _place(queue: Queue, cursor: CursorMachine) -> Values:
     }
 
 
-def _used(core: Core, asker: Requester | None, name: str) -> Queue:
-    """The queue whose cursor a session uses."""
+def _used(core: Core, asker: Requester | None, name: str, fence: int = 0) -> Queue:
+    """The queue whose cursor a session uses; ``fence``: an owner that was replaced is told that, whoever has it now."""
     found = _existing(core, name)
-    if found.roster.cursor is not None:
-        permit_cursor(asker, found, found.roster.cursor)
+    cursor = found.roster.cursor
+    if cursor is not None and fence in (0, cursor.facts.fence):
+        permit_cursor(asker, found, cursor)
     return found
 
 

@@ -323,7 +323,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     ),
     "holes": Operation(
         cursor_work.holes,
-        {"queue": _NAME, "lo": _NUMBER, "hi": _NUMBER, "after": _COUNT},
+        {"queue": _NAME, "lo": _NUMBER, "hi": _NUMBER},
         (Need("look", "queue", argument="queue"),),
     ),
     "cursors": Operation(cursor_work.cursors, {"queue": _AFTER, "after": _COUNT}, (), asks=True),

@@ -9,7 +9,7 @@ from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.access._access import permit, permit_new, queue_address
 from meshq.broker.catalog._subscription import subscription_name
-from meshq.broker.cursors._cursor_machine import lost, refuse_if_held
+from meshq.broker.cursors._cursor_machine import check_owner, refuse_if_held
 from meshq.broker.management._cursor_operations import permit_cursor
 from meshq.broker.management._queue_deletion import remove_when_moved
 from meshq.broker.replay._cursors import check_range
@@ -70,11 +70,7 @@ def _check_numbers(queue: Queue, wanted: Consume, session: Requester) -> None:
     if wanted.hi:
         check_range(queue, wanted.lo, wanted.hi)
     if wanted.cursor:
-        cursor = queue.roster.cursor
-        if cursor is None or cursor.facts.name != wanted.cursor:
-            raise lost(queue.name, wanted.cursor, "deleted")
-        permit_cursor(session, queue, cursor)
-        cursor.check(wanted.fence)
+        permit_cursor(session, queue, check_owner(queue.roster.cursor, queue.name, (wanted.cursor, wanted.fence)))
 
 
 def permit_consuming(definitions: Definitions, session: Requester, wanted: Consume) -> None:

@@ -7,7 +7,7 @@ tells it when the run is unlinked; so it needs no copy of the queue.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from meshq import limits
 from meshq.broker.queue._consumer_state import AnyConsumer, DeliverySink, Dispatch, span_bytes
@@ -20,6 +20,9 @@ from meshq.broker.queue._unfinished_work import UnfinishedWork
 from meshq.broker.records._row_ranges import pieces
 from meshq.selector import Filter
 
+if TYPE_CHECKING:
+    from meshq.broker.queue._consumer_roster import ConsumerRoster
+
 
 class BrowseSink(DeliverySink, Protocol):
     """The session of a browse."""
@@ -31,8 +34,10 @@ class BrowseSink(DeliverySink, Protocol):
 class QueueToBrowse(Protocol):
     """A queue, as far as a browse knows it."""
 
+    name: str
     lists: PriorityLists
     pending: UnfinishedWork
+    roster: ConsumerRoster
 
     def begin_browse(self, browser: Browser) -> None:
         """Let a browse look at each dispatch of the queue."""

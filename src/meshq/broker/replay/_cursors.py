@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import merge
 from typing import Final
 
 import attrs
@@ -11,22 +12,30 @@ import attrs
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS
 from meshq.broker.catalog._definitions import Definitions
-from meshq.broker.cursors._cursor_machine import CursorFacts, CursorMachine, CursorRequest, held_error, lost
-from meshq.broker.cursors._holes_machine import VOLATILE, Hole, holes_between
+from meshq.broker.cursors._cursor_machine import (
+    CursorFacts,
+    CursorMachine,
+    CursorRequest,
+    check_owner,
+    held_error,
+    lost,
+)
+from meshq.broker.cursors._holes_machine import VOLATILE, Hole, holes_between, merged
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.queue._consumer_state import RowSpan
+from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import GONE, QueueRun
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records._row_ranges import pieces
-from meshq.broker.replay._range_browser import RangeBrowser
+from meshq.broker.replay._range_browser import RangeBrowser, first_behind
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._expiry import Expiry
 from meshq.broker.settlement._pending_moves import PendingMoves
 from meshq.errors import BusyError, MeshqError, NotFoundError, UsageError
 from meshq.notifications import CursorLagging, CursorReleased
-from meshq.wire import decline, refusal_of
+from meshq.wire import decline
 
 #: The words for where a new cursor begins.
 STARTS: Final = ("earliest", "latest")
@@ -87,11 +96,7 @@ class Cursors:
         Raises:
             CursorLostError: it is not any more, or the cursor is gone.
         """
-        cursor = queue.roster.cursor
-        if cursor is None or cursor.facts.name != name:
-            raise lost(queue.name, name, "deleted")
-        cursor.check(fence)
-        return cursor
+        return check_owner(queue.roster.cursor, queue.name, (name, fence))
 
     # -- owners
 
@@ -140,6 +145,8 @@ class Cursors:
             lease_ms=wanted.lease_ms,
             max_lag=wanted.max_lag,
         )
+        # What comes after a restart is not below the start: nobody may have seen the numbers that were given before.
+        self._definitions.watermarks.cover_given(queue)
         position = numbers.given(epoch, self._records.write(facts, 0))
         cursor = CursorMachine(facts, self._timers.elapsed_ms, floor=0, position=position)
         volatile = self._volatile(queue, start)
@@ -176,14 +183,11 @@ class Cursors:
         """The numbers of messages that are there and not durable."""
         if not self._definitions.durable:
             return []
-        found: list[Hole] = []
-        for view in queue.runs():
-            if not view.run.durable:
-                found.append(Hole(max(view.first, start), view.first + len(view.states), VOLATILE))
-        if queue.last >= queue.counts.high:
-            # What waits for its sync may be of either kind.
-            found.append(Hole(queue.counts.high, queue.last + 1, VOLATILE))
-        return [hole for hole in found if hole.lo < hole.hi]
+        soft = [view for view in queue.runs() if not view.run.durable]
+        # What waits for its sync may be of either kind.
+        waiting = queue.counts.high, queue.last + 1
+        found = merged([*((max(view.first, start), view.first + len(view.states)) for view in soft), waiting])
+        return [Hole(lo, hi, VOLATILE) for lo, hi in found]
 
     def renew(self, queue: Queue, name: str, fence: int) -> CursorMachine:
         """Renew a lease.
@@ -325,15 +329,15 @@ class Cursors:
     def _end_browsers(self, queue: Queue, fence: int, error: MeshqError) -> None:
         """End the browses of former owners."""
         for browser in list(queue.roster.browsers):
-            if isinstance(browser, RangeBrowser) and browser.fence and browser.fence != fence:
-                browser.sink.lose_consumer(browser.consumer, refusal_of(error).number, str(error))
+            if isinstance(browser, RangeBrowser) and browser.owner[1] not in (0, fence):
+                browser.lose(error)
 
     # -- reading
 
     def waiting(self, queue: Queue, cursor: CursorMachine) -> int:
         """Return how many messages a cursor has not acknowledged."""
         counts, start = queue.counts, cursor.facts.start
-        before = sum(len(_live_rows(view, 0, start)) for view in _views_below(queue, start))
+        before = sum(_count(view, 0, start) for view in _views_below(queue, start))
         return counts.ready + counts.unacked + counts.delayed - before
 
     def lag(self, queue: Queue, cursor: CursorMachine, now_ms: int) -> Lag:
@@ -341,7 +345,7 @@ class Cursors:
         messages = size = 0
         oldest = math.inf
         for view in queue.runs():
-            rows = len(_live_rows(view, cursor.facts.processed, queue.counts.high))
+            rows = _count(view, cursor.facts.processed, queue.counts.high)
             if rows:
                 messages += rows
                 size += view.run.content_bytes * rows // len(view.states)
@@ -349,17 +353,14 @@ class Cursors:
         age_ms = 0 if oldest == math.inf else max(0, now_ms - int(oldest))
         return Lag(messages=messages, bytes=size, age_ms=age_ms)
 
-    def holes(self, queue: Queue, lo: int, hi: int) -> list[Hole]:
-        """Return the numbers of a range that no message has, in order.
+    def holes(self, queue: Queue, lo: int, hi: int) -> Iterator[Hole]:
+        """Yield the numbers of a range that no message has, in order; nothing of the queue may change meanwhile.
 
         Raises:
             UsageError: the range ends above the high mark, or before it begins.
         """
         check_range(queue, lo, hi)
-        present: list[tuple[int, int]] = []
-        for view in _views_below(queue, hi):
-            rows = _live_rows(view, lo, hi)
-            present += [(view.first + row, view.first + row + 1) for row in rows]
+        present = merge(*(_present(priority_list, lo, hi) for priority_list in queue.lists.all))
         cursor = queue.roster.cursor
         if cursor is None:
             # Nobody keeps account.
@@ -399,6 +400,28 @@ def _views_below(queue: Queue, number: int) -> list[QueueRun]:
             found.append(view)
             view = view.next
     return found
+
+
+def _present(priority_list: PriorityList, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    """The ranges of numbers from ``lo`` up to, and without, ``hi`` that messages of a priority have, in order."""
+    view = first_behind(priority_list, lo)
+    while view is not None and view.first < hi:
+        first, rows = view.first, len(view.states)
+        if view.live == rows:
+            yield max(first, lo), min(first + rows, hi)
+        else:
+            for row in _live_rows(view, lo, hi):
+                yield first + row, first + row + 1
+        view = view.next
+
+
+def _count(view: QueueRun, lo: int, hi: int) -> int:
+    """How many messages of a run have numbers from ``lo`` up to, and without, ``hi``."""
+    first, rows = view.first, len(view.states)
+    if lo <= first and first + rows <= hi:
+        return view.live
+    start, stop = max(0, lo - first), max(0, min(rows, hi - first))
+    return max(0, stop - start) - view.states.count(GONE, start, stop)
 
 
 def _live_rows(view: QueueRun, lo: int, hi: int) -> list[int]:

@@ -6,22 +6,25 @@ its connection goes on behind the last number.  One without an end follows the q
 
 from __future__ import annotations
 
+from meshq.broker.cursors._cursor_machine import check_owner
 from meshq.broker.queue._browser import Browser, BrowseSink, QueueToBrowse
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._run import QueueRun
 from meshq.broker.records._row_ranges import pieces
+from meshq.errors import CursorLostError, MeshqError
 from meshq.limits import SCAN_MESSAGES_MAX
 from meshq.selector import Filter
+from meshq.wire import refusal_of
 
 
 class RangeBrowser(Browser):
     """A browse of the numbers from ``lo`` up to, and without, ``hi``; ``hi`` 0: it has no end.
 
-    ``fence``: that of the owner of a cursor, whose browse ends with its ownership; 0: anybody's.
+    ``owner``: the name of a cursor and a fence: the browse ends with that ownership; fence 0: it is anybody's.
     """
 
-    __slots__ = ("_at", "_hi", "_places", "fence")
+    __slots__ = ("_at", "_hi", "_places", "owner")
 
     def __init__(
         self,
@@ -31,17 +34,28 @@ class RangeBrowser(Browser):
         sink: BrowseSink,
         numbers: tuple[int, int],
         *,
-        fence: int = 0,
+        owner: tuple[str, int] = ("", 0),
     ) -> None:
         super().__init__(queue, consumer, filter, sink)
         self._at, self._hi = numbers
-        self.fence: int = fence
+        self.owner: tuple[str, int] = owner
         # By list the first run with a number that was not looked at; None: there is none yet.
         self._places: dict[PriorityList, QueueRun | None] = {}
 
     def begin(self) -> None:
-        """Begin at the first number."""
-        self._queue.begin_browse(self)
+        """Begin at the first number, unless the owner has lost the cursor since it was asked for."""
+        queue = self._queue
+        if self.owner[1]:
+            try:
+                check_owner(queue.roster.cursor, queue.name, self.owner)
+            except CursorLostError as error:
+                self.lose(error)
+                return
+        queue.begin_browse(self)
+
+    def lose(self, error: MeshqError) -> None:
+        """End the browse, and tell its session why."""
+        self.sink.lose_consumer(self.consumer, refusal_of(error).number, str(error))
 
     def end(self) -> None:
         """End the browse."""
@@ -102,7 +116,7 @@ class RangeBrowser(Browser):
         """The first run of a list with a number that was not looked at."""
         view = self._places.get(priority_list)
         if view is None:
-            view = _first_behind(priority_list, self._at)
+            view = first_behind(priority_list, self._at)
             priority_list.cursors[self] = None
         while view is not None and view.first + len(view.states) <= self._at:
             view = view.next
@@ -110,7 +124,7 @@ class RangeBrowser(Browser):
         return view
 
 
-def _first_behind(priority_list: PriorityList, number: int) -> QueueRun | None:
+def first_behind(priority_list: PriorityList, number: int) -> QueueRun | None:
     """Return the first run of a list that ends behind a number."""
     view = priority_list.head
     if view is None or view.first + len(view.states) > number:

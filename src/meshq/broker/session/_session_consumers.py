@@ -156,7 +156,8 @@ class SessionConsumers:
             consumer.unacked_memory = self._unacked_memory
             if header.browse and header.lo:
                 numbers = (header.lo, header.hi)
-                consumer.browser = RangeBrowser(queue, consumer, filter, self, numbers, fence=header.fence)
+                owner = (header.cursor, header.fence if header.cursor else 0)
+                consumer.browser = RangeBrowser(queue, consumer, filter, self, numbers, owner=owner)
             elif header.browse:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:

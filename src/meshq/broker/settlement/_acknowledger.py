@@ -76,12 +76,21 @@ class Acknowledger:
 
     def remove(self, queue: Queue, span: RowSpan, fate: str, *, logged: bool = False) -> None:
         """Rows leave for another reason; ``logged``: the journal knows already."""
-        cursor = queue.roster.cursor
-        if cursor is not None and fate == EXPIRED and span.view.priority_list is not None:
-            first = span.view.first
-            numbers = merged((first + row, first + row + 1) for row in range(span.start, span.stop, span.step))
-            self._watermarks.cursors.write_holes(cursor, [Hole(lo, hi, EXPIRED) for lo, hi in numbers])
+        if fate == EXPIRED:
+            self.note_expired(queue, span)
         self._record(queue, [span], [queue.remove(span, fate)], logged=logged)
+
+    def note_expired(self, queue: Queue, span: RowSpan) -> None:
+        """Write down what a cursor of the queue has to know of rows, before these go: that they have expired."""
+        cursor = queue.roster.cursor
+        if cursor is None or span.view.priority_list is None:
+            return
+        # Its owner may have seen these numbers, or a high mark above them: they must not be given again.
+        self._watermarks.cover_given(queue)
+        first = span.view.first
+        numbers = merged((first + row, first + row + 1) for row in range(span.start, span.stop, span.step))
+        holes = [Hole(lo, hi, EXPIRED) for lo, hi in numbers if not cursor.holes.has(EXPIRED, lo, hi)]
+        self._watermarks.cursors.write_holes(cursor, holes)
 
     def take(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
         """Acknowledge rows that no consumer has: a cursor of the queue has read them."""

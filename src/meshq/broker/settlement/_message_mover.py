@@ -383,6 +383,9 @@ class MessageMover:
             # Whoever asked for a move is told no, and may ask again.
             then = partial(self._space_ready, queue, span, target, reason, still, known) if reason in OWN else None
             self._reserve_space(queue, moved, then)
+        if reason == "expired":
+            # One record says both that they are there and that they are gone from here.
+            self._acknowledger.note_expired(queue, span)
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)

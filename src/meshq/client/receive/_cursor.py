@@ -12,7 +12,16 @@ import trio
 from meshq import limits
 from meshq.client.incoming._delivered_run import ReceivedMessage
 from meshq.client.receive._consumer import Consumer, Numbers
-from meshq.client.receive._cursor_records import STARTS, CursorLag, CursorSettings, CursorStart, SequenceHole
+from meshq.client.receive._cursor_records import (
+    SEQUENCE_END,
+    STARTS,
+    CursorLag,
+    CursorSettings,
+    CursorStart,
+    SequenceHole,
+    add_holes,
+    check_range,
+)
 from meshq.client.receive._lease_keeper import Lease, LeaseKeeper
 from meshq.client.session._client_context import ClientContext
 from meshq.concurrency import Block, copied_error
@@ -25,6 +34,8 @@ from meshq.errors import (
     MeshqError,
     NotActiveError,
     NotFoundError,
+    RefusedError,
+    SecurityError,
     SettingsError,
     UnblockedError,
     UsageError,
@@ -37,6 +48,8 @@ _TAKING_S: Final = 2.0
 _RENEW_SHARE: Final = 1 / 3
 #: Seconds after which a call is repeated that the session could not carry.
 _AGAIN_S: Final = 0.05
+#: What never falls as long as one owner has the cursor.
+_RISING: Final = ("processed", "pinned", "high")
 #: What one can call again: the call has no effect that it did not have before.
 _CUT: Final = (UnblockedError, NotActiveError)
 
@@ -159,7 +172,7 @@ class Cursor:
         if self._place:
             try:
                 await self._context.ask("release_cursor", **self._owned)
-            except (BrokenError, ClosedError, CursorLostError, NotActiveError):
+            except (BrokenError, ClosedError, RefusedError):
                 # It is free when its lease has run out.
                 return
 
@@ -171,7 +184,7 @@ class Cursor:
         self._lease.renew_at = trio.current_time() + self._settings.lease_s * _RENEW_SHARE
         try:
             values = await self._context.ask("renew_cursor", **self._owned)
-        except (CursorLostError, NotFoundError) as error:
+        except (CursorLostError, NotFoundError, SecurityError) as error:
             self._fail(error)
         except MeshqError:
             # The link is lost, or the client is being closed: as long as nobody else takes it, it is this owner's.
@@ -181,7 +194,8 @@ class Cursor:
                 self._take(values)
 
     def _take(self, values: dict[str, Any]) -> None:
-        self._place = values
+        # The answer of a call that was made earlier may be taken later.
+        self._place = values | {key: max(values[key], self._place.get(key, 0)) for key in _RISING}
         self._lease.renew_at = trio.current_time() + self._settings.lease_s * _RENEW_SHARE
 
     def _fail(self, error: MeshqError) -> None:
@@ -355,6 +369,7 @@ class Cursor:
         Checkpoint: always.  Cancellation: the reader is where it was or where it goes.
         Raises:
             SettingsError: the position is none.
+            BusyError: another task is receiving.
             NotFoundError: what is there is acknowledged, and gone; names the sequences that there are.
             UsageError: the position is above the high mark.
             CursorLostError: another owner has the cursor, or it is gone.
@@ -362,6 +377,8 @@ class Cursor:
         """
         if position not in STARTS and (type(position) is not int or position < 0):
             raise SettingsError("position", position, "a sequence, 'earliest' or 'latest'")
+        if self._busy:
+            raise BusyError(f"another task receives from {self._block.name}")
         await self._owner_asked("renew_cursor")
         low, high = self._place["processed"], self._place["high"]
         to = position if isinstance(position, int) else low if position == "earliest" else high
@@ -385,10 +402,7 @@ class Cursor:
             SettingsError: these are no sequences.
             UsageError: the cursor is not open.
         """
-        if type(lo) is not int or lo < 1:
-            raise SettingsError("lo", lo, "a sequence from 1")
-        if type(hi) is not int or hi < lo:
-            raise SettingsError("hi", hi, "a sequence from lo")
+        check_range(lo, hi)
         self._check()
         return self._consumer(Numbers(lo, hi, self.name, self.fence))
 
@@ -425,7 +439,7 @@ class Cursor:
             if to.queue != self.queue:
                 raise UsageError(f"the message is of the queue {to.queue!r}, not of {self.queue!r}")
             return to.sequence + 1
-        if type(to) is not int or not 0 <= to < 1 << 63:
+        if type(to) is not int or not 0 <= to < SEQUENCE_END:
             raise SettingsError(setting, to, "a received message, or a sequence")
         return to
 
@@ -457,18 +471,18 @@ class Cursor:
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
-            UsageError: the range is none, or ends above the high mark.
+            SettingsError: these are no sequences.
+            UsageError: the range ends above the high mark.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see the class.
         """
+        check_range(lo, hi)
         self._check()
+        found: list[SequenceHole] = []
         while True:
-            try:
-                _, rows = await self._context.pages("holes", SequenceHole._fields, queue=self.queue, lo=lo, hi=hi)
-            except _CUT:
-                self._context.check()
-                await trio.sleep(_AGAIN_S)
-            else:
-                return [SequenceHole(**row) for row in rows]
+            values = await self._asked_again("holes", lo=found[-1].hi if found else lo, hi=hi)
+            add_holes(found, values)
+            if not values["more"]:
+                return found
 
 
 async def _one(reader: Consumer, timeout: float | None) -> list[ReceivedMessage]:  # noqa: ASYNC109

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Final, Literal, NamedTuple, get_args
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import attrs
 
@@ -16,6 +17,8 @@ STARTS: Final = get_args(CursorStart)
 #: Seconds that a lease may be long.
 LEASE_S_MIN: Final = 0.1
 LEASE_S_MAX: Final = 3_600.0
+#: Sequences, and numbers of messages, are below this.
+SEQUENCE_END: Final = 1 << 63
 
 
 class SequenceHole(NamedTuple):
@@ -87,9 +90,32 @@ def check_cursor(
         raise SettingsError("start", start, " or ".join(map(repr, STARTS)))
     if type(lease) not in (int, float) or not LEASE_S_MIN <= lease <= LEASE_S_MAX:  # type: ignore[operator]
         raise SettingsError("lease", lease, f"seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}")
-    if max_lag is not None and max_lag != math.inf and (type(max_lag) is not int or max_lag < 1):
+    if max_lag is not None and max_lag != math.inf and (type(max_lag) is not int or not 1 <= max_lag < SEQUENCE_END):
         raise SettingsError("max_lag", max_lag, "a whole number from 1, math.inf, or None")
     if type(window) is not int or not 1 <= window < 2**31:
         raise SettingsError("window", window, "a whole number from 1 to 2147483647")
     most = max_lag if type(max_lag) is int else 0
     return CursorSettings(str(start), float(lease), most, window)  # type: ignore[arg-type]
+
+
+def check_range(lo: object, hi: object) -> None:
+    """Check the ends of a range of sequences.
+
+    Raises:
+        SettingsError: these are no sequences, or the range ends before it begins.
+    """
+    if type(lo) is not int or not 1 <= lo < SEQUENCE_END:
+        raise SettingsError("lo", lo, "a sequence from 1")
+    if type(hi) is not int or not lo <= hi < SEQUENCE_END:
+        raise SettingsError("hi", hi, "a sequence from lo")
+
+
+def add_holes(found: list[SequenceHole], answer: Mapping[str, Any]) -> None:
+    """Add the holes of an answer to those that were found before; one that goes on is one."""
+    row = 0
+    while f"lo{row}" in answer:
+        hole = SequenceHole(*(answer[f"{name}{row}"] for name in SequenceHole._fields))
+        if found and (found[-1].hi, found[-1].kind) == (hole.lo, hole.kind):
+            hole = hole._replace(lo=found.pop().lo)
+        found.append(hole)
+        row += 1
