@@ -11,9 +11,12 @@ from meshq.wire import (
     KIND_CONTROL,
     KIND_HEADERS,
     KIND_PROPERTIES,
+    Attach,
+    Authenticate,
     ConsumerLost,
     Envelope,
     FrameType,
+    Hello,
     encode_map,
     header_of,
 )
@@ -204,3 +207,29 @@ def test_nothing_is_moved_out_of_a_queue_whose_cursor_came_as_the_move_waited_fo
     house.core.resume()
     house.rest()
     assert there(house) == [1, 2] and refusal(mover) == "cursor_held"
+
+
+def test_a_cursor_of_the_longest_names_fits_in_an_answer_and_many_come_in_pages() -> None:
+    house, client = recorded(log=FakeLog())
+    queue, name = "q" * 512, "\N{GREEK SMALL LETTER ALPHA}" * 256
+    loud = house.client(attach=False)
+    loud.send(FrameType.HELLO, Hello(oldest=1, newest=1, label="\U000e0001" * 64))
+    loud.send(FrameType.AUTHENTICATE, Authenticate(mechanism="none"))
+    loud.send(FrameType.ATTACH, Attach())
+    loud.call("create_queue", name=queue)
+    loud.call("open_cursor", queue=queue, name=name, token="t" * 64, lease_ms=1_000)
+    assert not loud.code
+    held = client.call("open_cursor", queue=queue, name=name, token="u", lease_ms=1_000) or {}
+    assert held["held"] and "session" in held["holder"]
+    for number in range(40):
+        loud.call("create_queue", name=f"a{number}")
+        loud.call("open_cursor", queue=f"a{number}", name="c", token="t", lease_ms=1_000)
+    found: list[str] = []
+    more = True
+    while more:
+        values = client.call("cursors", after=len(found)) or {}
+        found += [str(value) for key, value in values.items() if key.startswith("queue")]
+        more = values["more"]
+    assert sorted(found) == sorted([queue, *(f"a{number}" for number in range(40))])
+    later = House(make_core(records=house.log.recovered()))
+    assert later.queue(queue).roster.cursor is not None

@@ -31,7 +31,8 @@ class Cursor(CursorCalls):
         return repr(self._inner)
 
     async def __aenter__(self) -> Self:
-        """Register the cursor unless it is there, and take it, for which one needs the permission to consume.
+        """Register the cursor unless it is there, and take it, for which one needs the permission to consume; that of
+        another user takes the permission to manage, too.
 
         Where another owner has it, that owner's lease is waited for, at most ``lease`` and 2 seconds.
 

@@ -95,9 +95,11 @@ class ClientCalls(ABC):
         stay until the cursor acknowledges them.
 
         ``start``: where it begins if it is registered now: with what waits, or with what comes from now on; what waits
-        stays in the queue then.  ``lease``: seconds for which it is this owner's unless that is renewed, which the
-        client does.  ``max_lag``: with more messages before it, and no owner, the cursor is given up; None: never.
-        ``window``: messages that are here and not received.
+        stays in the queue then.  The other settings are those of its last owner.
+
+        ``lease``: seconds for which it is this owner's unless that is renewed, which the client does.  ``max_lag``:
+        with more messages before it, and no owner, the cursor is given up; None: never.  ``window``: messages that are
+        here and not received.
 
         Raises:
             SettingsError: a setting is not allowed.

@@ -28,7 +28,7 @@ class CursorCalls:
 
     @property
     def fence(self) -> int:
-        """Rises with each owner of the cursor."""
+        """Rises with each owner of the cursor, and with each cursor; no other owner ever has it."""
         return self._inner.fence
 
     high_mark: Final = forwarded(trio_client.Cursor.high_mark)

@@ -39,7 +39,7 @@ class CursorCalls:
 
     @property
     def fence(self) -> int:
-        """Rises with each owner of the cursor."""
+        """Rises with each owner of the cursor, and with each cursor; no other owner ever has it."""
         return self._inner.fence
 
     def high_mark(self) -> int:
@@ -57,7 +57,8 @@ class CursorCalls:
 
         Interrupted: nothing has changed.
         Raises:
-            UsageError: the range is none, or ends above the high mark.
+            SettingsError: these are no sequences.
+            UsageError: the range ends above the high mark.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.holes, lo, hi)
@@ -135,6 +136,7 @@ class CursorCalls:
         Interrupted: the reader is where it was or where it goes.
         Raises:
             SettingsError: the position is none.
+            BusyError: another thread is receiving.
             NotFoundError: what is there is acknowledged, and gone; names the sequences that there are.
             UsageError: the position is above the high mark.
             CursorLostError: another owner has the cursor, or it is gone.

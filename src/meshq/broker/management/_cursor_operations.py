@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 #: The characters that prove an owner, at most, and how long a lease may be, ms.
 TOKEN_CHARACTERS_MAX: Final = 64
 LEASE_MS: Final = range(100, 3_600_001)
-#: Holes of one answer.
+#: Holes, or cursors, of one answer.
 PAGE_HOLES: Final = 32
+PAGE_CURSORS: Final = 32
+#: Characters of a label that name an owner: a row of the cursors has to fit in one answer.
+LABEL_CHARACTERS_MAX: Final = 64
 
 
 def open_cursor(
@@ -70,7 +73,7 @@ def _holder(asker: Requester | None) -> str:
     """Return the name of the asking session, for people."""
     if asker is None:
         return "the node"
-    label = f" {asker.label!r}" if asker.label else ""
+    label = f" {asker.label[:LABEL_CHARACTERS_MAX]!r}" if asker.label else ""
     return f"session {asker.number}{label} at {asker.peer}"
 
 
@@ -139,12 +142,14 @@ def cursors(core: Core, asker: Requester | None, queue: str = "", after: int = 0
     if queue:
         permit_look(asker, queue_address(core.router, queue), queue=queue if queue in core.router.queues else "")
     found = [_existing(core, queue)] if queue else core.cursors.queues()
-    rows: list[Values] = []
+    seen: list[tuple[Queue, CursorMachine]] = []
     for one in found:
         cursor = one.roster.cursor
         if cursor is not None and (may(asker, "manage", one.address) or _is_own(asker, cursor)):
-            rows.append(_statistics(core, one, cursor))
-    return page_of("cursors", rows, after)
+            seen.append((one, cursor))
+    rest = seen[max(after, 0) :]
+    page = page_of("cursors", [_statistics(core, *one) for one in rest[:PAGE_CURSORS]], 0)
+    return {**page, "more": len(page["cursors"]) < len(rest)}
 
 
 def _is_own(asker: Requester | None, cursor: CursorMachine) -> bool:
