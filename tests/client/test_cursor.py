@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from meshq.client import Client, Cursor, connect
+from meshq.client import Client, Cursor, SequenceHole, connect
+from meshq.client.receive._cursor_records import add_holes
 from meshq.errors import BusyError, CallTimeoutError, ClosedError, ConnectionBrokenError, CursorLostError
 from meshq.wire import BY_NAME, Call, Consume, FrameType, header_of
 from tests.client._server import FakeNode, fake_env
@@ -76,6 +77,45 @@ async def test_a_lease_that_is_lost_ends_the_block_and_is_not_released(keeper: F
             await cursor.receive()
 
 
+@pytest.mark.parametrize("why", ["forbidden", "cursor_deleted"])
+async def test_a_lease_that_may_not_be_renewed_any_more_ends_the_block_at_once(keeper: FakeNode, why: str) -> None:
+    env, _ = fake_env(keeper)
+    async with connect(TCP, env=env) as client:
+        with pytest.raises(BY_NAME[why].error):
+            async with client.cursor("q", "c", lease=3):
+                keeper.refuse_call = lambda operation: why if operation == "renew_cursor" else None
+                await trio.sleep(10)
+        assert asked(keeper).count("renew_cursor") == 1
+
+
+async def test_a_cursor_that_is_gone_with_its_queue_is_released_in_silence(keeper: FakeNode) -> None:
+    env, _ = fake_env(keeper)
+    async with connect(TCP, env=env) as client, cursor_of(client):
+        keeper.refuse_call = lambda operation: "not_found" if operation == "release_cursor" else None
+
+
+async def test_a_place_does_not_fall_when_the_answer_of_an_earlier_call_is_taken_later(keeper: FakeNode) -> None:
+    env, _ = fake_env(keeper)
+    async with connect(TCP, env=env) as client, cursor_of(client) as cursor:
+        keeper.answer_values["ack_cursor"] = {**PLACE, "processed": 7}
+        await cursor.ack_to(7)
+        # This answer knows nothing of that.
+        await cursor.high_mark()
+        assert cursor.processed == 7
+
+
+async def test_a_hole_that_goes_on_in_the_next_page_is_one(keeper: FakeNode) -> None:
+    env, _ = fake_env(keeper)
+    async with connect(TCP, env=env) as client, cursor_of(client) as cursor:
+        # A node that says the same for ever is not asked for ever.
+        page = {"lo0": 4, "hi0": 6, "kind0": "expired", "lo1": 8, "hi1": 9, "kind1": "lost"}
+        keeper.answer_values["holes"] = {**page, "more": True}
+        assert await cursor.holes(4, 9) == [SequenceHole(4, 6, "expired"), SequenceHole(8, 9, "lost")]
+    found = [SequenceHole(1, 4, "expired")]
+    add_holes(found, page)
+    assert found == [SequenceHole(1, 6, "expired"), SequenceHole(8, 9, "lost")]
+
+
 async def test_a_new_session_reads_on_behind_the_last_message(keeper: FakeNode) -> None:
     env, _ = fake_env(keeper)
     async with connect(TCP, env=env) as client, cursor_of(client) as cursor, trio.open_nursery() as nursery:
@@ -107,7 +147,7 @@ async def test_who_waits_is_told_that_another_owner_has_the_cursor(keeper: FakeN
         assert type(result.error) is CursorLostError
 
 
-@pytest.mark.parametrize("name", ["receive", "receive_many"])
+@pytest.mark.parametrize("name", ["receive", "receive_many", "seek"])
 async def test_two_tasks_may_not_receive_from_one_cursor(keeper: FakeNode, name: str) -> None:
     env, _ = fake_env(keeper)
     async with connect(TCP, env=env) as client, cursor_of(client) as cursor, trio.open_nursery() as nursery:

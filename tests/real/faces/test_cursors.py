@@ -107,7 +107,10 @@ async def test_what_is_wrong_with_a_cursor_is_said(face: Face) -> None:
         for wrong, named in (
             ({"start": "middle"}, "start"),
             ({"lease": 0}, "lease"),
+            ({"lease": float("nan")}, "lease"),
+            ({"lease": float("inf")}, "lease"),
             ({"max_lag": 0}, "max_lag"),
+            ({"max_lag": 2**63}, "max_lag"),
             ({"window": 0}, "window"),
         ):
             with pytest.raises(SettingsError, match=f"{named}="):
@@ -125,6 +128,7 @@ async def test_what_is_wrong_with_a_cursor_is_said(face: Face) -> None:
         async with client.cursor("orders", "audit") as cursor:
             for call, wrong in (
                 (cursor.ack_to, -1),
+                (cursor.ack_to, 2**63),
                 (cursor.pin, "x"),
                 (cursor.seek, "middle"),
                 (cursor.receive_many, 0),
@@ -134,8 +138,13 @@ async def test_what_is_wrong_with_a_cursor_is_said(face: Face) -> None:
                     await call(wrong)
             with pytest.raises(SettingsError):
                 cursor.browse(0, 1)
-            with pytest.raises(SettingsError):
-                cursor.browse(2, 1)
+            for lo, hi in ((2, 1), (1, 2**63), (2**64, 2**64)):
+                with pytest.raises(SettingsError):
+                    cursor.browse(lo, hi)
+                with pytest.raises(SettingsError):
+                    await cursor.holes(lo, hi)
+            with pytest.raises(UsageError, match="not yet"):
+                await cursor.seek(2**64)
             with pytest.raises(UsageError):
                 await cursor.holes(1, 5)
             with pytest.raises(UsageError):

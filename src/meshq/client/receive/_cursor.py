@@ -479,9 +479,10 @@ class Cursor:
         self._check()
         found: list[SequenceHole] = []
         while True:
-            values = await self._asked_again("holes", lo=found[-1].hi if found else lo, hi=hi)
+            at = found[-1].hi if found else lo
+            values = await self._asked_again("holes", lo=at, hi=hi)
             add_holes(found, values)
-            if not values["more"]:
+            if not values["more"] or found[-1].hi <= at:
                 return found
 
 

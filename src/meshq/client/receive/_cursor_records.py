@@ -111,11 +111,14 @@ def check_range(lo: object, hi: object) -> None:
 
 
 def add_holes(found: list[SequenceHole], answer: Mapping[str, Any]) -> None:
-    """Add the holes of an answer to those that were found before; one that goes on is one."""
+    """Add the holes of an answer to those that were found before, as far as they are behind these; one that goes on is
+    one."""
     row = 0
     while f"lo{row}" in answer:
         hole = SequenceHole(*(answer[f"{name}{row}"] for name in SequenceHole._fields))
+        row += 1
+        if found and hole.lo < found[-1].hi:
+            continue
         if found and (found[-1].hi, found[-1].kind) == (hole.lo, hole.kind):
             hole = hole._replace(lo=found.pop().lo)
         found.append(hole)
-        row += 1
