@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import trio
@@ -44,6 +45,8 @@ MOVED_BYTES: Final = BURST * BURST_BYTES
 STUCK_S: Final = 4.0
 #: Settings of clients that a link has otherwise, or not at all.
 NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
+#: By name the settings of the queues that a node has besides, if nobody says more.
+NO_QUEUES: Final[Mapping[str, AddressSettings]] = MappingProxyType({})
 #: The mode of a seed's links is one of these.
 MODES: Final[tuple[LoadBalancing, ...]] = ("on_demand", "on_demand", "strict")
 
@@ -95,10 +98,12 @@ class MeshNode(BrokerNode):
         limits: LimitSettings,
         memberships: Memberships,
         more_services: MoreServices | None = None,
+        more_queues: Mapping[str, AddressSettings] = NO_QUEUES,
     ) -> None:
         super().__init__(node, history, swarm)
         self._memberships = memberships
         self._more_services = more_services
+        self._more_queues = more_queues
         self._ways = bridges
         self._delays = delays
         self._groups = groups
@@ -185,12 +190,14 @@ class MeshNode(BrokerNode):
                 *self._delays.queues,
                 *self._groups.queues,
                 *self._limits.queues,
+                *self._more_queues,
             ],
             # A message that comes too late must not make it again.
             address_settings={
                 **{name: AddressSettings(auto_create_queues=False) for name in (RETIRED, SPREAD)},
                 **self._ways.settings(name),
                 **self._limits.settings(name),
+                **self._more_queues,
             },
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,

@@ -23,6 +23,7 @@ from qa.mesh.bursts.delays import DELAY_SIGHTS, MeshDelays
 from qa.mesh.bursts.flood import Flood
 from qa.mesh.bursts.groups import GROUP_SIGHTS, MeshGroups
 from qa.mesh.bursts.limits import LIMIT_SIGHTS, MeshLimits
+from qa.mesh.bursts.tapes import TAPES_SIGHTS, MeshTapes
 from qa.mesh.departure import FURNISHED, MeshDeparture
 from qa.mesh.discovery import DiscoveredMemberships, Stranger
 from qa.mesh.doubt import expire_in_doubt
@@ -56,6 +57,7 @@ MESH_SIGHTS: Final = (
     *LIMIT_SIGHTS,
     *ROAMER_SIGHTS,
     *STUCK_SIGHTS,
+    *TAPES_SIGHTS,
     *TOPOLOGY_SIGHTS,
     *WATCH_SIGHTS,
     "announced",
@@ -232,21 +234,28 @@ async def mesh_scenario(
     names = tuple(rng("mesh/width").choice(WIDE)) if wide else NODES
     bridges, delays = MeshBridges(simulation.swarm, names), MeshDelays(simulation.swarm, names)
     groups, limits = MeshGroups(simulation.swarm), MeshLimits(simulation.swarm, names, drained=drained)
-    for one in (bridges, delays, groups, limits):
+    tapes = MeshTapes(simulation.swarm, names, drained=drained)
+    for one in (bridges, delays, groups, limits, tapes):
         one.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
     memberships: Memberships = ListedMemberships(simulation.swarm, names) if discovery is None else discovery
     departure = MeshDeparture(simulation, scene) if drained else None
     make = functools.partial(
-        MeshNode, delays=delays, groups=groups, limits=limits, memberships=memberships, more_services=redistribution
+        MeshNode,
+        delays=delays,
+        groups=groups,
+        limits=limits,
+        memberships=memberships,
+        more_services=redistribution,
+        more_queues=tapes.queues,
     )
     groups.nodes = nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in names]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in names)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(names) else 0
     for node in nodes:
         await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
-    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups, limits)
+    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups, limits, tapes)
     _begin(nodes, cast, departure)
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
@@ -268,7 +277,13 @@ async def mesh_scenario(
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
     await _peace(
-        scene, cast, nodes, bridges, lambda: [*delays.queues, *limits.queues, *groups.drained()], gone, retiring
+        scene,
+        cast,
+        nodes,
+        bridges,
+        lambda: [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues],
+        gone,
+        retiring,
     )
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
@@ -283,6 +298,7 @@ async def mesh_scenario(
     await settle_mesh(simulation, history, nodes, gone)
     if crashed is not None:
         await record_recoveries(simulation, history, "the store after a crash", crashed, Recount(), crashes=crashes)
+    tapes.count()
     check_history(history)
     return Outcome(history, faults.happened, scene.confirmed)
 

@@ -95,7 +95,8 @@ def is_so(node: MeshNode, stuck: StuckMessages) -> bool:
 def _never_moves(core: Core, queue: Queue, remote: list[RemoteBinding]) -> bool:
     topic = core.router.addresses[queue.address].routing == "multicast"
     strict = all(one.mode == "strict" for one in remote)
-    return topic or strict or queue.settings.redistribution_delay is None
+    held = queue.roster.cursor is not None
+    return topic or strict or held or queue.settings.redistribution_delay is None
 
 
 def _first_is_kept(queue: Queue, remote: list[RemoteBinding], cause: str) -> bool:

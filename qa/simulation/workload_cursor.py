@@ -85,6 +85,8 @@ class Tape:
     """The knowledge of all replayers about the queue and its cursor."""
 
     history: History
+    #: The node of a mesh on which it is; empty: there is one broker.
+    node: str = ""
     #: Sequence -> message, whether it is durable, and its delivery in the history.
     seen: dict[int, tuple[int, bool, int]] = attrs.field(factory=dict)
     #: Everything below is acknowledged for sure, or may be; was looked at.
@@ -102,7 +104,7 @@ class Tape:
 
     def wrong(self, what: str) -> None:
         """Record a promise that was broken."""
-        self.history.note(f"tape: {what}")
+        self.history.note(f"tape {self.node}: {what}")
         self.history.final.left(f"broken promises of a cursor ({what.partition(':')[0]})", 1)
 
     def read(self, name: str, message: ReceivedMessage) -> None:
@@ -118,7 +120,7 @@ class Tape:
         # What has expired may have been on its way, or in the buffer of a reader.
         if sequence < self.looked and not (uid and short_lived(uid)):
             self.wrong(f"a message appeared below what was read: {sequence} below {self.looked}")
-        number = self.history.delivered(name, f"{name}/{TAPE}", TAPE, message.body, sequence=sequence)
+        number = self.history.delivered(name, f"{name}/{TAPE}", TAPE, message.body, sequence=sequence, node=self.node)
         self.seen[sequence] = (uid or 0, message.durable, number)
 
     def check(self, lo: int, hi: int, read: list[int], holes: list[SequenceHole]) -> None:

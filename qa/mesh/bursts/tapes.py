@@ -1,0 +1,62 @@
+"""A queue of the nodes of a simulated mesh that a cursor has on all of them but one, where a consumer is.
+
+Messages are dealt to the consumer, or to all nodes, as the seed says, and what waits goes there, too: but nothing that
+a cursor has may go on, whoever is lost meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meshq.settings import AddressSettings
+from meshq.testing import Swarm
+from qa.checkers.history import History
+from qa.simulation.workload import Actor, Dial, Scene, Sender
+from qa.simulation.workload_cursor import TAPE, Replayer, Tape, TapeTraffic
+from qa.simulation.workload_receive import Queues, Receiver
+
+#: What all replayers together have done: ``mesh_tapes``: there are some; ``tapes_spread``: more than one had messages.
+TAPES_SIGHTS: Final = ("mesh_tapes", "tapes_acked", "tapes_replayed", "tapes_restarted", "tapes_spread")
+
+
+class MeshTapes:
+    """The cursors of one seed: the nodes where messages are sent to the queue; empty: there is none."""
+
+    def __init__(self, swarm: Swarm, names: tuple[str, ...], *, drained: bool) -> None:
+        """``drained``: a node hands over what it has, which it refuses as long as it has a cursor."""
+        self._swarm = swarm
+        rng = swarm.rng("mesh/tapes")
+        #: The node with the consumer, and two others.
+        self._consumes, *senders = rng.sample(names, 3)
+        self._senders = senders if swarm.on("mesh.tapes") and not drained else []
+        about = AddressSettings(redistribution_delay=rng.choice((0.0, 1.0, None)))
+        #: The queue with the settings of its address, if there is one.
+        self.queues: dict[str, AddressSettings] = {TAPE: about} if self._senders else {}
+        self._tapes: list[Tape] = []
+
+    def known(self, history: History) -> None:
+        """Tell the history the queue whose messages are numbered when they are due."""
+        history.expected.moves(*self.queues)
+
+    def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
+        """Return the replayer of a node, and the sender to its queue."""
+        if not self._senders:
+            return []
+        rng, name = self._swarm.rng, f"replayer-{node}"
+        if node == self._consumes:
+            name = f"tape-receiver-{node}"
+            return [Receiver(scene, name, rng(f"actor/{name}"), dial, Queues((TAPE,), node))]
+        tape = Tape(scene.history, node=node)
+        self._tapes.append(tape)
+        actors: list[Actor] = [Replayer(scene, name, rng(f"actor/{name}"), dial, tape)]
+        if node in self._senders:
+            name = f"taping-{node}"
+            actors.append(Sender(scene, name, rng(f"actor/{name}"), dial, TapeTraffic(scene.history)))
+        return actors
+
+    def count(self) -> None:
+        """Count what was met."""
+        self._swarm.count("seen.mesh_tapes", int(bool(self._tapes)))
+        for sight in ("acked", "replayed", "restarted"):
+            self._swarm.count(f"seen.tapes_{sight}", sum(tape.met[f"cursor_{sight}"] for tape in self._tapes))
+        self._swarm.count("seen.tapes_spread", int(sum(bool(tape.seen) for tape in self._tapes) > 1))
