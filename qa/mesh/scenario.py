@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -241,15 +241,9 @@ async def mesh_scenario(
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
     memberships: Memberships = ListedMemberships(simulation.swarm, names) if discovery is None else discovery
     departure = MeshDeparture(simulation, scene) if drained else None
-    make = functools.partial(
-        MeshNode,
-        delays=delays,
-        groups=groups,
-        limits=limits,
-        memberships=memberships,
-        more_services=redistribution,
-        more_queues=tapes.queues,
-    )
+    parts: dict[str, Any] = {"delays": delays, "groups": groups, "limits": limits, "more_queues": tapes.queues}
+    parts |= {"memberships": memberships, "more_services": redistribution}
+    make: Callable[..., MeshNode] = functools.partial(MeshNode, **parts)
     groups.nodes = nodes = [make(simulation.node(name), history, simulation.swarm, mode, bridges) for name in names]
     history.expected.alone(place_of(queue, name) for queue in CONSUMED for name in names)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(names) else 0
@@ -276,15 +270,8 @@ async def mesh_scenario(
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    await _peace(
-        scene,
-        cast,
-        nodes,
-        bridges,
-        lambda: [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues],
-        gone,
-        retiring,
-    )
+    more_queues = functools.partial(_drained, delays, limits, groups, tapes)
+    await _peace(scene, cast, nodes, bridges, more_queues, gone, retiring)
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
     _end_finding(discovery, faults, nodes, finder)
@@ -301,6 +288,11 @@ async def mesh_scenario(
     tapes.count()
     check_history(history)
     return Outcome(history, faults.happened, scene.confirmed)
+
+
+def _drained(delays: MeshDelays, limits: MeshLimits, groups: MeshGroups, tapes: MeshTapes) -> list[str]:
+    """Return the queues of the bursts that are empty in the end."""
+    return [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues]
 
 
 async def _peace(

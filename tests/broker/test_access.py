@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import attrs
 import pytest
 
 from meshq.bridge import Bridge
@@ -215,48 +214,6 @@ def with_a_cursor(house: House) -> int:
     cursor = house.core.cursors.open(house.queue("taped"), wanted)
     assert cursor is not None
     return cursor.facts.fence
-
-
-def test_a_cursor_is_its_users_and_that_of_who_manages_the_address() -> None:
-    house = house_with("taped")
-    fence = with_a_cursor(house)
-    boss = client_of(house, "boss")
-    assert (boss.call("cursors") or {}).get("name0") == "c"
-    assert (client_of(house, "reader").call("cursors") or {}).get("name0") == "c"
-    assert client_of(house, "looker").call("cursors") == {"more": False}
-    for user, queue in (("nobody", "taped"), ("nobody", "none"), ("writer", "taped")):
-        client = client_of(house, user)
-        for operation, arguments in (("delete_cursor", {"queue": queue, "name": "c"}), ("cursors", {"queue": queue})):
-            client.call(operation, **arguments)
-            assert f"at '{queue}'" in outcome(client)
-    # Whoever may consume reads by the cursor, and browses nothing else.
-    reader = client_of(house, "reader")
-    reader.consume("taped", browse=True, lo=1, cursor="c", fence=fence)
-    assert outcome(reader) == ""
-    reader.consume("taped", browse=True, lo=1)
-    assert "'browse'" in outcome(reader)
-    house.queue("taped").roster.cursor.facts = attrs.evolve(  # type: ignore[union-attr]
-        house.queue("taped").roster.cursor.facts,  # type: ignore[union-attr]
-        user="somebody",
-    )
-    reader.consume("taped", browse=True, lo=1, cursor="c", fence=fence)
-    assert "'manage'" in outcome(reader)
-    for operation, more in (
-        ("open_cursor", {"token": "b", "lease_ms": 1_000}),
-        ("renew_cursor", {"fence": fence}),
-        ("pin_cursor", {"fence": fence, "number": 1}),
-        ("ack_cursor", {"fence": fence, "number": 1}),
-        ("release_cursor", {"fence": fence}),
-        ("cursor_lag", {}),
-        ("delete_cursor", {}),
-    ):
-        reader.call(operation, queue="taped", name="c", **more)
-        assert "'manage'" in outcome(reader), operation
-    assert house.queue("taped").roster.cursor.facts.fence == fence  # type: ignore[union-attr]
-    boss.call("renew_cursor", queue="taped", name="c", fence=fence)
-    assert outcome(boss) == ""
-    boss.call("delete_cursor", queue="taped", name="c")
-    assert outcome(boss) == "" and house.queue("taped").roster.cursor is None
 
 
 def test_lists_show_what_one_may_know_of() -> None:

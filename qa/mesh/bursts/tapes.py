@@ -23,7 +23,7 @@ class MeshTapes:
     """The cursors of one seed: the nodes where messages are sent to the queue; empty: there is none."""
 
     def __init__(self, swarm: Swarm, names: tuple[str, ...], *, drained: bool) -> None:
-        """``drained``: a node hands over what it has, which it refuses as long as it has a cursor."""
+        """``drained``: one of the nodes hands its messages over, for which no queue may have a cursor."""
         self._swarm = swarm
         rng = swarm.rng("mesh/tapes")
         #: The node with the consumer, and two others.
@@ -55,7 +55,7 @@ class MeshTapes:
         return actors
 
     def count(self) -> None:
-        """Count what was met."""
+        """Count the sights of all replayers."""
         self._swarm.count("seen.mesh_tapes", int(bool(self._tapes)))
         for sight in ("acked", "replayed", "restarted"):
             self._swarm.count(f"seen.tapes_{sight}", sum(tape.met[f"cursor_{sight}"] for tape in self._tapes))

@@ -263,7 +263,6 @@ class Core:
             times=self.times,
             transactions=self.transactions,
             held_rows=self.mover.transfer_places.held,
-            elapsed_ms=self.settings.elapsed_ms,
             read=read,
         )
 

@@ -5,7 +5,7 @@ Records are read in the journal's order; nothing is written, and no message is v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from meshq.broker import records
@@ -61,7 +61,6 @@ class Recovery:
         times: MessageTimes,
         transactions: TransactionManager,
         held_rows: HeldRows,
-        elapsed_ms: Callable[[], float],
         read: ReadPayloads | None,
     ) -> None:
         self._definitions = definitions
@@ -70,7 +69,6 @@ class Recovery:
         self._release_queue = release_queue
         self._redelivery = redelivery
         self._times = times
-        self._elapsed_ms = elapsed_ms
         self._content = RecoveredContent(pager, definitions.router, read)
         # By position of the run: the run, and its views in each queue by the queue's number.
         self._runs: dict[int, RecoveredRun] = {}
@@ -362,7 +360,7 @@ class Recovery:
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
             self._definitions.watermarks.open(queue, given, delivered, position)
-        for queue in self._definitions.cursors.attach(self._router.by_number, self._elapsed_ms()):
+        for queue in self._definitions.cursors.attach(self._router.by_number, self._times.timers.elapsed_ms):
             # Before its messages come: those under a cursor replace each other only when it is gone.
             self._router.rule(queue)
         self._two_phase.restore_unacked(self._views_of)

@@ -101,9 +101,9 @@ class CursorRecords:
     def restored(self, queues: dict[int, Queue]) -> None:
         """Take up the holes of the cursors, once all numbers of all queues are known."""
         gone: list[int] = []
-        for queue in queues.values():
-            if queue.roster.cursor is not None:
-                queue.roster.cursor.floor = queue.last + 1
+        for one in queues.values():
+            if one.roster.cursor is not None:
+                one.roster.cursor.floor = one.last + 1
         for number, epoch, holes, position in self._holes:
             queue = queues.get(number)
             cursor = queue.roster.cursor if queue is not None else None

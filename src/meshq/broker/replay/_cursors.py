@@ -157,7 +157,7 @@ class Cursors:
         return cursor
 
     def _next_number(self) -> int:
-        """A number for an epoch or a fence: those of queues are never given twice, in any life of a node, and rise."""
+        """Return a number for an epoch or a fence, higher than that of any queue, epoch or fence in any life."""
         number = self._router.last_number + 1
         self._definitions.numbers.reserve(number)
         return number

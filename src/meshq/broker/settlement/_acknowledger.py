@@ -81,7 +81,7 @@ class Acknowledger:
         self._record(queue, [span], [queue.remove(span, fate)], logged=logged)
 
     def note_expired(self, queue: Queue, span: RowSpan) -> None:
-        """Write down what a cursor of the queue has to know of rows, before these go: that they have expired."""
+        """Write rows down as expired, before these leave a queue that has a cursor; others are not written down."""
         cursor = queue.roster.cursor
         if cursor is None or span.view.priority_list is None:
             return

@@ -111,8 +111,7 @@ def check_range(lo: object, hi: object) -> None:
 
 
 def add_holes(found: list[SequenceHole], answer: Mapping[str, Any]) -> None:
-    """Add the holes of an answer to those that were found before, as far as they are behind these; one that goes on is
-    one."""
+    """Add the holes of an answer to the holes of the answers before it; neighbours of one kind are one hole."""
     row = 0
     while f"lo{row}" in answer:
         hole = SequenceHole(*(answer[f"{name}{row}"] for name in SequenceHole._fields))
