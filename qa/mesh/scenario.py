@@ -179,8 +179,11 @@ def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMe
     return finder
 
 
-async def _judge_bursts(scene: Scene, nodes: list[MeshNode], groups: MeshGroups, limits: MeshLimits) -> None:
-    """Judge the last messages of groups, and of a bounded queue; the clients of the workload are dead."""
+async def _judge_bursts(
+    scene: Scene, nodes: list[MeshNode], groups: MeshGroups, limits: MeshLimits, tapes: MeshTapes
+) -> None:
+    """Judge the last messages of groups, and of a bounded queue, and count the sights of replayers; the clients of the
+    workload are dead."""
     await groups.judge(scene)
     await limits.judge(scene, nodes)
 
@@ -278,14 +281,13 @@ async def mesh_scenario(
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
-    await _judge_bursts(scene, nodes, groups, limits)
+    await _judge_bursts(scene, nodes, groups, limits, tapes)
     for node in nodes:
         node.dismiss()
         node.rest()
     await settle_mesh(simulation, history, nodes, gone)
     if crashed is not None:
         await record_recoveries(simulation, history, "the store after a crash", crashed, Recount(), crashes=crashes)
-    tapes.count()
     check_history(history)
     return Outcome(history, faults.happened, scene.confirmed)
 
