@@ -148,6 +148,8 @@ ENTRIES = [
 #: What the parameters without a default are given.
 GIVEN: dict[str, typing.Any] = {
     "to": 1,
+    "lo": 1,
+    "hi": 2,
     "body": b"x",
     "message_id": meshq.MessageId(bytes(16), 1),
     "messages": [b"x"],

@@ -182,7 +182,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("auto-delete",),
-        function="meshq.broker:Router._rule",
+        function="meshq.broker:Router.rule",
         old="        queue.auto_delete = queue.settings.auto_delete_queues\n",
         new="        queue.auto_delete = False\n",
     ),
@@ -295,13 +295,13 @@ ABLATIONS: Final = (
     Ablation(
         features=("browsing",),
         function="meshq.broker:SessionConsumers.consume",
-        old="        if header.browse:\n",
-        new="        if False:\n",
+        old="        elif header.browse:\n",
+        new="        elif False:\n",
     ),
     Ablation(
         features=("last value",),
-        function="meshq.broker:Router._rule",
-        old="None if queue.forwards else settings.default_last_value_key)\n",
+        function="meshq.broker:Router.rule",
+        old="None if queue.forwards or queue.roster.cursor else settings.default_last_value_key)\n",
         new="settings.default_last_value_key if queue.forwards else None)\n",
     ),
     Ablation(

@@ -10,6 +10,9 @@ import pytest
 from meshq import Bridge, Broker, Client, Permissions, Security, SecurityError, connect
 from meshq.broker.management._management import OPERATIONS
 
+CURSOR: dict[str, Any] = {"queue": "orders", "name": "audit"}
+#: The fence is what the cursor was opened with.
+OWNED = {**CURSOR, "fence": 0}
 #: A life in requests: each operation with its arguments, and what the answer has at least.
 LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("create_address", {"name": "news", "routing": "multicast"}, {"name": "news"}),
@@ -45,6 +48,15 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"node_id": "00" * 16, "question": "node_queue", "arguments": {"name": "orders"}},
         {"reached": False, "why": "it is not known here"},
     ),
+    ("open_cursor", {"queue": "orders", "name": "audit", "token": "t", "lease_ms": 30_000}, {"held": False}),
+    ("pin_cursor", {**OWNED, "number": 1}, {"pinned": 1}),
+    ("ack_cursor", {**OWNED, "number": 1}, {"processed": 1}),
+    ("renew_cursor", OWNED, {"pinned": 1, "processed": 1}),
+    ("cursor_lag", CURSOR, {"messages": 0, "bytes": 0}),
+    ("holes", {"queue": "orders", "lo": 1, "hi": 1}, {"holes": [], "more": False}),
+    ("cursors", {}, {"more": False}),
+    ("release_cursor", OWNED, {}),
+    ("delete_cursor", CURSOR, {}),
     ("purge_queue", {"name": "orders"}, {"removed": 0}),
     ("delete_queue", {"name": "orders"}, {"removed": 0}),
     ("unsubscribe", {"address": "news", "name": "mine"}, {"removed": 0}),
@@ -73,10 +85,14 @@ async def test_every_operation_is_carried_out_for_a_message() -> None:
     ):
         async with other.subscribe("news", name="mine", durable=True):
             pass
+        fence = {"fence": 0}
         for operation, arguments, expected in LIFE:
+            if "fence" in arguments:
+                arguments = arguments | fence
             values, properties = await ask(client, operation, **arguments)
             assert properties == {"operation": operation, "outcome": "done", "code": ""}, values
             assert values == {**values, **expected}
+            fence = {"fence": values.get("fence", fence["fence"])}
         assert (await ask(client, "queue", name="orders"))[1]["code"] == "not_found"
         assert (await ask(client, "give_back", node_id="0" * 32))[1]["code"] == "not_found"
         assert "orders" not in await client.queues()
