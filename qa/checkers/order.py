@@ -20,7 +20,7 @@ def q7_first_in_first_out(history: History) -> Iterator[Violation]:
     Where messages wait, move, have priorities or groups, only those of one priority and group are compared, as they
     are delivered.
     On a mesh each place of a queue is such a queue; and messages are compared that were sent to the same node, but for
-    what is not durable, was lost with that node, and was dealt to the others anew, and for what waited for a node that
+    what is not durable, was lost with that node, and was dealt anew, and for what waited for a node that
     is gone and was given back, and for queues whose messages are redistributed.
     """
     yield from _numbers_given_once(history)
@@ -64,11 +64,12 @@ def _passed(history: History, place: str, numbers: Iterable[int]) -> bool:
 
 
 def _dealt_anew(history: History, send: Send, place: str) -> bool:
-    """Whether a message that was lost with the node it was sent to may have come to another one in a later deal.
+    """Whether a message that was lost with the node it was sent to may have come to this place in a later deal.
 
-    What of a run had gone on before that came from the first deal: the two have no order.
+    What of a run was delivered before, here or at another node, came there from the first deal, which dealt the others
+    elsewhere: the two have no order.
     """
-    if send.durable or node_of(place) in ("", send.node):
+    if send.durable or not node_of(place):
         return False
     end = math.inf if send.ended_s is None else send.ended_s
     return any(send.invoked_s < at_s < end for at_s in history.starts.get(send.node, ()))

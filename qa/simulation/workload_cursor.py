@@ -262,7 +262,8 @@ class Replayer(Actor):
                 if read and message.sequence <= read[-1]:
                     tape.wrong(f"a range is out of order: {message.sequence} behind {read[-1]}")
                 read.append(message.sequence)
-                tape.read(self.name, message)
+                # A reader of its own: what has expired meanwhile may be in the buffer of the other one.
+                tape.read(f"{self.name}-ranges", message)
         holes = await cursor.holes(low, high)
         # Another owner may have come meanwhile, or a restart that took what is not durable.
         if await cursor.high_mark() and tape.fence == cursor.fence and restarts == self.history.restarts:

@@ -107,7 +107,7 @@ def test_a_number_that_stands_for_another_queue_after_a_restart_is_caught(monkey
     monkeypatch.setattr(
         RelayTable, "put", lambda self, relay, place: put(self, relay, place._replace(number=max(1, place.number - 1)))
     )
-    caught("H1", "H3")
+    caught("H1", "H2", "H3", first=26)
 
 
 @pytest.mark.slow
