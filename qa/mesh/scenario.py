@@ -186,6 +186,7 @@ async def _judge_bursts(
     workload are dead."""
     await groups.judge(scene)
     await limits.judge(scene, nodes)
+    tapes.count()
 
 
 def _end_finding(
