@@ -26,6 +26,7 @@ from meshq.portal._buffer_life import BUFFER_TRANSITIONS
 from meshq.portal._loop_life import LOOP_TRANSITIONS
 from meshq.store.allocation._segment_allocator import ALLOCATOR_TRANSITIONS
 from meshq.store.commit._journal_life import JOURNAL_TRANSITIONS
+from meshq.testing.kit._spawned_task import SPAWNED_TASK_TRANSITIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 #: What has a life cycle, and the file of its table below the package.
@@ -50,6 +51,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Channel of a cluster link": ("client/session/_cluster_link_life.py", CLUSTER_LINK_TRANSITIONS),
     "Peer of a cluster connection": ("cluster/_peer_life.py", PEER_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
+    "Task that a test has started on a node": ("testing/kit/_spawned_task.py", SPAWNED_TASK_TRANSITIONS),
     "Bridge": ("bridge/_bridge_life.py", BRIDGE_TRANSITIONS),
 }
 HEAD = """# Life cycles

@@ -10,7 +10,7 @@ import trio.testing
 
 from meshq.errors import BusyError, ConnectionBrokenError, UsageError
 from meshq.testing import MemoryNetwork
-from meshq.testing._network import EFFECTS, FAULTS
+from meshq.testing._network import EFFECTS, FAULTS, LOSSES
 from tests.testing.fabrics import QUIET, join, read_all, running, within
 
 
@@ -277,7 +277,7 @@ async def test_a_forgotten_connection_swallows_all_and_a_new_one_is_well() -> No
 
 async def test_counters_name_every_fault_and_effect_from_the_start() -> None:
     async with running() as fabric:
-        assert fabric.counters == dict.fromkeys((*FAULTS, *EFFECTS), 0)
+        assert fabric.counters == dict.fromkeys((*FAULTS, *EFFECTS, *LOSSES), 0)
 
 
 async def test_what_is_not_there_can_not_fail() -> None:
@@ -291,3 +291,26 @@ async def test_what_is_not_there_can_not_fail() -> None:
             with pytest.raises(UsageError, match="nothing runs"):
                 call("a")
         assert isinstance(fabric, MemoryNetwork)
+
+
+async def test_a_lost_segment_arrives_late_and_a_lost_datagram_does_not_arrive() -> None:
+    async with running() as fabric:
+        near, far = await join(fabric)
+        sockets = [await fabric.datagrams.host(name).bind("0.0.0.0", 9) for name in ("client", "server")]
+        fabric.drop("client", "server", 0.9)
+        begun = trio.current_time()
+        near.send_nowait(b"x")
+        await far.receive(1)
+        assert trio.current_time() - begun > 1.0 + fabric.settings.retransmit_s_min
+        assert fabric.counters["lost_segment"] > 0
+        lost = fabric.datagrams._paths.lost
+        for _ in range(50):
+            await sockets[0].send(b"x", "server", 9)
+        assert fabric.datagrams._paths.lost > lost
+        fabric.restore()
+        begun = trio.current_time()
+        near.send_nowait(b"x")
+        await far.receive(1)
+        assert trio.current_time() - begun == pytest.approx(1.0)
+        with pytest.raises(UsageError, match="from 0 to less than 1"):
+            fabric.drop("client", "server", 1.0)

@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cli": _APPLICATION,
     "demo": _APPLICATION,
     "__main__": _APPLICATION,
-    "testing": GROUND | {"env", "wire"},
+    "testing": GROUND | {"env", "wire", "store", "client", "cluster", "node", "blocking"},
     # The lazy table: it names modules as strings; the type checker sees the imports.
     "__init__": GROUND
     | {"config", "node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha"},

@@ -19,6 +19,7 @@ from typing import Any, Final
 import attrs
 
 import meshq
+from meshq import testing
 from tests.tidy.sources import Source, python_files
 
 RATCHETS: Final = Path(__file__).with_name("words.json")
@@ -136,8 +137,9 @@ def public_names() -> dict[str, frozenset[str]]:
     names: dict[str, set[str]] = defaultdict(set)
     for name, home in meshq._HOME.items():
         names[home.split(".")[1]].add(name)
+    names["testing"].update(testing._HOME)
     for source in python_files("src"):
-        if source.module in ("meshq.aio", "meshq.blocking", "meshq.testing"):
+        if source.module in ("meshq.aio", "meshq.blocking"):
             for node in source.tree.body:
                 if isinstance(node, ast.ImportFrom):
                     names[source.unit].update(alias.asname or alias.name for alias in node.names)

@@ -25,7 +25,7 @@ from meshq.client.settings._url import ClientUrl, parse_url
 from meshq.client.settings._url_format import shown
 from meshq.discovery import DiscoveryGroup
 from meshq.endpoint import Endpoint
-from meshq.env import real_env
+from meshq.env import default_env
 from meshq.errors import SettingsError, UsageError
 from meshq.settings import takes_settings
 
@@ -57,7 +57,7 @@ class ClientFactory:
                 raise SettingsError(name, "***" if name == "password" else value, "here or in the URL, not both")
         self._settings = ClientSettings.build({**parsed.defaults, **parsed.options, **settings})
         self.endpoints: tuple[Endpoint, ...] = parsed.targets
-        self._env = env if env is not None else real_env()
+        self._env = env if env is not None else default_env()
         # Of all the links that it makes.
         self._log = ChangeLog(logging.INFO)
         for endpoint in parsed.targets:

@@ -5,12 +5,13 @@ from meshq.env._disk import RealDisk, RealFile
 from meshq.env._fault_injecting_disk import FaultInjectingDisk
 from meshq.env._host_limits import descriptors, forks, memory_bytes
 from meshq.env._network import TcpListener, TcpNetwork, TcpStream
-from meshq.env._real_env import real_env
+from meshq.env._real_env import DEFAULT_ENV, default_env, real_env
 from meshq.env._threads import WorkerThreads
 from meshq.env._tls import OpenSslTls
 from meshq.env._tls_stream import TlsStream
 
 __all__ = [
+    "DEFAULT_ENV",
     "FaultInjectingDisk",
     "OpenSslTls",
     "RealDisk",
@@ -22,6 +23,7 @@ __all__ = [
     "UdpDatagrams",
     "UdpSocket",
     "WorkerThreads",
+    "default_env",
     "descriptors",
     "forks",
     "memory_bytes",

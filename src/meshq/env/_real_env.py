@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from typing import Any, Final
 
 from meshq.abc import Env
@@ -18,6 +19,9 @@ from meshq.env._tls import OpenSslTls
 #: The brokers of this process by the name of their ``inproc://`` endpoint.  The one mutable object at module
 #: level: it *is* the process, so that a client finds a broker that another part of the program has started.
 _LOCAL: Final[dict[str, Any]] = {}
+
+#: The environment of this task, and of the tasks that it starts, unless an ``env=`` is given; None: the real one.
+DEFAULT_ENV: Final[ContextVar[Env | None]] = ContextVar("meshq_default_env", default=None)
 
 if hasattr(os, "register_at_fork"):
     # The brokers stay with the parent; a child that found them here would wait for tasks it does not run.
@@ -38,3 +42,8 @@ def real_env() -> Env:
         descriptors=descriptors(),
         local=_LOCAL,
     )
+
+
+def default_env() -> Env:
+    """The environment of a broker, client or journal that was given none: the real one, except in a simulated test."""
+    return DEFAULT_ENV.get() or real_env()

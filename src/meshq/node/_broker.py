@@ -15,7 +15,7 @@ from meshq.broker import EventBus
 from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute
 from meshq.concurrency import BackgroundBlock, first_error
 from meshq.directories import StoreDirectories
-from meshq.env import real_env
+from meshq.env import default_env
 from meshq.errors import ClosedError, MeshqError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.lifecycle import LifeCycle
@@ -272,7 +272,7 @@ class Broker:
 
     def _environment(self) -> abc.Env:
         if self._env is None:
-            self._env = real_env()
+            self._env = default_env()
         return self._env
 
     # -- life

@@ -181,10 +181,10 @@ class Journal:
     async def _recover(self) -> None:
         self._layout = with_absolute_paths(self._layout)
         if self._env_given is None:
-            from meshq.env import real_env
+            from meshq.env import default_env
 
             check_in_trio("Journal")
-            self._env_given = real_env()
+            self._env_given = default_env()
         env = self._env_given
         await env.threads.run(self._enter_directory, env)
         self._check_not_closing()

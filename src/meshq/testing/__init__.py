@@ -1,121 +1,157 @@
-"""Tools for tests: a memory network, a simulated disk, a movable clock, the simulator, and conformance suites.
+"""Tools for tests: a cluster, a network and a disk in memory, a movable clock, the simulator, and conformance suites.
+
+The fixtures of pytest stand in ``meshq.testing.plugin``; ``Cluster`` is what ``meshq_cluster`` makes.
+Every name is loaded when it is first used: the plugin loads neither trio nor the broker.
 
 ``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
 the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
 compete for the place of the active one, ``MemoryBroadcast`` carries announcements between them, ``MemoryDatagrams``
 takes the place of UDP, and ``MemorySink`` is a partner who has the records of a journal.  ``check_admission``,
-``check_disk``, ``check_endpoint``,
-``check_ha_policy``, ``check_network``, ``check_replication_sink``, ``check_stream``, ``check_target_policy``,
-``check_threads`` and ``check_topology_source`` say whether a part of your own keeps the contract of ``meshq.abc``.
+``check_disk``, ``check_endpoint``, ``check_ha_policy``, ``check_network``, ``check_replication_sink``,
+``check_stream``, ``check_target_policy``, ``check_threads`` and ``check_topology_source`` say whether a part of your
+own keeps the contract of ``meshq.abc``.
 """
 
-from meshq.testing._broadcast import MemoryBroadcast
-from meshq.testing._clock import SimEntropy, SimWallClock
-from meshq.testing._datagrams import MemoryDatagrams
-from meshq.testing._disk import SimDisk
-from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash
-from meshq.testing._ha import MemoryHAPolicy, MemoryRole
-from meshq.testing._movable_clock import MovableClock
-from meshq.testing._network import MemoryNetwork
-from meshq.testing._network_link import NetworkSettings
-from meshq.testing._node import SimNode
-from meshq.testing._replication import MemorySink
-from meshq.testing._simulation import (
-    DeadlockError,
-    OvertimeError,
-    Simulation,
-    SimulationError,
-    SimulationResult,
-    SpinError,
-    simulate,
-)
-from meshq.testing._swarm import Swarm
-from meshq.testing._threads import InlineThreads
-from meshq.testing._tripwires import TripwireError
-from meshq.testing.conformance._admission import ADMISSION_CHECKS, check_admission
-from meshq.testing.conformance._assertions import NonconformanceError
-from meshq.testing.conformance._balancing import POLICY_CHECKS, check_policy
-from meshq.testing.conformance._broadcast import ENDPOINT_CHECKS, EndpointPlace, check_endpoint
-from meshq.testing.conformance._disk import DISK_CHECKS, check_disk
-from meshq.testing.conformance._ha import HA_POLICY_CHECKS, MakePolicies, check_ha_policy
-from meshq.testing.conformance._network import (
-    NETWORK_CHECKS,
-    MakeNetworkSides,
-    NetworkCheck,
-    NetworkSides,
-    check_network,
-)
-from meshq.testing.conformance._replication import (
-    REPLICATION_SINK_CHECKS,
-    MakeSink,
-    ReadBatches,
-    check_replication_sink,
-)
-from meshq.testing.conformance._stream import STREAM_CHECKS, check_stream
-from meshq.testing.conformance._targets import (
-    TARGET_POLICY_CHECKS,
-    TOPOLOGY_SOURCE_CHECKS,
-    check_target_policy,
-    check_topology_source,
-)
-from meshq.testing.conformance._threads import THREADS_CHECKS, check_threads
+from __future__ import annotations
 
-__all__ = [
-    "ADMISSION_CHECKS",
-    "DISK_CHECKS",
-    "ENDPOINT_CHECKS",
-    "HA_POLICY_CHECKS",
-    "NETWORK_CHECKS",
-    "POLICY_CHECKS",
-    "REPLICATION_SINK_CHECKS",
-    "STREAM_CHECKS",
-    "TARGET_POLICY_CHECKS",
-    "THREADS_CHECKS",
-    "TOPOLOGY_SOURCE_CHECKS",
-    "DeadlockError",
-    "DiskCall",
-    "DiskFaults",
-    "DiskOperation",
-    "EndpointPlace",
-    "InlineThreads",
-    "MakeNetworkSides",
-    "MakePolicies",
-    "MakeSink",
-    "MemoryBroadcast",
-    "MemoryDatagrams",
-    "MemoryHAPolicy",
-    "MemoryNetwork",
-    "MemoryRole",
-    "MemorySink",
-    "MovableClock",
-    "NetworkCheck",
-    "NetworkSettings",
-    "NetworkSides",
-    "NonconformanceError",
-    "OvertimeError",
-    "ReadBatches",
-    "SimDisk",
-    "SimEntropy",
-    "SimNode",
-    "SimWallClock",
-    "SimulatedCrash",
-    "Simulation",
-    "SimulationError",
-    "SimulationResult",
-    "SpinError",
-    "Swarm",
-    "TripwireError",
-    "check_admission",
-    "check_disk",
-    "check_endpoint",
-    "check_ha_policy",
-    "check_network",
-    "check_policy",
-    "check_replication_sink",
-    "check_stream",
-    "check_target_policy",
-    "check_threads",
-    "check_topology_source",
-    "simulate",
-]
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from meshq.testing._broadcast import MemoryBroadcast as MemoryBroadcast
+    from meshq.testing._clock import SimEntropy as SimEntropy
+    from meshq.testing._clock import SimWallClock as SimWallClock
+    from meshq.testing._datagrams import MemoryDatagrams as MemoryDatagrams
+    from meshq.testing._disk import SimDisk as SimDisk
+    from meshq.testing._disk_faults import DiskCall as DiskCall
+    from meshq.testing._disk_faults import DiskFaults as DiskFaults
+    from meshq.testing._disk_faults import DiskOperation as DiskOperation
+    from meshq.testing._disk_faults import SimulatedCrash as SimulatedCrash
+    from meshq.testing._ha import MemoryHAPolicy as MemoryHAPolicy
+    from meshq.testing._ha import MemoryRole as MemoryRole
+    from meshq.testing._movable_clock import MovableClock as MovableClock
+    from meshq.testing._network import MemoryNetwork as MemoryNetwork
+    from meshq.testing._network_link import NetworkSettings as NetworkSettings
+    from meshq.testing._node import SimNode as SimNode
+    from meshq.testing._replication import MemorySink as MemorySink
+    from meshq.testing._simulation import DeadlockError as DeadlockError
+    from meshq.testing._simulation import OvertimeError as OvertimeError
+    from meshq.testing._simulation import Simulation as Simulation
+    from meshq.testing._simulation import SimulationError as SimulationError
+    from meshq.testing._simulation import SimulationResult as SimulationResult
+    from meshq.testing._simulation import SpinError as SpinError
+    from meshq.testing._simulation import simulate as simulate
+    from meshq.testing._swarm import Swarm as Swarm
+    from meshq.testing._threads import InlineThreads as InlineThreads
+    from meshq.testing._tripwires import TripwireError as TripwireError
+    from meshq.testing.conformance._admission import ADMISSION_CHECKS as ADMISSION_CHECKS
+    from meshq.testing.conformance._admission import check_admission as check_admission
+    from meshq.testing.conformance._assertions import NonconformanceError as NonconformanceError
+    from meshq.testing.conformance._balancing import POLICY_CHECKS as POLICY_CHECKS
+    from meshq.testing.conformance._balancing import check_policy as check_policy
+    from meshq.testing.conformance._broadcast import ENDPOINT_CHECKS as ENDPOINT_CHECKS
+    from meshq.testing.conformance._broadcast import EndpointPlace as EndpointPlace
+    from meshq.testing.conformance._broadcast import check_endpoint as check_endpoint
+    from meshq.testing.conformance._disk import DISK_CHECKS as DISK_CHECKS
+    from meshq.testing.conformance._disk import check_disk as check_disk
+    from meshq.testing.conformance._ha import HA_POLICY_CHECKS as HA_POLICY_CHECKS
+    from meshq.testing.conformance._ha import MakePolicies as MakePolicies
+    from meshq.testing.conformance._ha import check_ha_policy as check_ha_policy
+    from meshq.testing.conformance._network import NETWORK_CHECKS as NETWORK_CHECKS
+    from meshq.testing.conformance._network import MakeNetworkSides as MakeNetworkSides
+    from meshq.testing.conformance._network import NetworkCheck as NetworkCheck
+    from meshq.testing.conformance._network import NetworkSides as NetworkSides
+    from meshq.testing.conformance._network import check_network as check_network
+    from meshq.testing.conformance._replication import REPLICATION_SINK_CHECKS as REPLICATION_SINK_CHECKS
+    from meshq.testing.conformance._replication import MakeSink as MakeSink
+    from meshq.testing.conformance._replication import ReadBatches as ReadBatches
+    from meshq.testing.conformance._replication import check_replication_sink as check_replication_sink
+    from meshq.testing.conformance._stream import STREAM_CHECKS as STREAM_CHECKS
+    from meshq.testing.conformance._stream import check_stream as check_stream
+    from meshq.testing.conformance._targets import TARGET_POLICY_CHECKS as TARGET_POLICY_CHECKS
+    from meshq.testing.conformance._targets import TOPOLOGY_SOURCE_CHECKS as TOPOLOGY_SOURCE_CHECKS
+    from meshq.testing.conformance._targets import check_target_policy as check_target_policy
+    from meshq.testing.conformance._targets import check_topology_source as check_topology_source
+    from meshq.testing.conformance._threads import THREADS_CHECKS as THREADS_CHECKS
+    from meshq.testing.conformance._threads import check_threads as check_threads
+    from meshq.testing.kit._cluster import Cluster as Cluster
+    from meshq.testing.kit._spawned_task import SpawnedTask as SpawnedTask
+
+#: Where each public name is defined.
+_HOME: Final[dict[str, str]] = {
+    "ADMISSION_CHECKS": "meshq.testing.conformance._admission",
+    "Cluster": "meshq.testing.kit._cluster",
+    "DISK_CHECKS": "meshq.testing.conformance._disk",
+    "DeadlockError": "meshq.testing._simulation",
+    "DiskCall": "meshq.testing._disk_faults",
+    "DiskFaults": "meshq.testing._disk_faults",
+    "DiskOperation": "meshq.testing._disk_faults",
+    "ENDPOINT_CHECKS": "meshq.testing.conformance._broadcast",
+    "EndpointPlace": "meshq.testing.conformance._broadcast",
+    "HA_POLICY_CHECKS": "meshq.testing.conformance._ha",
+    "InlineThreads": "meshq.testing._threads",
+    "MakeNetworkSides": "meshq.testing.conformance._network",
+    "MakePolicies": "meshq.testing.conformance._ha",
+    "MakeSink": "meshq.testing.conformance._replication",
+    "MemoryBroadcast": "meshq.testing._broadcast",
+    "MemoryDatagrams": "meshq.testing._datagrams",
+    "MemoryHAPolicy": "meshq.testing._ha",
+    "MemoryNetwork": "meshq.testing._network",
+    "MemoryRole": "meshq.testing._ha",
+    "MemorySink": "meshq.testing._replication",
+    "MovableClock": "meshq.testing._movable_clock",
+    "NETWORK_CHECKS": "meshq.testing.conformance._network",
+    "NetworkCheck": "meshq.testing.conformance._network",
+    "NetworkSettings": "meshq.testing._network_link",
+    "NetworkSides": "meshq.testing.conformance._network",
+    "NonconformanceError": "meshq.testing.conformance._assertions",
+    "OvertimeError": "meshq.testing._simulation",
+    "POLICY_CHECKS": "meshq.testing.conformance._balancing",
+    "REPLICATION_SINK_CHECKS": "meshq.testing.conformance._replication",
+    "ReadBatches": "meshq.testing.conformance._replication",
+    "STREAM_CHECKS": "meshq.testing.conformance._stream",
+    "SimDisk": "meshq.testing._disk",
+    "SimEntropy": "meshq.testing._clock",
+    "SimNode": "meshq.testing._node",
+    "SimWallClock": "meshq.testing._clock",
+    "SimulatedCrash": "meshq.testing._disk_faults",
+    "Simulation": "meshq.testing._simulation",
+    "SimulationError": "meshq.testing._simulation",
+    "SimulationResult": "meshq.testing._simulation",
+    "SpawnedTask": "meshq.testing.kit._spawned_task",
+    "SpinError": "meshq.testing._simulation",
+    "Swarm": "meshq.testing._swarm",
+    "TARGET_POLICY_CHECKS": "meshq.testing.conformance._targets",
+    "THREADS_CHECKS": "meshq.testing.conformance._threads",
+    "TOPOLOGY_SOURCE_CHECKS": "meshq.testing.conformance._targets",
+    "TripwireError": "meshq.testing._tripwires",
+    "check_admission": "meshq.testing.conformance._admission",
+    "check_disk": "meshq.testing.conformance._disk",
+    "check_endpoint": "meshq.testing.conformance._broadcast",
+    "check_ha_policy": "meshq.testing.conformance._ha",
+    "check_network": "meshq.testing.conformance._network",
+    "check_policy": "meshq.testing.conformance._balancing",
+    "check_replication_sink": "meshq.testing.conformance._replication",
+    "check_stream": "meshq.testing.conformance._stream",
+    "check_target_policy": "meshq.testing.conformance._targets",
+    "check_threads": "meshq.testing.conformance._threads",
+    "check_topology_source": "meshq.testing.conformance._targets",
+    "simulate": "meshq.testing._simulation",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'meshq.testing' has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

@@ -1,8 +1,10 @@
-"""The time of day and the randomness of a simulated node."""
+"""The time of a simulation, and the time of day and the randomness of a simulated node."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Protocol
 
 import trio
 
@@ -10,6 +12,23 @@ from meshq.abc import Entropy, WallClock
 
 #: The day on which every simulation begins, in seconds since 1970: an arbitrary recent one.
 EPOCH_S = 1_700_000_000
+
+
+class VirtualClock(Protocol):
+    """The time of a simulation, as its network, disks and threads use it."""
+
+    @property
+    def now(self) -> float:
+        """The seconds that the simulation has lasted."""
+
+    def call_at(self, time: float, callback: Callable[[], object]) -> None:
+        """Call back at ``time``, outside of every node."""
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep without a cancel scope.  Checkpoint: always.  Cancellation: is not noticed."""
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass within a step, as when the caller blocks its thread and all other clocks go on."""
 
 
 class SimWallClock(WallClock):

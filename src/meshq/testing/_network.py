@@ -14,6 +14,7 @@ What fails, and what a process then sees:
 - ``power_off``: silence.  Once the host runs again, whoever sends to it on an old connection gets a reset.
 - ``pause_host``: the kernel takes bytes and connections; the process sees nothing and sends nothing.
 - ``slow``, ``delay``: less bandwidth, more latency.
+- ``drop``: segments are lost now and then, and arrive later, when they were sent again; datagrams do not arrive.
 - ``exhaust_files``: ``accept`` raises ``OSError``.
 
 Datagrams (``MemoryNetwork.datagrams``) go over the same links: a cut loses them, and so do death and loss of power.
@@ -60,6 +61,8 @@ EFFECTS: Final = (
     "unanswered",
     "vanished",
 )
+#: Loss by chance, which a test asks for: the fault and its effect.
+LOSSES: Final = ("drop", "lost_segment")
 
 
 class MemoryNetwork:
@@ -75,7 +78,7 @@ class MemoryNetwork:
         self.rng = rng
         self.settings: NetworkSettings = NetworkSettings() if settings is None else settings
         #: How often each fault and each effect has happened; none is missing.
-        self.counters: dict[str, int] = dict.fromkeys((*FAULTS, *EFFECTS), 0)
+        self.counters: dict[str, int] = dict.fromkeys((*FAULTS, *EFFECTS, *LOSSES), 0)
         self._hosts: dict[str, NetworkHost] = {}
         self._links: dict[tuple[str, str], Link] = {}
         #: The ways of datagrams, which count what they lose; and the datagrams themselves.
@@ -179,11 +182,32 @@ class MemoryNetwork:
             if link.cut and source in (None, start) and target in (None, end):
                 link.heal()
 
+    def cuts(self) -> list[tuple[str, str]]:
+        """The directions that are cut, in the order in which they were first used."""
+        return [pair for pair, link in self._links.items() if link.cut]
+
     def delay(self, source: str, target: str, latency_s_min: float, latency_s_max: float) -> None:
         """Let each segment from ``source`` to ``target`` take between these times from now on."""
         self.counters["delay"] += 1
         link = self.link(source, target)
         link.latency_s_min, link.latency_s_max = latency_s_min, latency_s_max
+
+    def drop(self, source: str, target: str, probability: float) -> None:
+        """Lose segments from ``source`` to ``target`` at this probability, from 0 to less than 1; 0 ends that.
+
+        A lost segment of a stream is sent again, and arrives late; a lost datagram does not arrive.
+        """
+        if not 0 <= probability < 1:
+            raise UsageError(f"probability={probability!r}: from 0 to less than 1; cut() lets nothing through")
+        self.counters["drop"] += probability > 0
+        self.link(source, target).loss = probability
+
+    def restore(self) -> None:
+        """End all cuts, delays and losses."""
+        for link in self._links.values():
+            link.restore()
+            link.bytes_per_s = None
+        self.heal()
 
     def slow(self, source: str, target: str, bytes_per_s: float | None) -> None:
         """Bound the bytes that all connections from ``source`` to ``target`` move; None: no bound."""

@@ -38,7 +38,8 @@ class NetworkPaths:
     def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
         """Send a datagram on its way."""
         fabric, link, now = self._fabric, self._fabric.link(source, target), trio.current_time()
-        if link.cut or fabric.rng.random() < fabric.settings.datagram_lost_chance:
+        dropped = link.loss > 0 and fabric.rng.random() < link.loss
+        if link.cut or dropped or fabric.rng.random() < fabric.settings.datagram_lost_chance:
             self.lost += 1
             return
         departure = now if link.bytes_per_s is None else max(now, link.free_at)

@@ -304,7 +304,7 @@ class _Attempt:
 
     def send(self) -> None:
         now = trio.current_time()
-        self._world.at(now + self._stream.outbound.link.latency(), self._arrive)
+        self._world.at(now + self._stream.outbound.link.transit_s(), self._arrive)
         self._world.at(now + self._pause_s, self._send_again)
 
     def _send_again(self) -> None:

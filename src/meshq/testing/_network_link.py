@@ -59,6 +59,8 @@ class NetworkSettings:
     short_read_chance: float = 0.1
     #: After a cut is healed the sender notices within this: its timer was backing off.
     retransmit_s_max: float = 1.0
+    #: A segment that is lost is sent again after this; each further time the pause doubles.  Linux: 200 ms.
+    retransmit_s_min: float = 0.2
     #: First pause before a connection attempt that nobody answered is sent again; each further one doubles.
     connect_retry_s: float = 1.0
     #: An attempt is given up after this; Linux needs 127 s for its six tries.
@@ -104,6 +106,7 @@ class Link:
         "free_at",
         "latency_s_max",
         "latency_s_min",
+        "loss",
         "stalled",
     )
 
@@ -117,12 +120,30 @@ class Link:
         self.free_at: float = 0.0
         #: Nothing gets through.
         self.cut: bool = False
+        #: How often a segment is lost; its sender sends it again.
+        self.loss: float = 0.0
         #: Pipes that hold segments back until the cut ends.
         self.stalled: dict[Pipe, None] = {}
 
     def latency(self) -> float:
-        """How long the next segment takes, in seconds."""
+        """How long what gets through takes, in seconds."""
         return self.fabric.rng.uniform(self.latency_s_min, self.latency_s_max)
+
+    def transit_s(self) -> float:
+        """How long the next segment takes, in seconds, with the times that it is sent again."""
+        seconds = self.latency()
+        if self.loss:
+            again_s = self.fabric.settings.retransmit_s_min
+            while self.fabric.rng.random() < self.loss:
+                self.fabric.counters["lost_segment"] += 1
+                seconds += again_s
+                again_s *= 2
+        return seconds
+
+    def restore(self) -> None:
+        """End the delay and the loss of the link."""
+        settings = self.fabric.settings
+        self.latency_s_min, self.latency_s_max, self.loss = settings.latency_s_min, settings.latency_s_max, 0.0
 
     def heal(self) -> None:
         """End the cut; each sender notices in its own time."""
@@ -162,7 +183,7 @@ class Pipe:
         departure = trio.current_time()
         if link.bytes_per_s is not None:
             link.free_at = departure = max(departure, link.free_at) + size / link.bytes_per_s
-        arrival = max(self.last_arrival, departure + link.latency())
+        arrival = max(self.last_arrival, departure + link.transit_s())
         self.last_arrival = arrival
         self.items.append(item)
         self.fabric.at(arrival, self.arrive)

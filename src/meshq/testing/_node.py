@@ -12,11 +12,11 @@ from meshq.abc import Datagrams, Env, Network
 from meshq.env import OpenSslTls
 from meshq.errors import UsageError
 from meshq.limits import GIB
-from meshq.testing._clock import SimEntropy, SimWallClock
+from meshq.testing._clock import SimEntropy, SimWallClock, VirtualClock
 from meshq.testing._datagrams import MemoryDatagrams, NoDatagrams
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_mount import Mount
-from meshq.testing._scheduler import LIFE, Life, Scheduler, SimClock
+from meshq.testing._scheduler import LIFE, Life, Scheduler
 from meshq.testing._swarm import DiskLatency, Swarm
 from meshq.testing._threads import SimThreads, Spending
 
@@ -51,11 +51,17 @@ class Fabric(Protocol):
 class World(Protocol):
     """The part of a simulation that its nodes use."""
 
-    clock: SimClock
     scheduler: Scheduler
     swarm: Swarm
-    fabric: Fabric | None
     nursery: trio.Nursery | None
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """The network; None: the simulation has none."""
+
+    @property
+    def clock(self) -> VirtualClock:
+        """The time of the simulation."""
 
     async def guard(self, life: Life, function: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
         """Run a task of a life.  Checkpoint: as ``function``.  Cancellation: the same."""

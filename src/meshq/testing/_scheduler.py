@@ -38,6 +38,8 @@ import attrs
 import trio
 from trio._core import _run
 
+from meshq.testing._clock import VirtualClock
+
 #: Turns of the loop at one instant without disk or network that are a spin: a real burst of work is a hundred
 #: times shorter.
 IDLE_TURNS_MAX: Final = 10_000
@@ -157,7 +159,7 @@ class Scheduler(random.Random):
     code only, for one version of Python.  ``on_stuck`` is called when one instant takes too many turns.
     """
 
-    def __init__(self, rng: random.Random, clock: SimClock, *, on_stuck: Callable[[], object]) -> None:
+    def __init__(self, rng: random.Random, clock: VirtualClock, *, on_stuck: Callable[[], object]) -> None:
         super().__init__(0)
         self._rng = rng
         self._clock = clock
@@ -240,6 +242,12 @@ class Scheduler(random.Random):
 
     # -- called by the harness -------------------------------------------------------------------------------
 
+    def reseed(self, rng: random.Random) -> None:
+        """Draw the order of tasks from ``rng`` from now on, and begin the trace anew."""
+        self._rng = rng
+        self.trace = 0
+        self._first_task = None
+
     def progress(self) -> None:
         """Disk or network did something: this instant is not a spin."""
         self._turns_idle = 0
@@ -277,6 +285,19 @@ class Scheduler(random.Random):
 
 def _runner() -> Any:
     return _run.GLOBAL_RUN_CONTEXT.runner
+
+
+def tasks_of(life: Life) -> list[trio.lowlevel.Task]:
+    """The tasks of a life that have not ended."""
+    root = trio.lowlevel.current_root_task()
+    waiting, found = [] if root is None else [root], []
+    while waiting:
+        task = waiting.pop()
+        if task.context.get(LIFE) is life:
+            found.append(task)
+        for nursery in task.child_nurseries:
+            waiting.extend(sorted(nursery.child_tasks, key=NUMBER_OF))
+    return found
 
 
 def _waits_for_idle() -> bool:

@@ -11,15 +11,9 @@ The run ends when ``main`` does.  Its outcome is the verdict: what happens while
 
 from __future__ import annotations
 
-import functools
-import gc
-import hashlib
 import logging
-import sys
-import traceback
-import warnings
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -28,6 +22,12 @@ import outcome
 import trio
 
 from meshq.errors import UsageError, invariant
+from meshq.testing._conditions import (
+    drop_what_was_abandoned,
+    logging_as_it_was,
+    passwords_hashed_once,
+    without_collector,
+)
 from meshq.testing._node import Fabric, NodeOptions, SimNode
 from meshq.testing._scheduler import AbandonedError, Life, Scheduler, SimClock, scheduled_by, stacks
 from meshq.testing._swarm import Swarm
@@ -216,10 +216,10 @@ def simulate(
     ``network`` makes the network, for instance ``lambda simulation: MemoryNetwork(simulation.swarm.rng("net"))``.
     A failure inside is not raised: the result has the failure, and ``check()`` raises it.
     """
-    with _without_collector(), _logging_as_it_was(), _passwords_hashed_once():
+    with without_collector(), logging_as_it_was(), passwords_hashed_once():
         result = _run(Simulation(seed, duration_s=duration_s), main, network, limit_s)
         if result.abandoned:
-            _drop_what_was_abandoned(result)
+            drop_what_was_abandoned(result.failure)
     if isinstance(result.failure, KeyboardInterrupt):
         raise result.failure
     return result
@@ -235,61 +235,3 @@ def _run(simulation: Simulation, main: Main, network: NetworkFactory | None, lim
             run.unwrap()
         result = attrs.evolve(result, abandoned=True)
     return result
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Collect no garbage in this block: no seed decides when that would happen.
-
-    What the block left behind is young, so a young collection afterwards is enough, and cheap.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.collect(0)
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _passwords_hashed_once() -> Iterator[None]:
-    """Give the same password's slow hash only once in this block.
-
-    It is slow on purpose, and a function of its arguments alone: clients of one user took a tenth of a run for it.
-    """
-    slow = hashlib.pbkdf2_hmac
-    setattr(hashlib, "pbkdf2_hmac", functools.cache(slow))  # noqa: B010 - a function is no variable
-    try:
-        yield
-    finally:
-        setattr(hashlib, "pbkdf2_hmac", slow)  # noqa: B010
-
-
-@contextmanager
-def _logging_as_it_was() -> Iterator[None]:
-    """Restore the logging level after this block, which silences tasks of dead nodes while they end."""
-    before = logging.root.manager.disable
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-def _drop_what_was_abandoned(result: SimulationResult) -> None:
-    """Collect coroutines that never ended.  They complain, each in its way; all of it comes after the verdict."""
-    if result.failure is not None:
-        traceback.clear_frames(result.failure.__traceback__)
-    hook = sys.unraisablehook
-    sys.unraisablehook = _ignore
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            gc.collect()
-    finally:
-        sys.unraisablehook = hook
-
-
-def _ignore(unraisable: object) -> None:
-    """Drop the complaint of an abandoned coroutine."""

@@ -12,7 +12,8 @@ import outcome
 import trio
 
 from meshq.abc import Threads
-from meshq.testing._scheduler import SimClock, uncancelled
+from meshq.testing._clock import VirtualClock
+from meshq.testing._scheduler import uncancelled
 
 T = TypeVar("T")
 
@@ -52,7 +53,9 @@ class SimThreads(Threads):
 
     __slots__ = ("_clock", "_journal_busy", "_journal_line", "_rng", "_spending", "wait_s_max")
 
-    def __init__(self, rng: random.Random, clock: SimClock, spending: Spending, *, wait_s_max: float = 0.0002) -> None:
+    def __init__(
+        self, rng: random.Random, clock: VirtualClock, spending: Spending, *, wait_s_max: float = 0.0002
+    ) -> None:
         self._rng = rng
         self._clock = clock
         self._spending = spending

@@ -1,0 +1,403 @@
+"""A cluster of brokers inside one test: nodes on simulated machines, and what the test does to them."""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Unpack
+
+import trio
+from trio.testing import MockClock
+
+from meshq.client import Client, ClientOptions, connect
+from meshq.cluster import ClusterConnection
+from meshq.errors import CallTimeoutError
+from meshq.node import Broker
+from meshq.testing.kit import _fault_plan as plan
+from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._node import KitNode
+from meshq.testing.kit._report import report_of
+from meshq.testing.kit._settled_plan import NodeView, moving
+from meshq.testing.kit._spawned_task import SpawnedTask
+from meshq.testing.kit._world import TEST_HOST, SimulatedWorld
+
+#: Where the store of a node lies on the disk of the node's machine.
+DIRECTORY: Final = "/data"
+PORT: Final = 61616
+#: The name of the cluster connection, and its credentials.
+CLUSTER: Final = "cluster"
+#: Nodes that nothing keeps apart are linked within these seconds.
+FORMED_S: Final = 30.0
+#: Two looks that see the same are so many seconds apart.
+QUIET_S: Final = 1.0
+#: At the end of a test a cluster has so many seconds to stop cleanly; the rest is killed.
+STOP_S: Final = 5.0
+
+
+class Cluster:
+    """A cluster of brokers inside one test, in virtual time; made by the fixture ``meshq_cluster``.
+
+    Each node, ``n0``, ``n1`` and so on, has a simulated disk and a host of its own on one simulated network.  Faults
+    happen at once.  A wrong name, or a node in a wrong state, is a ``UsageError`` that names the nodes.  ``test`` is
+    the host of the test itself in ``cut``, ``partition``, ``delay`` and ``drop``.
+    """
+
+    def __init__(self, world: SimulatedWorld, settings: ClusterPlan) -> None:
+        if settings.seed is not None:
+            world.reseed(settings.seed)
+        world.generations += 1
+        self._world = world
+        self._settings = settings
+        #: The seed of all that is left to chance.
+        self.seed: int = world.seed
+        # The hosts of a second cluster in one test have other names than those of the first.
+        suffix = "" if world.generations == 1 else f"-{world.generations}"
+        self._urls = {name: f"tcp://{name}{suffix}:{PORT}?insecure=true" for name in settings.names}
+        self._nodes = {name: KitNode(world, name, f"{name}{suffix}", self._make) for name in settings.names}
+        self._tasks: list[SpawnedTask] = []
+
+    def __repr__(self) -> str:
+        return f"<Cluster {', '.join(f'{name}: {state}' for name, state in self._states().items())}>"
+
+    def _make(self, node: KitNode) -> Broker:
+        settings = self._settings
+        connection = ClusterConnection(
+            CLUSTER,
+            connector=node.name,
+            static_connectors=[name for name in self.nodes if name != node.name],
+            load_balancing=settings.load_balancing,
+            max_hops=settings.max_hops,
+            user=CLUSTER,
+            password=CLUSTER,
+        )
+        return Broker(
+            node.name,
+            data_dir=DIRECTORY,
+            acceptors=[self._urls[node.name]],
+            connectors=self._urls,
+            services=[connection],
+            queues=settings.queues,
+            address_settings=settings.settings_of_addresses(),
+            security=settings.security,
+        )
+
+    # -- what it is
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of all nodes, dead ones included."""
+        return list(self._nodes)
+
+    @property
+    def alive(self) -> list[str]:
+        """The names of the nodes that serve."""
+        return [name for name, node in self._nodes.items() if node.state == "active"]
+
+    @property
+    def clock(self) -> MockClock:
+        """The clock of the test, which jumps by itself; do not move it."""
+        return self._world.clock.clock
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of all nodes."""
+        return list(self._urls.values())
+
+    def url(self, n: str) -> str:
+        """Return the URL of a node, for ``meshq.connect``.
+
+        Raises:
+            UsageError: no node has this name.
+        """
+        return self._urls[self._known(n).name]
+
+    def broker(self, n: str) -> Broker:
+        """Return the broker of a node in its present life.
+
+        Raises:
+            UsageError: no node has this name, or it is dead.
+        """
+        broker = self._in_state(n, "active", "paused", "starting", "stopping").broker
+        assert broker is not None
+        return broker
+
+    def client(self, n: str | None = None, **settings: Unpack[ClientOptions]) -> Client:
+        """Create a client of a node, or of any node that serves, to be used as ``async with``.
+
+        The client is at the host ``test``; in a task of a node, on that node's host.
+
+        Raises:
+            UsageError: no node has this name.
+            SettingsError: a setting is not allowed.
+        """
+        settings.setdefault("insecure", True)
+        if n is not None:
+            return connect(self.url(n).partition("?")[0], **settings)
+        ordered = self.alive + [name for name in self.nodes if name not in self.alive]
+        return connect([self._urls[name].partition("?")[0] for name in ordered], **settings)
+
+    def report(self) -> str:
+        """Return the seed, the nodes with their queues, the links that are cut, and the last events, as text."""
+        return "\n".join(self.report_lines() + self._world.last_events())
+
+    def report_lines(self) -> list[str]:
+        """Return the seed, the nodes with their queues, and the links that are cut, a line each."""
+        hosts = {node.host: name for name, node in self._nodes.items()} | {TEST_HOST: TEST_HOST}
+        cuts = [(hosts[a], hosts[b]) for a, b in self._world.fabric.cuts() if a in hosts and b in hosts]
+        now = f"seed {self.seed}, {trio.current_time():.3f} simulated seconds"
+        return [now, *report_of(self._views(), cuts)]
+
+    # -- life
+
+    async def form(self) -> None:
+        """Start all nodes, and wait until each is linked to each other one.
+
+        Checkpoint: always.  Cancellation: the nodes go on starting.
+        Raises:
+            MeshqError: a node can't start.
+            CallTimeoutError: the nodes are not linked in time.
+        """
+        for node in self._nodes.values():
+            node.start()
+        for node in self._nodes.values():
+            await node.started()
+        if len(self._nodes) > 1:
+            await self.wait_for(nodes=len(self._nodes), timeout=FORMED_S)
+
+    async def close(self) -> None:
+        """End the tasks of the test and stop all nodes; those that do not stop in time are killed, silently.
+
+        Checkpoint: always.  Cancellation: the nodes are killed at once.
+        """
+        self._world.closing = True
+        self._world.fabric.restore()
+        running = [node for node in self._nodes.values() if node.machine.state == "running"]
+        for task in [*self._tasks, *(task for node in running for task in node.tasks)]:
+            task.cancel()
+        with trio.move_on_after(STOP_S, shield=True):
+            async with trio.open_nursery() as nursery:
+                for node in running:
+                    nursery.start_soon(node.stop)
+        for node in self._nodes.values():
+            node.kill()
+
+    # -- faults
+
+    def kill(self, n: str) -> None:
+        """Kill a node, as SIGKILL does: no task of the node takes another step, not even in ``finally``."""
+        self._in_state(n, "active", "paused", "starting", "stopping").kill()
+        self._world.note(n, "killed")
+
+    def power_loss(self, n: str) -> None:
+        """Cut the power of a node: what its disk has not synced is kept or lost by chance, and no peer is told."""
+        self._in_state(n, "active", "paused", "starting", "stopping").power_off()
+        self._world.note(n, "lost its power")
+
+    def pause(self, n: str) -> None:
+        """Stop a node, as SIGSTOP does, until ``resume``."""
+        self._in_state(n, "active", "starting", "stopping").machine.pause()
+        self._world.note(n, "paused")
+
+    def resume(self, n: str) -> None:
+        """Let a paused node go on."""
+        self._in_state(n, "paused").machine.resume()
+        self._world.note(n, "resumed")
+
+    def partition(self, *groups: Iterable[str]) -> None:
+        """Cut all links between nodes of different groups; one group alone is cut from all other nodes."""
+        sides = plan.groups_of([group if isinstance(group, str) else list(group) for group in groups], *self._places())
+        for source, target in plan.pairs_between(sides):
+            self._world.fabric.cut(self._host(source), self._host(target))
+        self._world.note(" | ".join(",".join(side) for side in sides), "partition")
+
+    def cut(self, a: str, b: str, one_way: bool = False) -> None:
+        """Let nothing through between ``a`` and ``b``; with ``one_way`` only nothing from ``a`` to ``b``."""
+        for source, target in self._directions(a, b, one_way=one_way):
+            self._world.fabric.cut(source, target)
+        self._world.note(f"{a} {'->' if one_way else '<->'} {b}", "cut")
+
+    def heal(self) -> None:
+        """End all cuts, delays and losses of links, also those of other clusters in the test."""
+        self._world.fabric.restore()
+        self._world.note("links", "healed")
+
+    def delay(self, a: str, b: str, seconds: float, jitter: float = 0.0) -> None:
+        """Let everything between ``a`` and ``b`` take ``seconds`` each way, and up to ``jitter`` seconds more."""
+        plan.check_seconds("seconds", seconds)
+        plan.check_seconds("jitter", jitter)
+        for source, target in self._directions(a, b):
+            self._world.fabric.delay(source, target, seconds, seconds + jitter)
+        self._world.note(f"{a} <-> {b}", f"delay of {seconds:g} to {seconds + jitter:g} s")
+
+    def drop(self, a: str, b: str, probability: float) -> None:
+        """Lose segments between ``a`` and ``b`` at this probability; what is lost is sent again, and arrives late."""
+        plan.check_probability(probability)
+        for source, target in self._directions(a, b):
+            self._world.fabric.drop(source, target, probability)
+        self._world.note(f"{a} <-> {b}", f"{probability:.0%} lost")
+
+    def disk(self, n: str, kind: plan.DiskFault) -> None:
+        """Let the disk of a node fail.
+
+        ``"eio"``: writes and syncs fail from now on.  ``"eio_once"``: the next sync fails.  ``"enospc"``: the disk is
+        full.  ``"torn"``: the power fails right after the next write.  ``"flip"``: a random bit of the store has
+        changed.  ``"ok"``: the disk works again, and has room.
+
+        Raises:
+            UsageError: no node has this name; or the disk has no such fault.
+        """
+        plan.check_disk_fault(kind)
+        node = self._known(n)
+        disk = node.machine.disk
+        if kind == "eio":
+            disk.faults.inject("write", times=math.inf)
+            disk.faults.inject("sync", times=math.inf)
+        elif kind == "eio_once":
+            disk.faults.inject("sync", errno.EIO)
+        elif kind == "enospc":
+            disk.capacity_bytes = disk.used_bytes()
+        elif kind == "torn":
+            disk.fuse(1, node.power_off, only=("write",))
+        elif kind == "flip":
+            disk.flip_random_bit(within=DIRECTORY)
+        else:
+            disk.faults.clear()
+            disk.capacity_bytes = math.inf
+        self._world.note(n, f"disk: {kind}")
+
+    def wall_clock(self, n: str, seconds: float) -> None:
+        """Move the time of day at a node by ``seconds``, which may be negative; its monotonic clock goes on."""
+        self._known(n).machine.wall.offset_s += seconds
+        self._world.note(n, f"time of day moved by {seconds:g} s")
+
+    # -- tasks and nodes
+
+    def spawn(self, n: str | None, fn: Callable[..., Awaitable[Any]], *args: Any) -> SpawnedTask:
+        """Start ``fn(*args)`` as a task of a node, with which the task dies; ``None``: of the test.
+
+        An exception of the task fails the test.
+        """
+        if n is not None:
+            return self._in_state(n, "active", "paused", "starting").spawn(fn, args)
+        task = SpawnedTask(fn, None)
+        self._tasks.append(task)
+        self._world.start(task.run, fn, args)
+        return task
+
+    async def restart(self, n: str) -> None:
+        """Start a dead node again on the same disk, or kill a node and start it; returns when the node is active.
+
+        Checkpoint: always.  Cancellation: the node goes on starting.
+        Raises:
+            UsageError: no node has this name.
+            BrokenError, DamagedError: the disk is broken, or what is on it.
+        """
+        node = self._known(n)
+        node.kill()
+        node.start()
+        self._world.note(n, "restarted")
+        await node.started()
+
+    async def stop(self, n: str) -> None:
+        """Stop a node cleanly; ``restart`` starts it again.
+
+        Checkpoint: always.  Cancellation: the stop goes on.
+        Raises:
+            UsageError: no node has this name, or it does not serve.
+        """
+        await self._in_state(n, "active").stop()
+        self._world.note(n, "stopped")
+
+    async def settled(self, timeout: float = 60.0) -> None:  # noqa: ASYNC109
+        """Wait until nothing moves any more: every link that can be is there, and no message comes or goes.
+
+        What can't move because a node is dead or paused, or a link is cut, counts as still.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError: the time is up; the error lists what still moves.
+        """
+        plan.check_seconds("timeout", timeout)
+        end = trio.current_time() + timeout
+        while True:
+            before = self._views()
+            await trio.sleep(QUIET_S)
+            lines = moving(before, self._views(), self._apart)
+            if not lines:
+                return
+            if trio.current_time() >= end:
+                text = f"still moving after {timeout:g} s: {'; '.join(lines)}"
+                raise CallTimeoutError(text, outcome="unknown") from TimeoutError(f"waited {timeout:g} s")
+
+    async def wait_for(
+        self,
+        *,
+        nodes: int = 1,
+        queue: str | None = None,
+        queues: int | None = None,
+        consumers: int = 0,
+        address: str | None = None,
+        exactly: bool = False,
+        timeout: float = 60.0,  # noqa: ASYNC109
+    ) -> None:
+        """Wait until every node that serves knows so many nodes, queues and consumers.
+
+        The parameters are those of ``ClusterConnection.wait_for``.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            SettingsError: what is waited for is not allowed, or can't be counted.
+            CallTimeoutError: the time is up; the error names the node, and how far the node came.
+        """
+        end = trio.current_time() + timeout
+        for name in self.alive:
+            try:
+                await (
+                    self.broker(name)
+                    .cluster(CLUSTER)
+                    .wait_for(
+                        nodes=nodes,
+                        queue=queue,
+                        queues=queues,
+                        consumers=consumers,
+                        address=address,
+                        exactly=exactly,
+                        timeout=max(0.0, end - trio.current_time()),
+                    )
+                )
+            except CallTimeoutError as error:
+                raise CallTimeoutError(f"{name}: {error}", outcome="not_done") from error
+
+    # -- parts of these
+
+    def _states(self) -> dict[str, str]:
+        return {name: node.state for name, node in self._nodes.items()}
+
+    def _known(self, name: str) -> KitNode:
+        plan.check_known(name, self.nodes)
+        return self._nodes[name]
+
+    def _in_state(self, name: str, *allowed: str) -> KitNode:
+        node = self._known(name)
+        plan.check_state(name, node.state, allowed, self._states())
+        return node
+
+    def _places(self) -> tuple[list[str], list[str]]:
+        return self.nodes, [*self.nodes, TEST_HOST]
+
+    def _host(self, place: str) -> str:
+        plan.check_known(place, self._places()[1])
+        return place if place == TEST_HOST else self._nodes[place].host
+
+    def _directions(self, a: str, b: str, *, one_way: bool = False) -> list[tuple[str, str]]:
+        here, there = self._host(a), self._host(b)
+        return [(here, there)] if one_way else [(here, there), (there, here)]
+
+    def _apart(self, a: str, b: str) -> bool:
+        cuts = self._world.fabric.cuts()
+        return any(pair in cuts for pair in self._directions(a, b))
+
+    def _views(self) -> list[NodeView]:
+        names = {name: name for name in self._nodes}
+        return [node.view(names) for node in self._nodes.values()]

@@ -1,0 +1,84 @@
+"""The settings of a simulated cluster, validated when built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypedDict
+
+import attrs
+
+from meshq.address import check_name
+from meshq.cluster import LoadBalancing
+from meshq.errors import SettingsError, UsageError
+from meshq.settings import AddressSettings, Security
+
+#: The most nodes: each is linked to each other one.
+NODES_MAX: Final = 32
+#: All addresses.
+EVERYTHING: Final = "#"
+
+
+class ClusterKeywords(TypedDict, total=False):
+    """The keywords of ``meshq_cluster`` beside the number of nodes."""
+
+    queues: Sequence[str]
+    ha: str | None
+    seed: int | None
+    faults: str
+    load_balancing: LoadBalancing
+    max_hops: int
+    address_settings: Mapping[str, AddressSettings] | None
+    security: Security | None
+    redistribution_delay: float | None
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise SettingsError("queues", value, "a list of names of queues")
+    for name in value:
+        check_name("queues", name)
+    return tuple(value)
+
+
+@attrs.frozen(kw_only=True)
+class ClusterPlan:
+    """The settings of a simulated cluster.  What its brokers check themselves is left to them."""
+
+    nodes: int = 3
+    queues: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    ha: str | None = None
+    seed: int | None = None
+    faults: str = "none"
+    load_balancing: LoadBalancing = "on_demand"
+    max_hops: int = 1
+    address_settings: Mapping[str, AddressSettings] | None = None
+    security: Security | None = None
+    #: Seconds; None: messages stay where they are.
+    redistribution_delay: float | None = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.nodes) is not int or not 1 <= self.nodes <= NODES_MAX:
+            raise SettingsError("nodes", self.nodes, f"a number from 1 to {NODES_MAX}")
+        if self.ha is not None:
+            raise UsageError(f"ha={self.ha!r}: this version of meshq has no backups; leave ha out")
+        if self.seed is not None and (type(self.seed) is not int or self.seed < 0):
+            raise SettingsError("seed", self.seed, "a whole number from 0, or None")
+        if self.faults != "none":
+            raise SettingsError("faults", self.faults, "'none': the faults are those that the test asks for")
+        delay = self.redistribution_delay
+        if delay is not None and (type(delay) not in (int, float) or not 0 <= delay < math.inf):
+            raise SettingsError("redistribution_delay", delay, "seconds from 0, or None")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the nodes."""
+        return [f"n{number}" for number in range(self.nodes)]
+
+    def settings_of_addresses(self) -> dict[str, AddressSettings]:
+        """The settings of addresses at every node: those that were given, and the redistribution delay below them."""
+        given = dict(self.address_settings or {})
+        everywhere = given.pop(EVERYTHING, AddressSettings())
+        if everywhere.redistribution_delay is None:
+            everywhere = attrs.evolve(everywhere, redistribution_delay=self.redistribution_delay)
+        return {EVERYTHING: everywhere, **given}

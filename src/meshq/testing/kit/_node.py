@@ -1,0 +1,171 @@
+"""A node of a simulated cluster: a machine, and one broker after the other on its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import trio
+
+from meshq.concurrency import first_error
+from meshq.env import DEFAULT_ENV
+from meshq.errors import BrokenError, DamagedError, MeshqError, NotActiveError
+from meshq.node import Broker
+from meshq.notifications import BrokerStateChanged, Notification
+from meshq.testing._node import SimNode
+from meshq.testing._scheduler import tasks_of
+from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView
+from meshq.testing.kit._spawned_task import SpawnedTask
+from meshq.testing.kit._world import SimulatedWorld
+
+#: Names of queues that are meshq's own begin so; a link has the number of the messages in one.
+OWN_QUEUES = "$meshq."
+
+
+class _StartReport:
+    """Whether a broker is active, or has ended before; told to whoever waits."""
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+
+    def started(self, value: None = None) -> None:
+        """The broker is active."""
+        self.over.set()
+
+
+class KitNode:
+    """A node over all its lives: its name, its machine and its present broker."""
+
+    def __init__(self, world: SimulatedWorld, name: str, host: str, make: Callable[[KitNode], Broker]) -> None:
+        self.name: str = name
+        #: The name of the machine on the network.
+        self.host: str = host
+        self._world = world
+        self._make = make
+        self.machine: SimNode = world.machine(host)
+        self.broker: Broker | None = None
+        #: The error with which the present broker has ended.
+        self.error: MeshqError | None = None
+        #: Tasks that the test has started here, in this life.
+        self.tasks: list[SpawnedTask] = []
+        self._report = _StartReport()
+
+    @property
+    def state(self) -> str:
+        """``dead``, ``paused``, or the state of the broker."""
+        if self.machine.state != "running":
+            return self.machine.state
+        return "dead" if self.broker is None else self.broker.state
+
+    # -- lives
+
+    def start(self) -> None:
+        """Begin a life: the first one, or a new one of a machine that is dead."""
+        if self.machine.state == "dead":
+            self.machine.start()
+        self.error = None
+        self.tasks = []
+        self._report = _StartReport()
+        self.broker = self._make(self)
+        self.broker._event_bus.listen(self._hear)
+        with self._inside():
+            self.machine.spawn(self._live, self.broker, self._report, name=f"broker {self.name}")
+
+    async def started(self) -> None:
+        """Wait until the broker of this life is active.
+
+        Checkpoint: always.  Cancellation: it goes on starting.
+        Raises:
+            MeshqError: the broker has failed, with this error.
+            NotActiveError: the node has died meanwhile.
+        """
+        await self._report.over.wait()
+        if self.error is not None:
+            raise self.error
+        if self.state in ("dead", "stopped"):
+            raise NotActiveError(f"{self.name} has ended before it was active")
+
+    async def _live(self, broker: Broker, report: _StartReport) -> None:
+        try:
+            await broker.run(task_status=report)
+        except (BrokenError, DamagedError, BaseExceptionGroup) as error:
+            cause = first_error(error)
+            if not isinstance(cause, BrokenError | DamagedError):
+                raise
+            # The disk has failed: the process ends, as a program of its own would.
+            self.error = cause
+            self._world.note(self.name, f"failed: {cause}")
+            self._end(self.machine.kill)
+        finally:
+            report.over.set()
+
+    def _hear(self, event: Notification) -> None:
+        if isinstance(event, BrokerStateChanged):
+            self._world.note(self.name, f"broker {event.state}")
+
+    async def stop(self) -> None:
+        """Stop the broker cleanly.
+
+        Checkpoint: always.  Cancellation: the stop goes on.
+        """
+        if self.broker is not None and self.machine.state == "running":
+            await self.broker.stop()
+            self.broker = None
+            self._end(self.machine.kill)
+
+    def kill(self) -> None:
+        """End the process, as SIGKILL does."""
+        self._end(self.machine.kill)
+
+    def power_off(self) -> None:
+        """Cut the power of the machine."""
+        self._end(self.machine.power_off)
+
+    def _end(self, fault: Callable[[], object]) -> None:
+        fault()
+        for task in self.tasks:
+            task.killed()
+        self._report.over.set()
+
+    # -- tasks
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        token = DEFAULT_ENV.set(self.machine.env)
+        try:
+            yield
+        finally:
+            DEFAULT_ENV.reset(token)
+
+    def spawn(self, function: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> SpawnedTask:
+        """Start a task of the test in the present life."""
+        task = SpawnedTask(function, self.name)
+        self.tasks.append(task)
+        with self._inside():
+            self.machine.spawn(task.run, function, arguments, name=task.name)
+        return task
+
+    def left_over(self) -> list[str]:
+        """Say which files and tasks of the present life are left."""
+        lines = [f"{self.name} has {self.machine.open_files} open files"] if self.machine.open_files else []
+        return lines + [f"{self.name} has the task {task.name}" for task in tasks_of(self.machine.life)]
+
+    # -- what it holds
+
+    def view(self, name_of: dict[str, str]) -> NodeView:
+        """Look at the node.  ``name_of``: the names of nodes by the names of their brokers."""
+        node = None if self.broker is None else self.broker._node
+        if self.broker is None or node is None or self.state not in ("active", "paused"):
+            return NodeView(self.name, self.state)
+        queues: dict[str, QueueView] = {}
+        for name, queue in sorted(node.core.router.queues.items()):
+            counts = queue.counts
+            if not name.startswith(OWN_QUEUES):
+                queues[name] = QueueView(counts.ready, counts.unacked, counts.delayed, counts.added)
+        links = {}
+        for service in self.broker._settings.services:
+            for peer in service.peers() if hasattr(service, "peers") else ():
+                if peer.node_name in name_of:
+                    links[name_of[peer.node_name]] = LinkView(peer.state, peer.waiting, peer.blocked)
+        return NodeView(self.name, self.state, queues, links)

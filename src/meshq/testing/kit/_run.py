@@ -1,0 +1,37 @@
+"""The run of one simulated test, from the start of trio to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import outcome
+import trio
+
+from meshq.testing._conditions import (
+    drop_what_was_abandoned,
+    logging_as_it_was,
+    passwords_hashed_once,
+    without_collector,
+)
+from meshq.testing._scheduler import AbandonedError, scheduled_by
+from meshq.testing.kit._world import SimulatedWorld
+
+
+def run_in_world(
+    world: SimulatedWorld,
+    test: Callable[[], Awaitable[object]],
+    instruments: Sequence[trio.abc.Instrument] = (),
+) -> None:
+    """Run a test in a world of its own; its error is raised as it was."""
+    with without_collector(), logging_as_it_was(), passwords_hashed_once(), scheduled_by(world.scheduler):
+        run = outcome.capture(
+            partial(trio.run, world.run, test, clock=world.clock.clock, instruments=tuple(instruments))
+        )
+    if isinstance(run, outcome.Error):
+        if not isinstance(run.error.__cause__, AbandonedError):
+            run.unwrap()
+        # A task of a dead node swallows its cancellation; the test was over before.
+        del run
+        drop_what_was_abandoned(world.failure)
+    world.verdict()

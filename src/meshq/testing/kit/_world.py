@@ -1,0 +1,175 @@
+"""The world of one simulated test: a seed, a clock, a network, and the nodes that stand on it.
+
+The problem.  ``simulate`` owns its run: it starts trio, and the real world is out of reach inside.  In a test of a user
+pytest-trio starts trio, with fixtures of others in it, and the user's code may look at the time of day.  The world
+here is laid around what pytest-trio runs: it decides the order of tasks, brings the network, and clears away the dead
+when the test and its fixtures are done.
+
+The choice.  Nodes, disks, network and scheduler are those of the simulator, so that a kill is a kill: no task of the
+node takes another step, not even in ``finally``.  That needs names that are private to trio; without them no world is
+made, and the error says so.  What a test starts without ``env=`` gets its outside from a context variable: in the
+test the host ``test``, in a task of a node that node's.
+
+What does not work.  Severing a node's environment alone, which needs no private name: the node's own code, and the
+user's code beside it, goes on in memory after its death, and may change what the test looks at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import attrs
+import outcome
+import trio
+from trio.testing import MockClock
+
+from meshq.env import DEFAULT_ENV
+from meshq.errors import UsageError
+from meshq.testing._network import MemoryNetwork
+from meshq.testing._network_link import NetworkSettings
+from meshq.testing._node import SimNode
+from meshq.testing._scheduler import Life, Scheduler, missing_names, stacks
+from meshq.testing._simulation import CLEARING_TURNS_MAX, OvertimeError, SpinError
+from meshq.testing._swarm import Swarm
+from meshq.testing.kit._mock_time import MockTime
+
+#: The host of the test itself: of its clients, and of brokers that it starts by itself.
+TEST_HOST: Final = "test"
+#: A test that is not done after a simulated day waits for what never comes.
+TEST_S_MAX: Final = 86_400.0
+#: Events that a report shows.
+EVENTS_SHOWN_MAX: Final = 20
+#: Without faults that a test asks for, all datagrams arrive once.
+NETWORK: Final = NetworkSettings(datagram_lost_chance=0.0, datagram_doubled_chance=0.0)
+
+
+@attrs.frozen
+class WorldEvent:
+    """An event of a simulated test: simulated seconds, the node, and what happened."""
+
+    at_s: float
+    node: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.at_s:12.6f}  {self.node:<8}  {self.text}"
+
+
+class SimulatedWorld:
+    """The network, the clock and the nodes of one test.  ``seed`` decides what is left to chance."""
+
+    def __init__(self, seed: int, clock: MockClock) -> None:
+        missing = missing_names()
+        if missing:
+            raise UsageError(f"this version of trio, {trio.__version__}, can't be simulated: no {', '.join(missing)}")
+        self.seed: int = seed
+        self.clock: MockTime = MockTime(clock)
+        # No failpoint of meshq fails: the faults are those of the test.
+        self.swarm: Swarm = Swarm(seed, share=0.0)
+        self.scheduler: Scheduler = Scheduler(self.swarm.rng("order"), self.clock, on_stuck=self._stuck)
+        self.fabric: MemoryNetwork = MemoryNetwork(self.swarm.rng("network"), NETWORK)
+        self.fabric.call_at = self.clock.call_at
+        self.nursery: trio.Nursery | None = None
+        self.nodes: dict[str, SimNode] = {}
+        #: The newest events last.
+        self.events: list[WorldEvent] = []
+        #: Called with each event.
+        self.on_event: Callable[[WorldEvent], object] | None = None
+        #: Names of clusters and brokers of this world, so that each host has a name of its own.
+        self.generations: int = 0
+        #: The first error of a task that fails the test.
+        self.failure: BaseException | None = None
+        #: Errors of tasks count no more: the test is over.
+        self.closing: bool = False
+        #: What became of the test, once it is over.
+        self.result: outcome.Outcome[object] | None = None
+        self._scope = trio.CancelScope()
+
+    # -- for clusters, brokers and fixtures
+
+    def reseed(self, seed: int) -> None:
+        """Draw from another seed all that is left to chance from now on."""
+        self.seed = seed
+        self.swarm = Swarm(seed, share=0.0)
+        self.scheduler.reseed(self.swarm.rng("order"))
+        self.fabric.rng = self.swarm.rng("network")
+
+    def machine(self, name: str) -> SimNode:
+        """Make a machine, and start its first life."""
+        node = self.nodes[name] = SimNode(self, name)
+        return node
+
+    def note(self, node: str, text: str) -> None:
+        """Write an event down."""
+        event = WorldEvent(self.clock.now, node, text)
+        self.events.append(event)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def fail(self, failure: BaseException) -> None:
+        """Fail the test; the first failure counts."""
+        if self.failure is None and not self.closing:
+            self.failure = failure
+            self._scope.cancel()
+
+    async def guard(self, life: Life, function: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
+        """Run a task of a node.
+
+        Checkpoint: as ``function``.  Cancellation: ends the task.
+        """
+        result = await outcome.acapture(function, *arguments)
+        if isinstance(result, outcome.Error) and not life.dead:
+            self.fail(result.error)
+
+    def start(self, function: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+        """Start a task of the test, whose error fails the test."""
+        assert self.nursery is not None
+        self.nursery.start_soon(self._watched, function, arguments, name=function)
+
+    async def _watched(self, function: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
+        result = await outcome.acapture(function, *arguments)
+        if isinstance(result, outcome.Error):
+            self.fail(result.error)
+
+    def last_events(self) -> list[str]:
+        """The newest events, one line each."""
+        return [str(event) for event in self.events[-EVENTS_SHOWN_MAX:]]
+
+    # -- the run
+
+    async def run(self, test: Callable[[], Awaitable[object]]) -> None:
+        """Run a test with its fixtures in this world, and clear away what it leaves.
+
+        Checkpoint: always.  Cancellation: ends the test.
+        """
+        async with trio.open_nursery() as alarms:
+            alarms.start_soon(self.clock.run)
+            self.clock.call_at(self.clock.now + TEST_S_MAX, self._late)
+            async with trio.open_nursery() as nursery:
+                self.nursery = nursery
+                DEFAULT_ENV.set(self.machine(TEST_HOST).env)
+                with self._scope:
+                    self.result = await outcome.acapture(test)
+                self.closing = True
+                logging.disable(logging.CRITICAL)
+                for node in self.nodes.values():
+                    node.sever()
+                self.scheduler.end(CLEARING_TURNS_MAX)
+                nursery.cancel_scope.cancel()
+            # Until here: a task in a call of its disk can't be cancelled, and ends by an alarm.
+            alarms.cancel_scope.cancel()
+
+    def verdict(self) -> None:
+        """Raise the error of a task of the world, or else the error of the test."""
+        if self.failure is not None:
+            raise self.failure
+        if self.result is not None:
+            self.result.unwrap()
+
+    def _stuck(self) -> None:
+        self.fail(SpinError(f"the clock stands still at {self.clock.now} s while tasks run\n{stacks()}"))
+
+    def _late(self) -> None:
+        self.fail(OvertimeError(f"the test is not done after {self.clock.now} simulated seconds\n{stacks()}"))

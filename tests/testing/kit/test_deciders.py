@@ -1,0 +1,79 @@
+"""The deciders of the kit: sides of a partition, whether a cluster is still, and the text of a report."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.errors import UsageError
+from meshq.testing.kit._fault_plan import groups_of, pairs_between
+from meshq.testing.kit._report import report_of
+from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView, moving
+
+NAMES = ["n0", "n1", "n2"]
+PLACES = [*NAMES, "test"]
+LINKED = LinkView("linked")
+
+
+def node(name: str, *, state: str = "active", added: int = 0, **links: LinkView) -> NodeView:
+    return NodeView(name, state, {"q": QueueView(added, 0, 0, added)}, links)
+
+
+def never(a: str, b: str) -> bool:
+    return False
+
+
+def test_one_group_stands_against_all_other_nodes() -> None:
+    assert groups_of([["n1"]], NAMES, PLACES) == [["n1"], ["n0", "n2"]]
+    assert groups_of([["n1", "test"]], NAMES, PLACES) == [["n1", "test"], ["n0", "n2"]]
+    assert groups_of([["n1"], ["n0"]], NAMES, PLACES) == [["n1"], ["n0"]]
+
+
+def test_the_links_between_sides_are_cut_both_ways_and_none_within_a_side() -> None:
+    pairs = pairs_between([["n0"], ["n1", "n2"]])
+    assert pairs == [("n0", "n1"), ("n0", "n2"), ("n1", "n0"), ("n2", "n0")]
+
+
+def test_an_unknown_name_in_a_group_is_told_the_places() -> None:
+    with pytest.raises(UsageError, match="no node is named 'x'; the nodes: n0, n1, n2, test"):
+        groups_of([["x"]], NAMES, PLACES)
+
+
+def test_a_cluster_is_still_when_nothing_changes_and_every_link_is_there() -> None:
+    nodes = [node("n0", n1=LINKED), node("n1", n0=LINKED)]
+    assert moving(nodes, nodes, never) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "line"),
+    [
+        (node("n0", state="starting"), "n0 is starting"),
+        (node("n0", added=1, n1=LINKED), "n0: messages of q come or go (1 ready, 0 unacked)"),
+        (node("n0", n1=LinkView("away")), "n0 is not linked to n1 (away)"),
+        (node("n0"), "n0 is not linked to n1 (unknown)"),
+        (node("n0", n1=LinkView("linked", waiting=3, blocked=1)), "n0 has 2 messages for n1"),
+    ],
+)
+def test_what_moves_is_said_with_its_node(now: NodeView, line: str) -> None:
+    other = node("n1", n0=LINKED)
+    assert moving([node("n0", n1=LINKED), other], [now, other], never) == [line]
+
+
+def test_what_can_not_move_is_still() -> None:
+    dead, paused = NodeView("n1", "dead"), node("n2", state="paused", added=1)
+    alone = node("n0", n1=LinkView("away", waiting=5), n2=LinkView("linked", waiting=2))
+    assert moving([alone, dead, node("n2", state="paused")], [alone, dead, paused], never) == []
+    apart = [node("n0", n1=LinkView("away", waiting=5)), node("n1", n0=LinkView("away"))]
+    assert moving(apart, apart, lambda a, b: True) == []
+    full = [node("n0", n1=LinkView("linked", waiting=2, blocked=2)), node("n1", n0=LINKED)]
+    assert moving(full, full, never) == []
+
+
+def test_a_report_shows_what_waits_for_another_node_and_which_links_are_cut() -> None:
+    nodes = [node("n0", added=2, n1=LinkView("away", waiting=5)), NodeView("n1", "dead")]
+    assert report_of(nodes, [("n0", "n1")]) == [
+        "node  state     queues",
+        "n0    active    q: 2 ready, 0 unacked",
+        "                5 messages for n1 (away)",
+        "n1    dead      -",
+        "cut: n0 -> n1",
+    ]
