@@ -25,7 +25,7 @@ import pytest
 import trio
 import trio.testing
 
-pytest_plugins = ["tests.tiers", "tests.left_behind"]
+pytest_plugins = ["tests.tiers", "tests.left_behind", "pytester"]
 
 TESTS = Path(__file__).parent
 #: Where every test runs on the real clock.

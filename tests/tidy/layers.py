@@ -156,5 +156,6 @@ EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
     "config": frozenset({"cattrs"}),
     "discovery": frozenset({"zeroconf"}),
+    "testing": frozenset({"pytest", "pytest_trio"}),
 }
 EXTRA_NAMES: dict[str, str] = {"discovery": "zeroconf"}

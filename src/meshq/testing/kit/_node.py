@@ -50,6 +50,7 @@ class KitNode:
         #: Tasks that the test has started here, in this life.
         self.tasks: list[SpawnedTask] = []
         self._report = _StartReport()
+        self._over = trio.Event()
 
     @property
     def state(self) -> str:
@@ -67,10 +68,11 @@ class KitNode:
         self.error = None
         self.tasks = []
         self._report = _StartReport()
+        self._over = trio.Event()
         self.broker = self._make(self)
         self.broker._event_bus.listen(self._hear)
         with self._inside():
-            self.machine.spawn(self._live, self.broker, self._report, name=f"broker {self.name}")
+            self.machine.spawn(self._live, self.broker, self._report, self._over, name=f"broker {self.name}")
 
     async def started(self) -> None:
         """Wait until the broker of this life is active.
@@ -86,7 +88,7 @@ class KitNode:
         if self.state in ("dead", "stopped"):
             raise NotActiveError(f"{self.name} has ended before it was active")
 
-    async def _live(self, broker: Broker, report: _StartReport) -> None:
+    async def _live(self, broker: Broker, report: _StartReport, over: trio.Event) -> None:
         try:
             await broker.run(task_status=report)
         except (BrokenError, DamagedError, BaseExceptionGroup) as error:
@@ -99,20 +101,25 @@ class KitNode:
             self._end(self.machine.kill)
         finally:
             report.over.set()
+            over.set()
 
     def _hear(self, event: Notification) -> None:
         if isinstance(event, BrokerStateChanged):
             self._world.note(self.name, f"broker {event.state}")
 
-    async def stop(self) -> None:
-        """Stop the broker cleanly.
+    async def stop(self) -> list[str]:
+        """Stop the broker cleanly, and end the process; returns which files and tasks the broker has left.
 
         Checkpoint: always.  Cancellation: the stop goes on.
         """
-        if self.broker is not None and self.machine.state == "running":
-            await self.broker.stop()
-            self.broker = None
-            self._end(self.machine.kill)
+        if self.broker is None or self.machine.state != "running":
+            return []
+        await self.broker.stop()
+        # Its last task ends in a turn of its own.
+        await self._over.wait()
+        left = self._left_over()
+        self._end(self.machine.kill)
+        return left
 
     def kill(self) -> None:
         """End the process, as SIGKILL does."""
@@ -146,8 +153,7 @@ class KitNode:
             self.machine.spawn(task.run, function, arguments, name=task.name)
         return task
 
-    def left_over(self) -> list[str]:
-        """Say which files and tasks of the present life are left."""
+    def _left_over(self) -> list[str]:
         lines = [f"{self.name} has {self.machine.open_files} open files"] if self.machine.open_files else []
         return lines + [f"{self.name} has the task {task.name}" for task in tasks_of(self.machine.life)]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import outcome
 import trio
+from trio.testing import MockClock
 
+from meshq.errors import UsageError
 from meshq.testing._conditions import (
     drop_what_was_abandoned,
     logging_as_it_was,
@@ -16,6 +18,20 @@ from meshq.testing._conditions import (
 )
 from meshq.testing._scheduler import AbandonedError, scheduled_by
 from meshq.testing.kit._world import SimulatedWorld
+
+
+def clock_of(fixtures: Mapping[str, object]) -> MockClock:
+    """Return the clock among the values of a test's fixtures, or a new one; it jumps by itself.
+
+    Raises:
+        UsageError: the test has a clock that can't jump.
+    """
+    clocks = [value for value in fixtures.values() if isinstance(value, trio.abc.Clock)]
+    clock = clocks[0] if clocks else MockClock()
+    if not isinstance(clock, MockClock):
+        raise UsageError(f"a simulated test needs a trio.testing.MockClock, and no {type(clock).__name__}")
+    clock.autojump_threshold = 0
+    return clock
 
 
 def run_in_world(

@@ -75,6 +75,8 @@ class SimulatedWorld:
         self.nodes: dict[str, SimNode] = {}
         #: The newest events last.
         self.events: list[WorldEvent] = []
+        #: What clusters and brokers that were closed looked like at the end, a line each.
+        self.reports: list[str] = []
         #: Called with each event.
         self.on_event: Callable[[WorldEvent], object] | None = None
         #: Names of clusters and brokers of this world, so that each host has a name of its own.
@@ -165,8 +167,12 @@ class SimulatedWorld:
         """Raise the error of a task of the world, or else the error of the test."""
         if self.failure is not None:
             raise self.failure
-        if self.result is not None:
-            self.result.unwrap()
+        if isinstance(self.result, outcome.Error):
+            # pytest-trio runs each test in a nursery.
+            error = self.result.error
+            if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+                raise error.exceptions[0]
+            raise error
 
     def _stuck(self) -> None:
         self.fail(SpinError(f"the clock stands still at {self.clock.now} s while tasks run\n{stacks()}"))

@@ -1,0 +1,171 @@
+"""The plugin of pytest: fixtures for programs that use meshq, and the options of their simulation.
+
+Loading this file loads neither trio nor the broker: it is loaded in every run of pytest in an environment where meshq
+is installed.  The fixtures for trio stand in a file of their own, which is loaded only beside pytest-trio.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from meshq.testing.kit._server import ServerInThread
+
+#: Fixtures of a simulated test, which runs on trio.
+TRIO_FIXTURES: Final = ("meshq_broker", "meshq_client", "meshq_cluster", "meshq_journal", "meshq_network")
+INSTALL: Final = "pip install 'meshq[testing]'"
+#: The async function of a test that is ours.
+TEST: Final = pytest.StashKey[Callable[..., Any]]()
+#: The world in which a test runs, or has run.
+WORLD: Final = pytest.StashKey[Any]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of a simulation, each on the command line and in the settings of pytest."""
+    group = parser.getgroup("meshq", "simulated tests of programs that use meshq")
+    seed = "the seed of simulated tests; without it each test has its own, made of its name"
+    trace = "write a line for each event of a simulated test: seconds, node, event"
+    group.addoption("--meshq-seed", metavar="N", type=int, default=None, help=seed)
+    group.addoption("--meshq-trace", action="store_true", default=None, help=trace)
+    parser.addini("meshq_seed", seed, default="")
+    parser.addini("meshq_trace", trace, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Offer the fixtures for trio where pytest-trio is, and elsewhere fixtures that say what is missing."""
+    if config.pluginmanager.hasplugin("trio"):
+        from meshq.testing.kit import _trio_fixtures as fixtures
+    else:
+        from meshq.testing.kit import _missing_fixtures as fixtures  # type: ignore[no-redef]
+    config.pluginmanager.register(fixtures, "meshq-fixtures")
+    seed_option(config)
+
+
+def seed_option(config: pytest.Config) -> int | None:
+    """Return the seed that was asked for; the command line wins.
+
+    Raises:
+        pytest.UsageError: it is no whole number from 0.
+    """
+    given = config.getoption("--meshq-seed")
+    text = config.getini("meshq_seed") if given is None else str(given)
+    if text == "":
+        return None
+    if not text.isdecimal():
+        raise pytest.UsageError(f"meshq_seed={text!r} is not allowed; allowed: a whole number from 0")
+    return int(text)
+
+
+# -- which tests are ours
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Take async tests that ask for a fixture of ours, before other plugins take what has no marker."""
+    made = yield
+    if collector.config.pluginmanager.hasplugin("trio"):
+        for item in made if isinstance(made, list) else [made]:
+            if isinstance(item, pytest.Function) and _is_ours(item):
+                _take(item)
+    return made
+
+
+def _is_ours(item: pytest.Function) -> bool:
+    if not iscoroutinefunction(item.obj) or not set(TRIO_FIXTURES).intersection(item.fixturenames):
+        return False
+    return all(item.get_closest_marker(other) is None for other in ("anyio", "asyncio"))
+
+
+def _take(item: pytest.Function) -> None:
+    """Mark a test for pytest-trio; until it is called it does not look async to anybody else."""
+    if any("run" in marker.kwargs for marker in item.iter_markers("trio")):
+        raise pytest.Collector.CollectError(
+            f"{item.nodeid}: a test with a fixture of meshq takes no run= in its marker trio"
+        )
+    test = item.obj
+    item.stash[TEST] = test
+    item.add_marker(pytest.mark.trio(run=functools.partial(_run, item)), append=False)
+
+    @functools.wraps(test)
+    def not_called(*arguments: Any, **keywords: Any) -> None:
+        raise AssertionError("pytest-trio did not run this test")
+
+    item.obj = not_called
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Give a test of ours to pytest-trio."""
+    test = item.stash.get(TEST, None)
+    if test is not None and isinstance(item, pytest.Function):
+        item.obj = test if item.cls is None else getattr(item.instance, item.originalname)
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a fixture for trio in a test that is none of trio's."""
+    asked = [name for name in getattr(item, "fixturenames", ()) if name in TRIO_FIXTURES]
+    if asked and TEST not in item.stash and item.config.pluginmanager.hasplugin("trio"):
+        pytest.fail(f"{asked[0]} needs a trio test; use meshq_server", pytrace=False)
+
+
+# -- the run of a test
+
+
+def _run(item: pytest.Function, test: Callable[[], Any], *, clock: Any, instruments: Any = ()) -> None:
+    """Run a test with its fixtures in a world of its own; called by pytest-trio in the place of ``trio.run``."""
+    from meshq.testing.kit._run import clock_of, run_in_world
+    from meshq.testing.kit._world import SimulatedWorld
+
+    seed = seed_option(item.config)
+    clock = clock if clock is not None else clock_of(item.funcargs)
+    world = SimulatedWorld(zlib.crc32(item.nodeid.encode()) if seed is None else seed, clock)
+    if item.config.getoption("--meshq-trace") or item.config.getini("meshq_trace"):
+        world.on_event = lambda event: sys.stdout.write(f"{event}\n")
+    item.stash[WORLD] = world
+    run_in_world(world, test, instruments)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the section ``meshq`` to the report of a test that failed in a world."""
+    report = yield
+    world = item.stash.get(WORLD, None)
+    if report.when == "call" and report.failed and world is not None:
+        lines = [f"seed {world.seed}: pytest '{item.nodeid}' --meshq-seed {world.seed}"]
+        lines += [*world.reports, *world.last_events()]
+        report.sections.append(("meshq", "\n".join(lines)))
+    return report
+
+
+# -- fixtures for every framework
+
+
+@pytest.fixture
+def meshq_settings() -> dict[str, Any]:
+    """The keywords of ``Broker`` for ``meshq_broker`` and ``meshq_server``; override it to change them."""
+    return {}
+
+
+@pytest.fixture
+def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[ServerInThread]:
+    """A broker in a thread of its own, in real time, with its data in ``tmp_path``; for every framework."""
+    from meshq.testing.kit._server import ServerInThread
+
+    with ServerInThread(str(tmp_path / "meshq"), meshq_settings) as server:
+        yield server
+
+
+@pytest.fixture
+def meshq_url(meshq_server: ServerInThread) -> str:
+    """The URL of ``meshq_server``."""
+    return meshq_server.url

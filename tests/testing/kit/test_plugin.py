@@ -1,0 +1,258 @@
+"""The plugin of pytest, in runs of pytest of its own: fixtures, options, and other plugins beside it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from meshq.testing import plugin
+
+#: Where the installed meshq has no entry point yet, the plugin is named.
+NAMED = () if any(one.name == "meshq" for one in entry_points(group="pytest11")) else ("-p", "meshq.testing.plugin")
+#: Ten lines in an empty folder.
+CLUSTER = """
+async def test_a_dead_node_keeps_its_orders(meshq_cluster):
+    cluster = await meshq_cluster(nodes=2, queues=["orders"])
+    async with cluster.client("n0") as client:
+        await client.send("orders", b"x")
+    cluster.kill("n0")
+    await cluster.restart("n0")
+    await cluster.settled()
+    async with cluster.client() as client, client.consumer("orders") as consumer:
+        assert (await consumer.receive(timeout=30)).body == b"x"
+"""
+WRONG = """
+import pytest
+
+def test_sync(meshq_cluster):
+    pass
+
+@pytest.mark.asyncio
+async def test_asyncio(meshq_cluster):
+    pass
+
+@pytest.mark.anyio
+async def test_anyio(meshq_cluster):
+    pass
+"""
+
+
+def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult:
+    pytester.makepyfile(textwrap.dedent(text))
+    return pytester.runpytest_inprocess(*NAMED, "-p", "no:cacheprovider", "-p", "no:randomly", *options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-p", "no:asyncio"),
+        ("-p", "no:asyncio", "-o", "trio_mode=true"),
+        ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"),
+    ],
+    ids=["alone", "trio_mode", "asyncio_auto"],
+)
+def test_an_async_test_without_a_marker_runs_with_a_fixture_of_ours(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    run(pytester, CLUSTER, *options).assert_outcomes(passed=1)
+
+
+def test_every_fixture_for_trio_works_and_also_in_a_class_and_through_a_fixture_of_the_user(
+    pytester: pytest.Pytester,
+) -> None:
+    text = """
+    import meshq
+    import pytest
+    import trio
+    from meshq import AddressSettings
+
+    @pytest.fixture
+    def meshq_settings():
+        return {"address_settings": {"orders": AddressSettings(redelivery_delay=3600)}}
+
+    @pytest.fixture
+    async def shop(meshq_client):
+        await meshq_client.send("orders", b"x")
+        return meshq_client
+
+    async def test_an_hour_passes_in_no_time(shop, meshq_broker):
+        assert meshq_broker.durable
+        async with shop.consumer("orders") as consumer:
+            await (await consumer.receive(timeout=5)).nack()
+            assert await consumer.receive(timeout=3500) is None
+            async with await consumer.receive(timeout=200) as delivery:
+                assert delivery.body == b"x"
+
+    class TestOthers:
+        async def test_a_journal(self, meshq_journal):
+            position = await meshq_journal.append(b"x")
+            assert [record.position async for record in meshq_journal.replay()] == [position]
+
+        async def test_a_network(self, meshq_network, meshq_broker):
+            async def answer(stream):
+                await stream.send_all(b"hello")
+
+            await meshq_network.listen("db:5432", answer)
+            async with await meshq_network.connect("db:5432") as stream:
+                got = b""
+                while more := await stream.receive_some():
+                    got += more
+            assert got == b"hello"
+            assert meshq_network.hosts == ["test", "broker", "db"]
+            meshq_network.cut("test", "broker")
+            with pytest.raises(meshq.ConnectionBrokenError):
+                async with meshq.connect(meshq_broker.urls[0], insecure=True):
+                    pass
+            with pytest.raises(meshq.UsageError, match="no node is named 'x'"):
+                meshq_network.partition(["x"])
+            with pytest.raises(meshq.UsageError, match="host:port"):
+                await meshq_network.connect("db")
+
+    async def test_the_clock_of_the_test_is_used(meshq_cluster, autojump_clock):
+        cluster = await meshq_cluster(nodes=1)
+        assert cluster.clock is autojump_clock is trio.lowlevel.current_clock()
+
+    async def test_our_clock(meshq_clock):
+        pass
+    """
+    result = run(pytester, text, "-p", "no:asyncio", "-k", "not our_clock")
+    result.assert_outcomes(passed=4, deselected=1)
+
+
+def test_a_fixture_for_trio_in_a_test_of_another_kind_fails_with_one_line(pytester: pytest.Pytester) -> None:
+    result = run(pytester, WRONG, "-o", "trio_mode=true", "-o", "asyncio_default_fixture_loop_scope=function")
+    outcomes = result.parseoutcomes()
+    assert outcomes["errors"] >= 3 and "passed" not in outcomes
+    lines = [line for line in result.outlines if line.startswith("meshq_cluster")]
+    assert set(lines) == {"meshq_cluster needs a trio test; use meshq_server"}
+
+
+def test_a_run_of_the_marker_is_refused(pytester: pytest.Pytester) -> None:
+    text = """
+    import pytest
+
+    @pytest.mark.trio(run=print)
+    async def test_it(meshq_cluster):
+        pass
+    """
+    run(pytester, text, "-p", "no:asyncio").stdout.fnmatch_lines(["*takes no run= in its marker trio*"])
+
+
+HOW_TO = (Path(__file__).parents[3] / "docs" / "how-to" / "test-your-service.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", HOW_TO, re.M | re.S)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_the_tests_of_the_document_pass(pytester: pytest.Pytester, number: int) -> None:
+    run(pytester, BLOCKS[number], "-p", "no:asyncio").assert_outcomes(passed=1)
+
+
+FAILING = """
+async def test_it(meshq_cluster):
+    cluster = await meshq_cluster(nodes=2, queues=["orders"])
+    async with cluster.client("n0") as client:
+        await client.send("orders", b"x")
+    cluster.kill("n1")
+    assert cluster.seed == 0
+"""
+
+
+def test_a_failure_shows_seed_command_nodes_queues_and_events(pytester: pytest.Pytester) -> None:
+    name = "test_a_failure_shows_seed_command_nodes_queues_and_events.py::test_it"
+    result = run(pytester, FAILING, "-p", "no:asyncio")
+    result.stdout.fnmatch_lines(
+        [
+            "E       assert * == 0",
+            "*- meshq -*",
+            f"seed * pytest '{name}' --meshq-seed *",
+            "n0    active    orders: 1 ready, 0 unacked",
+            "n1    dead      -",
+            "*n1        killed",
+        ]
+    )
+    # The same seed alone, in any order, and by the option; each is the same run.
+    seed = str(plugin.zlib.crc32(name.encode()))
+    again = run(pytester, FAILING, "-p", "no:asyncio", "--meshq-seed", seed)
+    events = [[line for line in one.outlines if "broker active" in line] for one in (result, again)]
+    assert f"seed {seed}: pytest" in again.stdout.str()
+    assert events[0] == events[1] != []
+
+
+def test_the_seed_comes_from_the_command_line_or_the_settings_and_an_argument_wins(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmeshq_seed = 5\nmeshq_trace = true")
+    text = """
+    async def test_it(meshq_cluster):
+        assert (await meshq_cluster(nodes=1)).seed == SEED
+        assert (await meshq_cluster(nodes=1, seed=7)).seed == 7
+    """
+    result = run(pytester, text.replace("SEED", "5"), "-p", "no:asyncio", "-s")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*    0.000000  n0        broker starting"])
+    run(pytester, text.replace("SEED", "6"), "-p", "no:asyncio", "--meshq-seed", "6").assert_outcomes(passed=1)
+
+
+def test_a_wrong_seed_is_an_error_of_usage(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmeshq_seed = x")
+    result = run(pytester, "def test_it(): pass", "-p", "no:asyncio")
+    result.stderr.fnmatch_lines(["*meshq_seed='x' is not allowed; allowed: a whole number from 0"])
+
+
+def test_an_error_of_a_spawned_task_is_the_failure(pytester: pytest.Pytester) -> None:
+    text = """
+    import trio
+
+    async def fail():
+        await trio.sleep(1)
+        raise ZeroDivisionError("in the service")
+
+    async def test_it(meshq_cluster):
+        cluster = await meshq_cluster(nodes=1)
+        cluster.spawn("n0", fail)
+        await trio.sleep_forever()
+    """
+    result = run(pytester, text, "-p", "no:asyncio")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*ZeroDivisionError: in the service", "n0 *active*"])
+
+
+def test_a_wrong_setting_of_the_broker_is_the_failure(pytester: pytest.Pytester) -> None:
+    text = """
+    import pytest
+
+    @pytest.fixture
+    def meshq_settings():
+        return {"bogus": 1}
+
+    async def test_it(meshq_broker):
+        pass
+    """
+    result = run(pytester, text, "-p", "no:asyncio")
+    result.stdout.fnmatch_lines(["*unexpected keyword argument 'bogus'*"])
+
+
+def test_without_pytest_trio_each_fixture_for_trio_says_what_to_install(pytester: pytest.Pytester) -> None:
+    text = """
+    def test_plain():
+        pass
+
+    def test_it(meshq_cluster):
+        pass
+    """
+    result = run(pytester, text, "-p", "no:trio", "-p", "no:asyncio")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["meshq_cluster needs pytest-trio, *: pip install 'meshq[[]testing]'"])
+
+
+def test_loading_the_plugin_loads_neither_trio_nor_the_broker() -> None:
+    code = "import meshq.testing.plugin, sys; print(*sys.modules, sep='\\n')"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(shown.stdout.split())
+    assert "meshq.testing.plugin" in loaded
+    heavy = ("trio", "pytest_trio", "meshq.node", "meshq.broker", "meshq.client")
+    assert loaded.isdisjoint(heavy)
