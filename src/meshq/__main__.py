@@ -13,6 +13,7 @@ usage: meshq COMMAND [options]
   check-config FILE  say of every key of such a file that is wrong where it stands
   explain-permissions FILE USER ADDRESS
                      say what a user may do at an address, and by which roles and pattern
+  new-test [PATH]    print a test of a program with a cluster of brokers, or write it to a new file
   demo               send real flights through a cluster, kill two nodes, and account for every one
 
 Each says more with --help.  The journal's own command is python -m meshq.store.
@@ -25,6 +26,10 @@ def main(arguments: list[str]) -> int:
         from meshq.demo import main as demo
 
         return demo(arguments[1:])
+    if arguments[:1] == ["new-test"]:
+        from meshq.testing._new_test import main as new_test
+
+        return new_test(arguments[1:])
     if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"]):
         try:
             from meshq.cli import main as cli

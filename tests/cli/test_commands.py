@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshq.__main__ import main
+from meshq.testing._new_test import NEW_TEST
 
 
 def test_a_good_file_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +39,24 @@ def test_a_certificate_that_is_not_there_is_found_by_the_check(
     assert main(["check-config", str(file)]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("/nowhere/cert.pem")) == ("", 1)
+
+
+def test_a_first_test_is_printed_or_written_and_never_over_another_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-test"]) == 0
+    assert capsys.readouterr() == (NEW_TEST, "")
+    file = tmp_path / "test_orders.py"
+    assert main(["new-test", str(file)]) == 0
+    assert capsys.readouterr() == (f"{file}: run it with: pytest {file}\n", "")
+    assert file.read_text() == NEW_TEST
+    file.write_text("mine")
+    assert main(["new-test", str(file)]) == 1
+    assert capsys.readouterr() == ("", f"{file}: it exists, and is never overwritten\n")
+    assert file.read_text() == "mine"
+    assert main(["new-test", str(tmp_path / "no" / "x.py")]) == 1
+    assert main(["new-test", "--bogus"]) == 2
+    assert main(["new-test", "--help"]) == 0
 
 
 @pytest.mark.parametrize(("arguments", "status"), [([], 2), (["walk"], 2), (["run"], 2), (["--help"], 0)])

@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": _BELOW_NODE | {"node"},
     "cli": _APPLICATION,
     "demo": _APPLICATION,
-    "__main__": _APPLICATION,
+    "__main__": _APPLICATION | {"testing"},
     "testing": GROUND | {"env", "wire", "store", "client", "cluster", "node", "blocking"},
     # The lazy table: it names modules as strings; the type checker sees the imports.
     "__init__": GROUND

@@ -183,7 +183,8 @@ def test_the_table_of_layers_itself_goes_down() -> None:
 def test_broker_and_client_do_not_know_each_other_and_nobody_knows_testing() -> None:
     assert "client" not in layers.MAY_IMPORT["broker"]
     assert "broker" not in layers.MAY_IMPORT["client"]
-    assert [unit for unit, allowed in layers.MAY_IMPORT.items() if "testing" in allowed] == []
+    # The command prints a first test; it loads nothing else of the kit.
+    assert [unit for unit, allowed in layers.MAY_IMPORT.items() if "testing" in allowed] == ["__main__"]
     assert [unit for unit in ("bridge", "cluster", "ha") if "broker" in layers.MAY_IMPORT[unit]] == []
 
 

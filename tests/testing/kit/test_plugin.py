@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from meshq.testing import plugin
+from meshq.testing._new_test import NEW_TEST
 
 #: Where the installed meshq has no entry point yet, the plugin is named.
 NAMED = () if any(one.name == "meshq" for one in entry_points(group="pytest11")) else ("-p", "meshq.testing.plugin")
@@ -151,6 +152,10 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", HOW_TO, re.M | re.S)
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_the_tests_of_the_document_pass(pytester: pytest.Pytester, number: int) -> None:
     run(pytester, BLOCKS[number], "-p", "no:asyncio").assert_outcomes(passed=1)
+
+
+def test_the_first_test_that_the_command_prints_passes(pytester: pytest.Pytester) -> None:
+    run(pytester, NEW_TEST, "-p", "no:asyncio").assert_outcomes(passed=1)
 
 
 FAILING = """
