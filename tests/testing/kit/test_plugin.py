@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -193,13 +194,33 @@ def test_the_seed_comes_from_the_command_line_or_the_settings_and_an_argument_wi
     pytester.makeini("[pytest]\nmeshq_seed = 5\nmeshq_trace = true")
     text = """
     async def test_it(meshq_cluster):
-        assert (await meshq_cluster(nodes=1)).seed == SEED
+        cluster = await meshq_cluster(nodes=1)
+        assert cluster.seed == SEED
+        async with cluster.client() as client:
+            await client.create_queue("orders")
         assert (await meshq_cluster(nodes=1, seed=7)).seed == 7
     """
     result = run(pytester, text.replace("SEED", "5"), "-p", "no:asyncio", "-s")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*    0.000000  n0        broker starting"])
+    result.stdout.fnmatch_lines(["*    0.000000  n0        broker starting", "* n0        queue_created address='*"])
     run(pytester, text.replace("SEED", "6"), "-p", "no:asyncio", "--meshq-seed", "6").assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
+def test_the_same_seed_is_the_same_run_in_every_process(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(textwrap.dedent(CLUSTER))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    traces = []
+    for hash_seed in ("1", "2"):
+        monkeypatch.setenv("PYTHONHASHSEED", hash_seed)
+        options = ("-p", "no:asyncio", "-p", "no:cacheprovider", "-s", "--meshq-trace")
+        result = pytester.runpytest_subprocess(*NAMED, *options)
+        result.assert_outcomes(passed=1)
+        traces.append([line for line in result.outlines if "  n0  " in line or "  n1  " in line])
+    assert traces[0] == traces[1]
+    assert len(traces[0]) > 10
 
 
 def test_a_wrong_seed_is_an_error_of_usage(pytester: pytest.Pytester) -> None:

@@ -106,6 +106,10 @@ class KitNode:
     def _hear(self, event: Notification) -> None:
         if isinstance(event, BrokerStateChanged):
             self._world.note(self.name, f"broker {event.state}")
+        else:
+            facts = event.properties().items()
+            told = " ".join(f"{name}={value!r}" for name, value in facts if name not in ("notification", "timestamp"))
+            self._world.note(self.name, f"{event.kind} {told}", kept=False)
 
     async def stop(self) -> list[str]:
         """Stop the broker cleanly, and end the process; returns which files and tasks the broker has left.

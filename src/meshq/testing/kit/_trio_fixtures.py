@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from meshq.client import Client
 from meshq.node import Broker
 from meshq.store import Journal
-from meshq.testing.kit._cluster import PORT, Cluster
+from meshq.testing.kit._cluster import JOURNAL, PORT, Cluster
 from meshq.testing.kit._cluster_settings import ClusterKeywords, ClusterPlan
 from meshq.testing.kit._network_face import SimulatedNetwork
 from meshq.testing.kit._node import KitNode
@@ -83,7 +83,7 @@ async def meshq_broker(
     """A running ``Broker("test")`` on a simulated disk, in virtual time."""
     world = _world_of(request)
     url = f"tcp://{BROKER_HOST}:{PORT}?insecure=true"
-    defaults = {"data_dir": "/data", "acceptors": [url]}
+    defaults = {"data_dir": "/data", "journal": JOURNAL, "acceptors": [url]}
     node = KitNode(world, BROKER_NAME, BROKER_HOST, lambda _: Broker(BROKER_NAME, **{**defaults, **meshq_settings}))
     node.start()
     await node.started()

@@ -103,10 +103,11 @@ class SimulatedWorld:
         node = self.nodes[name] = SimNode(self, name)
         return node
 
-    def note(self, node: str, text: str) -> None:
-        """Write an event down."""
+    def note(self, node: str, text: str, *, kept: bool = True) -> None:
+        """Write an event down; without ``kept`` only a trace has it."""
         event = WorldEvent(self.clock.now, node, text)
-        self.events.append(event)
+        if kept:
+            self.events.append(event)
         if self.on_event is not None:
             self.on_event(event)
 

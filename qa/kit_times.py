@@ -1,0 +1,86 @@
+"""Measure how long a simulated cluster takes in somebody's test: until it has formed, and for ten virtual minutes.
+
+Both are seconds of real time, medians of several runs, each with a seed of its own: the formation of five nodes, and
+ten virtual minutes of them with a partition for the first five.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from trio.testing import MockClock
+
+from meshq.errors import invariant
+from meshq.testing import Cluster
+from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._run import run_in_world
+from meshq.testing.kit._world import SimulatedWorld
+from qa.results import RESULTS, about_here
+
+KIND: Final = "kit-times"
+RUNS: Final = 20
+NODES: Final = 5
+#: Virtual seconds with a partition, and as many without.
+HALF_S: Final = 300.0
+#: Seconds of real time that each may take.
+FORMED_S_MAX: Final = 0.1
+TEN_MINUTES_S_MAX: Final = 1.0
+
+
+def one_run(seed: int) -> tuple[float, float]:
+    """The seconds until a cluster has formed, and those that ten virtual minutes take."""
+    world = SimulatedWorld(seed, MockClock())
+    found: list[float] = []
+
+    async def test() -> None:
+        begun = time.perf_counter()
+        cluster = Cluster(world, ClusterPlan(nodes=NODES, queues=["orders"]))
+        await cluster.form()
+        formed = time.perf_counter()
+        cluster.partition(cluster.nodes[: NODES // 2])
+        await trio.sleep(HALF_S)
+        cluster.heal()
+        await trio.sleep(HALF_S)
+        invariant(len(cluster.alive) == NODES, "a cluster that is there at the end")
+        found.extend((formed - begun, time.perf_counter() - formed))
+        await cluster.close()
+
+    run_in_world(world, test)
+    return found[0], found[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; returns the exit status: 0, or 1 if a median is more than is allowed."""
+    parser = argparse.ArgumentParser(prog="python -m qa.kit_times", description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--allow", type=float, default=1.0, metavar="X", help="times as long as a quiet machine takes")
+    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
+    options = parser.parse_args(arguments)
+    # What is loaded and compiled on first use is no part of it.
+    one_run(0)
+    runs = [one_run(seed) for seed in range(1, options.runs + 1)]
+    found: dict[str, Any] = {"nodes": NODES, "runs": options.runs}
+    allowed = {"formed_s": FORMED_S_MAX, "ten_minutes_s": TEN_MINUTES_S_MAX}
+    for index, name in enumerate(allowed):
+        seconds = [run[index] for run in runs]
+        found[name] = {"median": round(statistics.median(seconds), 4), "max": round(max(seconds), 4)}
+        sys.stdout.write(f"{name:>16} {found[name]['median']:>10} at most {allowed[name]}\n")
+    if options.result:
+        said = sys.argv[1:] if arguments is None else list(arguments)
+        command = " ".join(["python -m qa.kit_times", *said])
+        result = {"kind": KIND, "format": 1, "command": command, **about_here()}
+        result["kit_times"] = {**found, "allowed": allowed}
+        Path(RESULTS, f"{options.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return int(any(found[name]["median"] > most * options.allow for name, most in allowed.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
