@@ -60,6 +60,7 @@ class Cluster:
         self._urls = {name: f"tcp://{name}{suffix}:{PORT}?insecure=true" for name in settings.names}
         self._nodes = {name: KitNode(world, name, f"{name}{suffix}", self._make) for name in settings.names}
         self._tasks: list[SpawnedTask] = []
+        self._choice = world.swarm.rng(f"cluster {world.generations}/clients")
 
     def __repr__(self) -> str:
         return f"<Cluster {', '.join(f'{name}: {state}' for name, state in self._states().items())}>"
@@ -139,7 +140,11 @@ class Cluster:
         settings.setdefault("insecure", True)
         if n is not None:
             return connect(self.url(n).partition("?")[0], **settings)
-        ordered = self.alive + [name for name in self.nodes if name not in self.alive]
+        # The seed says which node is tried first; those that do not serve, and may not even answer, come last.
+        settings.setdefault("load_balancing", "first_element")
+        alive = self.alive
+        self._choice.shuffle(alive)
+        ordered = alive + [name for name in self.nodes if name not in alive]
         return connect([self._urls[name].partition("?")[0] for name in ordered], **settings)
 
     def report(self) -> str:
