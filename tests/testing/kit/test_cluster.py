@@ -377,3 +377,23 @@ def test_a_test_that_waits_for_what_never_comes_fails_with_the_stack_of_every_ta
 
 def test_a_setting_error_is_one_of_usage() -> None:
     assert issubclass(SettingsError, UsageError)
+
+
+def test_a_cluster_with_users_asks_its_clients_and_links_its_nodes_all_the_same() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0", user="app", password="secret") as client:
+            await client.send("orders", b"a")
+        with pytest.raises(meshq.SecurityError):
+            async with cluster.client("n1"):
+                pass
+
+    in_cluster(test, nodes=2, security=meshq.Security(users={"app": "secret"}))
+
+
+def test_settings_of_the_cluster_reach_its_connections_and_addresses() -> None:
+    async def test(cluster: Cluster) -> None:
+        await send(cluster, "n0", b"a")
+        async with cluster.client("n1") as client, client.consumer("orders") as consumer:
+            assert await consumer.receive(timeout=60) is None
+
+    in_cluster(test, nodes=2, load_balancing="off", redistribution_delay=None)
