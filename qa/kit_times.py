@@ -1,4 +1,4 @@
-"""Measure how long a simulated cluster takes in somebody's test: until it has formed, and for ten virtual minutes.
+"""Measure the time of a simulated cluster in a test: until the cluster has formed, and for ten virtual minutes.
 
 Both are seconds of real time, medians of several runs, each with a seed of its own: the formation of five nodes, and
 ten virtual minutes of them with a partition for the first five.
@@ -36,7 +36,7 @@ TEN_MINUTES_S_MAX: Final = 1.0
 
 
 def one_run(seed: int) -> tuple[float, float]:
-    """The seconds until a cluster has formed, and those that ten virtual minutes take."""
+    """Return the seconds until a cluster has formed, and the seconds of ten virtual minutes."""
     world = SimulatedWorld(seed, MockClock())
     found: list[float] = []
 

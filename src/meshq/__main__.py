@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
 
         return demo(arguments[1:])
     if arguments[:1] == ["new-test"]:
-        from meshq.testing._new_test import main as new_test
+        from meshq.testing.new_test import main as new_test
 
         return new_test(arguments[1:])
     if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"]):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshq.__main__ import main
-from meshq.testing._new_test import NEW_TEST
+from meshq.testing.new_test import NEW_TEST
 
 
 def test_a_good_file_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,7 +126,7 @@ class Link:
         self.stalled: dict[Pipe, None] = {}
 
     def latency(self) -> float:
-        """How long what gets through takes, in seconds."""
+        """Draw the seconds that a segment or a datagram takes."""
         return self.fabric.rng.uniform(self.latency_s_min, self.latency_s_max)
 
     def transit_s(self) -> float:

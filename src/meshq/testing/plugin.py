@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Offer the fixtures for trio where pytest-trio is, and elsewhere fixtures that say what is missing."""
+    """Offer the fixtures for trio beside pytest-trio; without it, fixtures that fail with the command to install it."""
     if config.pluginmanager.hasplugin("trio"):
         from meshq.testing.kit import _trio_fixtures as fixtures
     else:
@@ -69,7 +69,7 @@ def seed_option(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, Any, Any]:
-    """Take async tests that ask for a fixture of ours, before other plugins take what has no marker."""
+    """Take async tests that ask for a fixture of ours, before other plugins take tests without a marker."""
     made = yield
     if collector.config.pluginmanager.hasplugin("trio"):
         for item in made if isinstance(made, list) else [made]:
@@ -85,7 +85,7 @@ def _is_ours(item: pytest.Function) -> bool:
 
 
 def _take(item: pytest.Function) -> None:
-    """Mark a test for pytest-trio; until it is called it does not look async to anybody else."""
+    """Mark a test for pytest-trio, and let it look like a plain function until it is called."""
     if any("run" in marker.kwargs for marker in item.iter_markers("trio")):
         raise pytest.Collector.CollectError(
             f"{item.nodeid}: a test with a fixture of meshq takes no run= in its marker trio"
@@ -128,9 +128,9 @@ def _run(item: pytest.Function, test: Callable[[], Any], *, clock: Any, instrume
 
     seed = seed_option(item.config)
     clock = clock if clock is not None else clock_of(item.funcargs)
-    world = SimulatedWorld(zlib.crc32(item.nodeid.encode()) if seed is None else seed, clock)
-    if item.config.getoption("--meshq-trace") or item.config.getini("meshq_trace"):
-        world.on_event = lambda event: sys.stdout.write(f"{event}\n")
+    trace = item.config.getoption("--meshq-trace") or item.config.getini("meshq_trace")
+    tell = (lambda event: sys.stdout.write(f"{event}\n")) if trace else None
+    world = SimulatedWorld(zlib.crc32(item.nodeid.encode()) if seed is None else seed, clock, tell)
     item.stash[WORLD] = world
     run_in_world(world, test, instruments)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from meshq.testing import plugin
-from meshq.testing._new_test import NEW_TEST
+from meshq.testing.new_test import NEW_TEST
 
 #: Where the installed meshq has no entry point yet, the plugin is named.
 NAMED = () if any(one.name == "meshq" for one in entry_points(group="pytest11")) else ("-p", "meshq.testing.plugin")

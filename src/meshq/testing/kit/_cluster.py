@@ -1,4 +1,4 @@
-"""A cluster of brokers inside one test: nodes on simulated machines, and what the test does to them."""
+"""A cluster of brokers inside one test: nodes on simulated machines, and their faults."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Cluster:
             await self.wait_for(nodes=len(self._nodes), timeout=FORMED_S)
 
     async def close(self) -> None:
-        """End the tasks of the test and stop all nodes; those that do not stop in time are killed, silently.
+        """End the tasks of the test and stop all nodes; a node that does not stop in time is killed.
 
         Checkpoint: always.  Cancellation: the nodes are killed at once.
         """
@@ -200,7 +200,7 @@ class Cluster:
         self._world.note(n, "killed")
 
     def power_loss(self, n: str) -> None:
-        """Cut the power of a node: what its disk has not synced is kept or lost by chance, and no peer is told."""
+        """Cut the power of a node: unsynced bytes are kept or lost by chance, and no peer is told."""
         self._in_state(n, "active", "paused", "starting", "stopping").power_off()
         self._world.note(n, "lost its power")
 
@@ -228,7 +228,7 @@ class Cluster:
         self._world.note(f"{a} {'->' if one_way else '<->'} {b}", "cut")
 
     def heal(self) -> None:
-        """End all cuts, delays and losses of links, also those of other clusters in the test."""
+        """End all cuts, delays and losses of all links of the test."""
         self._world.fabric.restore()
         self._world.note("links", "healed")
 
@@ -241,7 +241,7 @@ class Cluster:
         self._world.note(f"{a} <-> {b}", f"delay of {seconds:g} to {seconds + jitter:g} s")
 
     def drop(self, a: str, b: str, probability: float) -> None:
-        """Lose segments between ``a`` and ``b`` at this probability; what is lost is sent again, and arrives late."""
+        """Lose segments between ``a`` and ``b`` at this probability; they are sent again, and arrive late."""
         plan.check_probability(probability)
         for source, target in self._directions(a, b):
             self._world.fabric.drop(source, target, probability)

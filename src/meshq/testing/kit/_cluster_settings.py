@@ -76,7 +76,7 @@ class ClusterPlan:
         return [f"n{number}" for number in range(self.nodes)]
 
     def settings_of_addresses(self) -> dict[str, AddressSettings]:
-        """The settings of addresses at every node: those that were given, and the redistribution delay below them."""
+        """The settings of addresses at every node, with the redistribution delay for all addresses."""
         given = dict(self.address_settings or {})
         everywhere = given.pop(EVERYTHING, AddressSettings())
         if everywhere.redistribution_delay is None:

@@ -1,4 +1,4 @@
-"""Which nodes and links a fault means, and what a wrong name is told."""
+"""The nodes and links of a fault, and the errors for wrong names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshq.errors import SettingsError, UsageError, short
 #: The kinds of a fault of a disk; ``ok`` ends those that have not happened yet.
 DiskFault = Literal["eio", "eio_once", "enospc", "torn", "flip", "ok"]
 DISK_FAULTS: Final[tuple[str, ...]] = get_args(DiskFault)
-Pair = tuple[str, str]
+Direction = tuple[str, str]
 
 
 def check_known(node: object, names: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ def groups_of(groups: Sequence[Iterable[str]], names: Sequence[str], places: Seq
     return sides
 
 
-def pairs_between(sides: Sequence[Sequence[str]]) -> list[Pair]:
+def pairs_between(sides: Sequence[Sequence[str]]) -> list[Direction]:
     """Return the directions between names of different sides."""
     return [
         (source, target) for one in sides for other in sides if one is not other for source in one for target in other

@@ -1,4 +1,4 @@
-"""The fixtures for trio where pytest-trio is not installed: each says what to install."""
+"""The fixtures for trio without pytest-trio: each of them fails with the command that installs it."""
 
 from __future__ import annotations
 

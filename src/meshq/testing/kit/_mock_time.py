@@ -54,7 +54,7 @@ class MockTime:
         self.clock.jump(seconds)
 
     async def run(self) -> None:
-        """Call what is due, until cancelled.
+        """Call the alarms that are due, until cancelled.
 
         Checkpoint: always.  Cancellation: what is not due yet stays.
         """

@@ -65,7 +65,7 @@ class SimulatedNetwork:
         self._world.note(f"{a} <-> {b}", f"delay of {seconds:g} to {seconds + jitter:g} s")
 
     def drop(self, a: str, b: str, probability: float) -> None:
-        """Lose segments between two hosts at this probability; what is lost is sent again, and arrives late."""
+        """Lose segments between two hosts at this probability; they are sent again, and arrive late."""
         plan.check_probability(probability)
         for source, target in self._directions(a, b):
             self._world.fabric.drop(source, target, probability)

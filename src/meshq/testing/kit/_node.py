@@ -24,7 +24,7 @@ OWN_QUEUES = "$meshq."
 
 
 class _StartReport:
-    """Whether a broker is active, or has ended before; told to whoever waits."""
+    """The end of the start of a broker, which is active then or has ended."""
 
     def __init__(self) -> None:
         self.over = trio.Event()

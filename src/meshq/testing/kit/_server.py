@@ -54,7 +54,7 @@ class ServerInThread:
         return blocking.connect(self.url, **settings)
 
     def kill(self) -> None:
-        """End the broker at once, as a crash does: what it has confirmed is safe, and no client is told.
+        """End the broker at once, as a crash does: confirmed messages are safe, and no client is told.
 
         Raises:
             UsageError: the broker was killed before.

@@ -45,7 +45,7 @@ class NodeView:
 
 
 def moving(before: Sequence[NodeView], now: Sequence[NodeView], apart: Callable[[str, str], bool]) -> list[str]:
-    """Say what moves, a line each; none if all is still.  ``apart``: whether a cut lies between two nodes."""
+    """List the movements, a line each; none if all is still.  ``apart``: whether a cut lies between two nodes."""
     lines: list[str] = []
     old = {node.name: node for node in before}
     active = {node.name for node in now if node.state == "active"}

@@ -49,7 +49,7 @@ class SpawnedTask:
         self._scope.cancel()
 
     async def wait(self) -> Any:
-        """Wait until the task has ended, and return what its function returned.
+        """Wait until the task has ended, and return the value of its function.
 
         Checkpoint: always.
         Cancellation: the task goes on.

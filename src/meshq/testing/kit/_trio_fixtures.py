@@ -30,7 +30,7 @@ ClusterFactory = Callable[..., Awaitable[Cluster]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _fixture(function: F) -> F:
+def simulated_fixture(function: F) -> F:
     """Make a fixture for pytest-trio; to other plugins, which would run it themselves, it does not look async."""
 
     @functools.wraps(function)
@@ -52,7 +52,7 @@ def meshq_clock(request: pytest.FixtureRequest) -> MockClock:
     return clock_of({name: request.getfixturevalue(name) for name in asked})
 
 
-@_fixture
+@simulated_fixture
 async def meshq_cluster(request: pytest.FixtureRequest, meshq_clock: MockClock) -> AsyncIterator[ClusterFactory]:
     """``await meshq_cluster(nodes=3, queues=["orders"])`` makes a cluster that has formed."""
     world = _world_of(request)
@@ -76,7 +76,7 @@ async def _close(world: SimulatedWorld, clusters: list[Cluster]) -> None:
         await cluster.close()
 
 
-@_fixture
+@simulated_fixture
 async def meshq_broker(
     request: pytest.FixtureRequest, meshq_clock: MockClock, meshq_settings: dict[str, Any]
 ) -> AsyncIterator[Broker]:
@@ -95,14 +95,14 @@ async def meshq_broker(
     assert not left, "; ".join(left)
 
 
-@_fixture
+@simulated_fixture
 async def meshq_client(meshq_broker: Broker) -> AsyncIterator[Client]:
     """A client of ``meshq_broker``."""
     async with meshq_broker.client() as client:
         yield client
 
 
-@_fixture
+@simulated_fixture
 async def meshq_journal(request: pytest.FixtureRequest, meshq_clock: MockClock) -> AsyncIterator[Journal]:
     """An open ``Journal`` on a simulated disk."""
     _world_of(request)
@@ -110,7 +110,7 @@ async def meshq_journal(request: pytest.FixtureRequest, meshq_clock: MockClock) 
         yield journal
 
 
-@_fixture
+@simulated_fixture
 async def meshq_network(request: pytest.FixtureRequest, meshq_clock: MockClock) -> SimulatedNetwork:
     """The simulated network of the test: its faults, and a place for servers of the test."""
     return SimulatedNetwork(_world_of(request))

@@ -47,7 +47,7 @@ NETWORK: Final = NetworkSettings(datagram_lost_chance=0.0, datagram_doubled_chan
 
 @attrs.frozen
 class WorldEvent:
-    """An event of a simulated test: simulated seconds, the node, and what happened."""
+    """An event of a simulated test: simulated seconds, the node, and a text."""
 
     at_s: float
     node: str
@@ -60,7 +60,7 @@ class WorldEvent:
 class SimulatedWorld:
     """The network, the clock and the nodes of one test.  ``seed`` decides what is left to chance."""
 
-    def __init__(self, seed: int, clock: MockClock) -> None:
+    def __init__(self, seed: int, clock: MockClock, tell: Callable[[WorldEvent], object] | None = None) -> None:
         missing = missing_names()
         if missing:
             raise UsageError(f"this version of trio, {trio.__version__}, can't be simulated: no {', '.join(missing)}")
@@ -77,8 +77,6 @@ class SimulatedWorld:
         self.events: list[WorldEvent] = []
         #: What clusters and brokers that were closed looked like at the end, a line each.
         self.reports: list[str] = []
-        #: Called with each event.
-        self.on_event: Callable[[WorldEvent], object] | None = None
         #: Names of clusters and brokers of this world, so that each host has a name of its own.
         self.generations: int = 0
         #: The first error of a task that fails the test.
@@ -87,6 +85,8 @@ class SimulatedWorld:
         self.closing: bool = False
         #: What became of the test, once it is over.
         self.result: outcome.Outcome[object] | None = None
+        # Called with each event, also with those that only a trace has.
+        self._tell = tell
         self._scope = trio.CancelScope()
 
     # -- for clusters, brokers and fixtures
@@ -108,8 +108,8 @@ class SimulatedWorld:
         event = WorldEvent(self.clock.now, node, text)
         if kept:
             self.events.append(event)
-        if self.on_event is not None:
-            self.on_event(event)
+        if self._tell is not None:
+            self._tell(event)
 
     def fail(self, failure: BaseException) -> None:
         """Fail the test; the first failure counts."""
@@ -143,7 +143,7 @@ class SimulatedWorld:
     # -- the run
 
     async def run(self, test: Callable[[], Awaitable[object]]) -> None:
-        """Run a test with its fixtures in this world, and clear away what it leaves.
+        """Run a test with its fixtures in this world, and clear away its tasks.
 
         Checkpoint: always.  Cancellation: ends the test.
         """
