@@ -117,7 +117,7 @@ class SimClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Asked by the run loop only when no task is runnable: jump."""
-        if _waits_for_idle():
+        if waits_for_idle():
             return math.inf
         alarms = self._alarms
         if alarms and (now := alarms[0][0]) <= deadline and now <= self.limit:
@@ -300,7 +300,7 @@ def tasks_of(life: Life) -> list[trio.lowlevel.Task]:
     return found
 
 
-def _waits_for_idle() -> bool:
+def waits_for_idle() -> bool:
     """Whether a task is in ``trio.testing.wait_all_tasks_blocked``, which comes before any jump."""
     return bool(_runner().waiting_for_idle)
 

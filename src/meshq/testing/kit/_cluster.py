@@ -102,7 +102,7 @@ class Cluster:
 
     @property
     def clock(self) -> MockClock:
-        """The clock of the test, which jumps by itself; do not move it."""
+        """The clock of the test, which is moved to the next deadline whenever nothing can run; do not move it."""
         return self._world.clock.clock
 
     @property

@@ -1,8 +1,9 @@
-"""The time of a simulated test: a clock of trio that jumps, and alarms for network, disks and threads.
+"""The clock of a simulated test: a ``MockClock`` that jumps, and alarms for network, disks and threads.
 
-The simulator's own clock calls alarms without a task.  A test may bring a ``MockClock`` of its own, though
-(``autojump_clock``), and programs under test look at ``trio.lowlevel.current_clock()``; so here it is a ``MockClock``,
-and one task of the harness sleeps until the next alarm.
+A test may bring a ``MockClock`` of its own (``autojump_clock``), and looks at that one.  Let to jump by itself it takes
+a turn of the loop for every jump, and each alarm would need a task that sleeps until it is due: a third of all turns.
+So the loop runs on the clock below, which has its time from the ``MockClock`` and, as the simulator's own clock does,
+jumps and calls what is due when it is asked for the next deadline, which is just when no task can run.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from functools import partial
 import trio
 from trio.testing import MockClock
 
-from meshq.testing._scheduler import uncancelled
+from meshq.testing._scheduler import uncancelled, waits_for_idle
 
 
-class MockTime:
-    """Alarms on a ``MockClock``, which jumps from one deadline to the next."""
+class MockTime(trio.abc.Clock):
+    """A clock with the time of a ``MockClock``, and alarms: the next deadline or alarm comes when no task can run."""
+
+    #: Told to those who would keep tests from waiting in real time.
+    simulated = True
 
     def __init__(self, clock: MockClock) -> None:
-        clock.autojump_threshold = 0
         self.clock: MockClock = clock
         #: What is to happen: (time, a number that keeps the order of asking, what).
         self._alarms: list[tuple[float, int, Callable[[], object]]] = []
         self._asked = 0
-        self._next = math.inf
-        self._scope: trio.CancelScope | None = None
+
+    # -- for network, disks and threads
 
     @property
     def now(self) -> float:
@@ -39,10 +42,6 @@ class MockTime:
         """Call back at ``time``, after all that was asked for that time before."""
         self._asked += 1
         heapq.heappush(self._alarms, (time, self._asked, callback))
-        if time < self._next:
-            self._next = time
-            if self._scope is not None:
-                self._scope.deadline = time
 
     async def wait(self, seconds: float) -> None:
         """Sleep without a cancel scope.  Checkpoint: always.  Cancellation: is not noticed."""
@@ -53,15 +52,28 @@ class MockTime:
         """Let time pass within a step, as when the caller blocks its thread and all other clocks go on."""
         self.clock.jump(seconds)
 
-    async def run(self) -> None:
-        """Call the alarms that are due, until cancelled.
+    # -- what trio asks of a clock
 
-        Checkpoint: always.  Cancellation: what is not due yet stays.
-        """
-        alarms = self._alarms
-        while True:
-            while alarms and alarms[0][0] <= self.clock.current_time():
-                heapq.heappop(alarms)[2]()
-            self._next = alarms[0][0] if alarms else math.inf
-            with trio.CancelScope(deadline=self._next) as self._scope:
-                await trio.sleep_forever()
+    def start_clock(self) -> None:
+        """Nothing to start."""
+
+    def current_time(self) -> float:
+        """The time of the ``MockClock``."""
+        return self.clock.current_time()
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Jump to what comes next; asked by the run loop only when no task is runnable."""
+        if waits_for_idle():
+            return math.inf
+        alarms, now = self._alarms, self.clock.current_time()
+        following = min(deadline, alarms[0][0]) if alarms else deadline
+        if following == math.inf:
+            return math.inf
+        if following > now:
+            self.clock.jump(following - now)
+            # The sum may round to less than what was asked for.
+            while (now := self.clock.current_time()) < following:
+                self.clock.jump(math.ulp(following))
+        while alarms and alarms[0][0] <= now:
+            heapq.heappop(alarms)[2]()
+        return 0.0

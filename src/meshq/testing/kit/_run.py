@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
@@ -30,7 +31,8 @@ def clock_of(fixtures: Mapping[str, object]) -> MockClock:
     clock = clocks[0] if clocks else MockClock()
     if not isinstance(clock, MockClock):
         raise UsageError(f"a simulated test needs a trio.testing.MockClock, and no {type(clock).__name__}")
-    clock.autojump_threshold = 0
+    # It does not go on by itself: the world moves it.
+    clock.rate, clock.autojump_threshold = 0.0, math.inf
     return clock
 
 
@@ -41,9 +43,7 @@ def run_in_world(
 ) -> None:
     """Run a test in a world of its own; its error is raised as it was."""
     with without_collector(), logging_as_it_was(), passwords_hashed_once(), scheduled_by(world.scheduler):
-        run = outcome.capture(
-            partial(trio.run, world.run, test, clock=world.clock.clock, instruments=tuple(instruments))
-        )
+        run = outcome.capture(partial(trio.run, world.run, test, clock=world.clock, instruments=tuple(instruments)))
     if isinstance(run, outcome.Error):
         if not isinstance(run.error.__cause__, AbandonedError):
             run.unwrap()

@@ -147,22 +147,18 @@ class SimulatedWorld:
 
         Checkpoint: always.  Cancellation: ends the test.
         """
-        async with trio.open_nursery() as alarms:
-            alarms.start_soon(self.clock.run)
-            self.clock.call_at(self.clock.now + TEST_S_MAX, self._late)
-            async with trio.open_nursery() as nursery:
-                self.nursery = nursery
-                DEFAULT_ENV.set(self.machine(TEST_HOST).env)
-                with self._scope:
-                    self.result = await outcome.acapture(test)
-                self.closing = True
-                logging.disable(logging.CRITICAL)
-                for node in self.nodes.values():
-                    node.sever()
-                self.scheduler.end(CLEARING_TURNS_MAX)
-                nursery.cancel_scope.cancel()
-            # Until here: a task in a call of its disk can't be cancelled, and ends by an alarm.
-            alarms.cancel_scope.cancel()
+        self.clock.call_at(self.clock.now + TEST_S_MAX, self._late)
+        async with trio.open_nursery() as nursery:
+            self.nursery = nursery
+            DEFAULT_ENV.set(self.machine(TEST_HOST).env)
+            with self._scope:
+                self.result = await outcome.acapture(test)
+            self.closing = True
+            logging.disable(logging.CRITICAL)
+            for node in self.nodes.values():
+                node.sever()
+            self.scheduler.end(CLEARING_TURNS_MAX)
+            nursery.cancel_scope.cancel()
 
     def verdict(self) -> None:
         """Raise the error of a task of the world, or else the error of the test."""
