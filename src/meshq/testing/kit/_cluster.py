@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from meshq.client import Client, ClientOptions, connect
 from meshq.cluster import ClusterConnection
 from meshq.errors import CallTimeoutError
-from meshq.limits import MIB
+from meshq.limits import KIB
 from meshq.node import Broker
 from meshq.settings import JournalSettings
 from meshq.testing.kit import _fault_plan as plan
@@ -27,8 +27,8 @@ from meshq.testing.kit._world import TEST_HOST, SimulatedWorld
 #: Where the store of a node lies on the disk of the node's machine.
 DIRECTORY: Final = "/data"
 PORT: Final = 61616
-#: Segments are a tenth of what they are elsewhere: filling them takes time and memory, and a test is short.
-JOURNAL: Final = JournalSettings(segment_bytes=MIB)
+#: Segments are small: filling them takes time and memory, and a test is short.
+JOURNAL: Final = JournalSettings(segment_bytes=256 * KIB)
 #: The name of the cluster connection, and its credentials.
 CLUSTER: Final = "cluster"
 #: Nodes that nothing keeps apart are linked within these seconds.
