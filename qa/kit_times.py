@@ -41,7 +41,7 @@ def clocks() -> tuple[float, float]:
 
 
 def one_run(seed: int) -> list[float]:
-    """Return the seconds until a cluster has formed and those of ten virtual minutes: real ones, and of the CPU."""
+    """Return the seconds of real and of CPU time of a formation, and of ten virtual minutes afterwards."""
     world = SimulatedWorld(seed, MockClock())
     found: list[float] = []
 

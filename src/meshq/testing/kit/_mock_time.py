@@ -62,7 +62,7 @@ class MockTime(trio.abc.Clock):
         return self.clock.current_time()
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Jump to what comes next; asked by the run loop only when no task is runnable."""
+        """Jump to the next deadline or alarm; asked by the run loop only when no task is runnable."""
         if waits_for_idle():
             return math.inf
         alarms, now = self._alarms, self.clock.current_time()
