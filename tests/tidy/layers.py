@@ -156,6 +156,6 @@ EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
     "config": frozenset({"cattrs"}),
     "discovery": frozenset({"zeroconf"}),
-    "testing": frozenset({"pytest", "pytest_trio"}),
+    "testing": frozenset({"pytest", "pytest_trio", "trustme"}),
 }
 EXTRA_NAMES: dict[str, str] = {"discovery": "zeroconf"}

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from meshq.testing.conformance._targets import check_topology_source as check_topology_source
     from meshq.testing.conformance._threads import THREADS_CHECKS as THREADS_CHECKS
     from meshq.testing.conformance._threads import check_threads as check_threads
+    from meshq.testing.kit._certificates import Certificates as Certificates
     from meshq.testing.kit._cluster import Cluster as Cluster
     from meshq.testing.kit._network_face import SimulatedNetwork as SimulatedNetwork
     from meshq.testing.kit._server import ServerInThread as ServerInThread
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 #: Where each public name is defined.
 _HOME: Final[dict[str, str]] = {
     "ADMISSION_CHECKS": "meshq.testing.conformance._admission",
+    "Certificates": "meshq.testing.kit._certificates",
     "Cluster": "meshq.testing.kit._cluster",
     "ServerInThread": "meshq.testing.kit._server",
     "SimulatedNetwork": "meshq.testing.kit._network_face",

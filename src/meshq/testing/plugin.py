@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
+    from meshq.testing.kit._certificates import Certificates
     from meshq.testing.kit._server import ServerInThread
 
 #: Fixtures of a simulated test, which runs on trio.
@@ -154,6 +155,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def meshq_settings() -> dict[str, Any]:
     """The keywords of ``Broker`` for ``meshq_broker`` and ``meshq_server``; override it to change them."""
     return {}
+
+
+@pytest.fixture(scope="session")
+def meshq_tls(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates for brokers of this machine and other hosts, and an authority that clients believe."""
+    try:
+        from meshq.testing.kit._certificates import Certificates
+    except ModuleNotFoundError as error:
+        if error.name != "trustme":
+            raise
+        pytest.fail(f"meshq_tls needs trustme, which is not installed: {INSTALL}", pytrace=False)
+    return Certificates(tmp_path_factory.mktemp("meshq_tls"))
 
 
 @pytest.fixture

@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from meshq.testing import plugin
+from meshq.errors import SettingsError
+from meshq.testing import Certificates, Cluster, SimulatedNetwork, plugin
 from meshq.testing.new_test import NEW_TEST
 
+#: Loaded before any run of pytest in this process, each with what it needs: a run forgets the modules that it was first
+#: to load, and neither cryptography nor the table of names of meshq can be loaded twice.
+LOADED = (Certificates, Cluster, SimulatedNetwork)
 #: Where the installed meshq has no entry point yet, the plugin is named.
 NAMED = () if any(one.name == "meshq" for one in entry_points(group="pytest11")) else ("-p", "meshq.testing.plugin")
 #: Ten lines in an empty folder.
@@ -126,6 +130,55 @@ def test_every_fixture_for_trio_works_and_also_in_a_class_and_through_a_fixture_
     """
     result = run(pytester, text, "-p", "no:asyncio", "-k", "not our_clock")
     result.assert_outcomes(passed=4, deselected=1)
+
+
+CERTIFICATES = """
+    import attrs
+    import meshq
+    import pytest
+    from meshq import Acceptor, Broker, Security, connect
+
+    async def test_another_host_and_a_client_with_a_name(meshq_network, meshq_tls):
+        tls = meshq_tls.issue("test")
+        asking = attrs.evolve(tls, client_certificates="required")
+        acceptors = [Acceptor("tls://test:5671", tls=asking)]
+        security = Security(certificates={"CN=shop": "shop"})
+        async with Broker("b", data_dir=None, acceptors=acceptors, security=security):
+            shop = meshq_tls.issue("shop.example", common_name="shop")
+            async with connect("tls://test:5671", tls=shop) as client:
+                await client.send("orders", b"x")
+            with pytest.raises(meshq.MeshqError):
+                async with connect("tls://test:5671", tls=meshq_tls.client, initial_connect_attempts=1):
+                    pass
+
+    async def test_a_broker_for_another_host_is_not_believed(meshq_network, meshq_tls):
+        acceptors = [Acceptor("tls://test:5671", tls=meshq_tls.server, insecure=True)]
+        async with Broker("b", data_dir=None, acceptors=acceptors):
+            with pytest.raises(meshq.SecurityError):
+                async with connect("tls://test:5671", tls=meshq_tls.client, initial_connect_attempts=1):
+                    pass
+    """
+
+
+def test_certificates_are_issued_for_hosts_and_for_names_of_clients(pytester: pytest.Pytester) -> None:
+    run(pytester, CERTIFICATES, "-p", "no:asyncio").assert_outcomes(passed=2)
+
+
+def test_a_certificate_is_for_a_host(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    for hosts in ((), ("a", ""), ("a", 5)):
+        with pytest.raises(SettingsError, match=r"hosts=.* at least one"):
+            certificates.issue(*hosts)
+
+
+def test_without_trustme_the_fixture_of_certificates_says_what_to_install(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    monkeypatch.delitem(sys.modules, "meshq.testing.kit._certificates", raising=False)
+    result = run(pytester, "def test_it(meshq_tls): pass", "-p", "no:asyncio")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["meshq_tls needs trustme, *: pip install 'meshq[[]testing]'"])
 
 
 def test_a_fixture_for_trio_in_a_test_of_another_kind_fails_with_one_line(pytester: pytest.Pytester) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
+import attrs
+
 from meshq import blocking
 from meshq.client import ClientOptions
 from meshq.errors import UsageError
+from meshq.settings import Acceptor
 
 NAME: Final = "test"
 
@@ -81,12 +84,18 @@ class ServerInThread:
             broker.__exit__(None, None, None)
 
     def _start(self) -> None:
-        defaults = {"data_dir": self._data_dir, "acceptors": self._urls or ["tcp://127.0.0.1:0"]}
-        given = {**defaults, **self._settings}
-        broker = blocking.Broker(NAME, **{**given, "acceptors": self._urls or given["acceptors"]})
+        given = {"data_dir": self._data_dir, "acceptors": ["tcp://127.0.0.1:0"], **self._settings}
+        if self._urls:
+            given["acceptors"] = list(map(_at, given["acceptors"], self._urls))
+        broker = blocking.Broker(NAME, **given)
         broker.__enter__()
         self._broker = broker
         self._urls = list(broker.urls)
+
+
+def _at(acceptor: str | Acceptor, url: str) -> str | Acceptor:
+    """The same acceptor at the port that it was given when the broker first listened."""
+    return attrs.evolve(acceptor, url=url) if isinstance(acceptor, Acceptor) else url
 
 
 def _end_now(broker: blocking.Broker) -> None:
