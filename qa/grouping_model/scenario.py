@@ -14,7 +14,7 @@ import trio
 from meshq.cluster import ClusterSettings
 from meshq.cluster.grouping import _letter
 from meshq.cluster.grouping._correspondence import PAUSE_MAX_S, PAUSE_S
-from meshq.testing import Simulation, SimulationResult, simulate
+from meshq.testing import Simulation, SimulationResult, run_seed
 from qa.checkers.history import History
 from qa.grouping_model.checks import check_holders, disagreements, leaks, unaffected
 from qa.grouping_model.clockwork import Clockwork
@@ -337,7 +337,7 @@ async def _play(simulation: Simulation) -> Outcome:
 def run_grouping_seed(seed: int) -> SimulationResult:
     """Run a seed of the model."""
     with _letters_of(Random(f"{seed}/letters").choice(LETTERS_BYTES)):
-        return simulate(seed, _play, limit_s=LIMIT_S)
+        return run_seed(seed, _play, limit_s=LIMIT_S)
 
 
 @contextmanager

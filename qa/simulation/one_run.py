@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from meshq.testing import MemoryNetwork, Simulation, SimulationResult, simulate
+from meshq.testing import MemoryNetwork, Simulation, SimulationResult, run_seed
 
 
 def run_scenario(
@@ -21,7 +21,7 @@ def run_scenario(
     # Faults that are caused on purpose are no news.
     log.setLevel(logging.CRITICAL)
     try:
-        return simulate(
+        return run_seed(
             seed,
             scenario,
             duration_s=duration_s,

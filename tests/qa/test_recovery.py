@@ -10,7 +10,7 @@ from meshq.abc import Env
 from meshq.broker import Core
 from meshq.node import Broker
 from meshq.store import JournalRecord
-from meshq.testing import SimDisk, Simulation, simulate
+from meshq.testing import SimDisk, Simulation, run_seed
 from qa.checkers.end import violations_of
 from qa.checkers.history import History, body_of
 from qa.simulation import accounts
@@ -72,7 +72,7 @@ def ways_of(recover: Recover, *, images: bool = False) -> tuple[int, History]:
     async def main(simulation: Simulation) -> int:
         return await record_recoveries(simulation, history, "torn log", disk, recover, images=images)
 
-    ways = simulate(0, main).check().value
+    ways = run_seed(0, main).check().value
     assert disk.content("/log") == b"goodgooxxx"
     assert ways == len(history.final.recoveries)
     return ways, history
@@ -122,7 +122,7 @@ def test_a_crashed_recovery_does_not_unwind() -> None:
         assert unwound == []
         return ways
 
-    assert simulate(0, main).check().value == 2 + 2 + 2
+    assert run_seed(0, main).check().value == 2 + 2 + 2
 
 
 async def test_equal_records_make_two_cores_to_compare_and_others_make_a_core_of_their_own(

@@ -19,7 +19,7 @@ import trio
 
 from meshq.abc import Disk, Env, File, Stream
 from meshq.errors import ConnectionBrokenError
-from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult, simulate
+from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult, run_seed
 from qa.checkers.end import HistoryError, check_history
 from qa.checkers.history import History
 
@@ -213,7 +213,7 @@ def run(seed: int, *defects: str) -> SimulationResult:
     async def main(simulation: Simulation) -> History:
         return await scenario(simulation, defects)
 
-    return simulate(seed, main, network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")))
+    return run_seed(seed, main, network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import trio
 from meshq.abc import Env
 from meshq.errors import AddressFullError, BrokenError, JournalBrokenError
 from meshq.store import Journal
-from meshq.testing import MemorySink, SimDisk, SimNode, Simulation, simulate
+from meshq.testing import MemorySink, SimDisk, SimNode, Simulation, run_seed
 from qa.checkers.end import violations_of
 from qa.checkers.history import History
 from qa.simulation.recovery import record_recoveries
@@ -118,7 +118,7 @@ def test_what_a_journal_confirmed_is_there_after_every_crash() -> None:
 
     confirmed = deleted = 0
     for seed in SEEDS:
-        result = simulate(seed, main).check()
+        result = run_seed(seed, main).check()
         assert not result.abandoned
         confirmed += len(result.value.confirmed)
         deleted += len(result.value.deleted)
@@ -146,7 +146,7 @@ def test_what_a_journal_with_a_sink_confirmed_is_in_the_sink_too_and_there_after
 
     confirmed = failed = 0
     for seed in SEEDS:
-        result = simulate(seed, main).check()
+        result = run_seed(seed, main).check()
         assert not result.abandoned
         ledger, sinks = result.value
         assert ledger.confirmed <= {bytes(part) for sink in sinks for batch in sink.batches for part in batch.parts}
@@ -175,7 +175,7 @@ def broken_disks() -> Iterator[SimDisk]:
         return node.disk.copy()
 
     for seed in range(3):
-        yield simulate(seed, main).check().value
+        yield run_seed(seed, main).check().value
 
 
 @pytest.mark.slow
@@ -186,6 +186,6 @@ def test_recovering_a_journal_is_a_fixed_point_whatever_crashes_inside_it() -> N
         async def main(simulation: Simulation, disk: SimDisk = disk, number: int = number) -> int:
             return await record_recoveries(simulation, history, f"disk {number}", disk, recover)
 
-        ways += simulate(number, main).check().value
+        ways += run_seed(number, main).check().value
     assert violations_of(history, ["Q15"]) == []
     assert ways > 100

@@ -15,7 +15,7 @@ from meshq.errors import AddressFullError, BrokenError, ClosedError, JournalBrok
 from meshq.ids import Position
 from meshq.store import Journal
 from meshq.store.formats._batch_format import SIZE_MASK
-from meshq.testing import MemorySink, SimDisk, Simulation, simulate
+from meshq.testing import MemorySink, SimDisk, Simulation, run_seed
 from qa.journal.model import Model, recover_and_check
 from tests.store.kit import Store
 
@@ -178,7 +178,7 @@ def test_a_confirmed_record_is_missing_only_after_a_deletion_of_it_was_placed() 
     ends: dict[str, int] = {}
     unknown = 0
     for seed in SEEDS:
-        load = simulate(seed, main).check().value
+        load = run_seed(seed, main).check().value
         ends[load.journal.state] = ends.get(load.journal.state, 0) + 1
         unknown += list(load.deletions.values()).count("unknown")
     # Both ends were seen, and deletions whose end only the next start knows.

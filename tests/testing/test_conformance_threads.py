@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from meshq.abc import Threads
-from meshq.testing import THREADS_CHECKS, InlineThreads, Simulation, simulate
+from meshq.testing import THREADS_CHECKS, InlineThreads, Simulation, run_seed
 
 
 @pytest.mark.parametrize("check", THREADS_CHECKS)
@@ -16,7 +16,7 @@ def test_simulated_threads_conform(check: Callable[[Threads], Awaitable[None]]) 
         await check(simulation.node("n").env.threads)
 
     for seed in range(10):
-        simulate(seed, main).check()
+        run_seed(seed, main).check()
 
 
 @pytest.mark.parametrize("check", THREADS_CHECKS)

@@ -10,7 +10,7 @@ import trio
 
 from meshq.abc import Stream
 from meshq.errors import ConnectionBrokenError
-from meshq.testing import MemoryNetwork, NetworkSettings, Simulation, simulate
+from meshq.testing import MemoryNetwork, NetworkSettings, Simulation, run_seed
 from tests.testing.fabrics import running
 
 #: Small enough that buffers fill, and often in pieces.
@@ -157,7 +157,7 @@ async def dialogue(simulation: Simulation) -> list[tuple[float, bytes]]:
 
 def test_a_seed_decides_all_of_a_network() -> None:
     def run(seed: int) -> tuple[int, Any, dict[str, int]]:
-        result = simulate(seed, dialogue, network=lambda s: MemoryNetwork(s.swarm.rng("net"), NERVOUS)).check()
+        result = run_seed(seed, dialogue, network=lambda s: MemoryNetwork(s.swarm.rng("net"), NERVOUS)).check()
         return result.trace, result.value, result.counters
 
     first, again, other = run(1), run(1), run(2)

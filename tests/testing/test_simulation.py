@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq.testing import DeadlockError, OvertimeError, SimNode, Simulation, SpinError, simulate
+from meshq.testing import DeadlockError, OvertimeError, SimNode, Simulation, SpinError, run_seed
 
 ROOT = Path(__file__).parents[2]
 PINGS = 20
@@ -52,11 +52,11 @@ async def chatter(simulation: Simulation) -> list[tuple[str, int, int]]:
 
 
 def trace_of(seed: int) -> int:
-    return simulate(seed, chatter).check().trace
+    return run_seed(seed, chatter).check().trace
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
-    first, again, other = (simulate(seed, chatter).check() for seed in (1, 1, 2))
+    first, again, other = (run_seed(seed, chatter).check() for seed in (1, 1, 2))
     assert (first.trace, first.value, first.counters) == (again.trace, again.value, again.counters)
     assert first.trace != other.trace
     assert first.value != other.value
@@ -100,7 +100,7 @@ def test_no_finally_and_no_except_of_a_killed_node_runs_before_the_verdict() -> 
         await trio.sleep(10)
         return list(events)
 
-    result = simulate(3, main).check()
+    result = run_seed(3, main).check()
     assert result.value == ["step"] * 10
     assert result.counters["node.kill"] == 1
     assert events == ["step"] * 10 + ["except", "finally"], "the tasks were not cleared away after the verdict"
@@ -125,7 +125,7 @@ def test_a_killed_node_takes_no_step_even_if_it_was_chosen_for_this_turn() -> No
         assert not any(late)
 
     for seed in range(20):
-        simulate(seed, main).check()
+        run_seed(seed, main).check()
 
 
 def test_a_killed_node_runs_on_under_the_same_name_with_its_page_cache() -> None:
@@ -145,7 +145,7 @@ def test_a_killed_node_runs_on_under_the_same_name_with_its_page_cache() -> None
         assert second.entropy.token(8) != simulation.swarm.rng("n/1/entropy").randbytes(8)
         return file.read_at(0, 100)
 
-    assert simulate(0, main).check().value == b"old life"
+    assert run_seed(0, main).check().value == b"old life"
 
 
 def test_a_paused_node_stands_still_and_goes_on_where_it_was() -> None:
@@ -168,7 +168,7 @@ def test_a_paused_node_stands_still_and_goes_on_where_it_was() -> None:
         await trio.sleep(20)
         return times
 
-    times = simulate(0, main).check().value
+    times = run_seed(0, main).check().value
     assert times[:3] == [1, 2, 3]
     assert times[3] == 13.5
     assert times[4:] == [14.5 + step for step in range(6)]
@@ -193,7 +193,7 @@ def test_a_paused_node_can_be_killed_and_never_wakes() -> None:
         await trio.sleep(5)
         assert steps == [1]
 
-    simulate(0, main).check()
+    run_seed(0, main).check()
 
 
 def test_the_deadlines_of_a_living_node_fire_while_all_others_are_held() -> None:
@@ -216,7 +216,7 @@ def test_the_deadlines_of_a_living_node_fire_while_all_others_are_held() -> None
         await trio.sleep(6)
         return seen
 
-    assert simulate(0, main).check().value == ["fired"]
+    assert run_seed(0, main).check().value == ["fired"]
 
 
 def test_a_fuse_cuts_the_power_inside_a_call_that_never_returns() -> None:
@@ -240,7 +240,7 @@ def test_a_fuse_cuts_the_power_inside_a_call_that_never_returns() -> None:
         assert node.state == "dead"
         return len(returned), simulation.counters()
 
-    value, counters = simulate(5, main).check().value
+    value, counters = run_seed(5, main).check().value
     assert value == 9
     assert counters["disk.fuse"] == counters["disk.power_loss"] == counters["node.power_off"] == 1
 
@@ -254,7 +254,7 @@ def test_a_task_that_fails_makes_the_simulation_fail_with_its_error() -> None:
         simulation.node("n").spawn(broken)
         await trio.sleep(60)
 
-    result = simulate(0, main)
+    result = run_seed(0, main)
     assert isinstance(result.failure, ValueError)
     assert result.simulated_s == 2
     with pytest.raises(ValueError, match="a defect"):
@@ -274,7 +274,7 @@ def test_of_several_failures_the_first_counts() -> None:
         finally:
             simulation.fail(ValueError("too late"))
 
-    assert str(simulate(0, main).failure) == "after 2"
+    assert str(run_seed(0, main).failure) == "after 2"
 
 
 def test_a_deadlock_is_a_failure_with_the_stack_of_every_task() -> None:
@@ -285,7 +285,7 @@ def test_a_deadlock_is_a_failure_with_the_stack_of_every_task() -> None:
         simulation.node("n").spawn(stuck_for_ever)
         await trio.Event().wait()
 
-    result = simulate(0, main)
+    result = run_seed(0, main)
     assert isinstance(result.failure, DeadlockError)
     assert "stuck_for_ever of n/1" in str(result.failure)
     assert "test_a_deadlock_is_a_failure" in str(result.failure)
@@ -301,7 +301,7 @@ def test_a_spin_at_one_instant_is_a_failure_with_the_stack_of_every_task() -> No
         simulation.node("n").spawn(spinner)
         await trio.sleep(5)
 
-    result = simulate(0, main)
+    result = run_seed(0, main)
     assert isinstance(result.failure, SpinError)
     assert "spinner of n/1" in str(result.failure)
     assert not result.abandoned
@@ -312,7 +312,7 @@ def test_a_main_task_that_is_not_done_in_time_is_a_failure() -> None:
         for _ in range(1000):
             await trio.sleep(1)
 
-    result = simulate(0, main, limit_s=100)
+    result = run_seed(0, main, limit_s=100)
     assert isinstance(result.failure, OvertimeError)
     assert result.simulated_s == 100
 
@@ -331,11 +331,11 @@ def test_tasks_that_refuse_to_end_are_abandoned_without_a_word(capfd: Any) -> No
         await trio.sleep(1)
         return "verdict"
 
-    result = simulate(0, main).check()
+    result = run_seed(0, main).check()
     assert result.value == "verdict"
     assert result.abandoned
     assert capfd.readouterr() == ("", "")
-    assert simulate(0, main).check().trace == result.trace
+    assert run_seed(0, main).check().trace == result.trace
 
 
 def test_the_dead_log_nothing_when_they_are_cleared_away(caplog: pytest.LogCaptureFixture) -> None:
@@ -353,7 +353,7 @@ def test_the_dead_log_nothing_when_they_are_cleared_away(caplog: pytest.LogCaptu
         await trio.sleep(1)
         simulation.node("n").kill()
 
-    simulate(0, main).check()
+    run_seed(0, main).check()
     log.warning("afterwards")
     assert [record.message for record in caplog.records] == ["alive", "afterwards"]
 
@@ -369,7 +369,7 @@ def test_an_inline_call_moves_the_clock_and_a_call_in_a_thread_lets_others_run()
             await node.env.threads.run(file.sync)
         return inline, trio.current_time()
 
-    inline, threaded = simulate(0, main).check().value
+    inline, threaded = run_seed(0, main).check().value
     assert inline == 0.5
     assert 1.0 <= threaded < 1.01
 
@@ -385,7 +385,7 @@ def test_a_cancelled_call_in_a_thread_is_waited_for_and_its_result_is_lost() -> 
             seen.append("result seen")
         return seen
 
-    assert simulate(0, main).check().value == ["called"]
+    assert run_seed(0, main).check().value == ["called"]
 
 
 def test_calls_of_the_journal_pool_come_one_after_the_other() -> None:
@@ -402,7 +402,7 @@ def test_calls_of_the_journal_pool_come_one_after_the_other() -> None:
                 nursery.start_soon(call, number)
         return order
 
-    assert simulate(1, main).check().value == list(range(20))
+    assert run_seed(1, main).check().value == list(range(20))
 
 
 def test_a_password_is_hashed_once_in_a_simulation_and_each_time_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +418,7 @@ def test_a_password_is_hashed_once_in_a_simulation_and_each_time_outside(monkeyp
         return [hashlib.pbkdf2_hmac("sha256", password, b"salt", 4_096) for password in (b"a", b"b", b"a")]
 
     for seed in range(2):
-        assert simulate(seed, main).check().value == [b"hash of a", b"hash of b", b"hash of a"]
+        assert run_seed(seed, main).check().value == [b"hash of a", b"hash of b", b"hash of a"]
         assert [password for _, password, *_ in asked] == [b"a", b"b"] * (seed + 1)
     hashlib.pbkdf2_hmac("sha256", b"a", b"salt", 4_096)
     assert len(asked) == 5

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from meshq.testing import Simulation, TripwireError, simulate
+from meshq.testing import Simulation, TripwireError, run_seed
 from meshq.testing._tripwires import WATCHED, tripwires
 
 CALLS: dict[str, Callable[[], object]] = {
@@ -45,7 +45,7 @@ def test_a_call_to_the_real_world_inside_a_simulation_is_an_error_that_names_it(
     async def main(simulation: Simulation) -> None:
         CALLS[name]()
 
-    failure = simulate(0, main).failure
+    failure = run_seed(0, main).failure
     assert isinstance(failure, TripwireError)
     assert failure.call in (name, "SystemRandom.randbytes")
     if name != "time.sleep":
@@ -74,7 +74,7 @@ def test_the_end_of_a_simulation_takes_the_wires_away_however_it_ends() -> None:
         with trio.CancelScope(shield=True):
             await trio.sleep_forever()
 
-    result = simulate(0, main)
+    result = run_seed(0, main)
     assert result.abandoned
     assert time.time() > 0
 
@@ -88,6 +88,6 @@ def test_seeded_generators_logging_and_tracebacks_still_work(caplog: pytest.LogC
         except ValueError:
             return traceback.format_exc()
 
-    text = simulate(0, main).check().value
+    text = run_seed(0, main).check().value
     assert 'raise ValueError("shown with its source")' in text
     assert [record.message for record in caplog.records] == ["a line"]

@@ -4,7 +4,7 @@ The fixtures of pytest stand in ``meshq.testing.plugin``; ``Cluster`` is what ``
 Every name is loaded when it is first used: the plugin loads neither trio nor the broker.
 
 ``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
-the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
+the real network and the real disk, and fail when a test tells them to.  ``run_seed`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
 compete for the place of the active one, ``MemoryBroadcast`` carries announcements between them, ``MemoryDatagrams``
 takes the place of UDP, and ``MemorySink`` is a partner who has the records of a journal.  ``check_admission``,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from meshq.testing._simulation import SimulationError as SimulationError
     from meshq.testing._simulation import SimulationResult as SimulationResult
     from meshq.testing._simulation import SpinError as SpinError
-    from meshq.testing._simulation import simulate as simulate
+    from meshq.testing._simulation import run_seed as run_seed
     from meshq.testing._swarm import Swarm as Swarm
     from meshq.testing._threads import InlineThreads as InlineThreads
     from meshq.testing._tripwires import TripwireError as TripwireError
@@ -143,7 +143,7 @@ _HOME: Final[dict[str, str]] = {
     "check_target_policy": "meshq.testing.conformance._targets",
     "check_threads": "meshq.testing.conformance._threads",
     "check_topology_source": "meshq.testing.conformance._targets",
-    "simulate": "meshq.testing._simulation",
+    "run_seed": "meshq.testing._simulation",
 }
 
 __all__ = sorted(_HOME)

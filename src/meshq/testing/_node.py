@@ -73,10 +73,10 @@ class NoNetwork(Network):
     __slots__ = ()
 
     async def connect(self, host: str, port: int) -> Any:
-        raise UsageError("this simulation has no network: give simulate() one")
+        raise UsageError("this simulation has no network: give run_seed() one")
 
     async def listen(self, host: str, port: int) -> Any:
-        raise UsageError("this simulation has no network: give simulate() one")
+        raise UsageError("this simulation has no network: give run_seed() one")
 
 
 class NodeOptions(TypedDict, total=False):

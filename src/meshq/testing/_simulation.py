@@ -1,6 +1,6 @@
 """The simulator: a seed, nodes with their outside world, and a main task that decides on their faults.
 
-``simulate(seed, main)`` runs ``await main(simulation)`` on a clock that jumps, with the order of tasks, every
+``run_seed(seed, main)`` runs ``await main(simulation)`` on a clock that jumps, with the order of tasks, every
 latency and every choice drawn from the seed, and the real world out of reach.  It returns a ``SimulationResult``
 with the failure, if there was one, and a hash of everything that ran.  The same seed and the same code give the
 same hash in every process.
@@ -80,7 +80,7 @@ class SimulationResult:
 
 
 class Simulation:
-    """A run of ``simulate``, as its main task sees it: nodes, network and chance.
+    """A run of ``run_seed``, as its main task sees it: nodes, network and chance.
 
     ``fabric`` is the network, ``swarm`` decides what is left to chance, ``nodes`` has each node by name.
     """
@@ -202,7 +202,7 @@ class Simulation:
         self.fail(kind(f"{what}\n{stacks()}"))
 
 
-def simulate(
+def run_seed(
     seed: int,
     main: Main,
     *,

@@ -1,6 +1,6 @@
 """The world of one simulated test: a seed, a clock, a network, and the nodes that stand on it.
 
-The problem.  ``simulate`` owns its run: it starts trio, and the real world is out of reach inside.  In a test of a user
+The problem.  ``run_seed`` owns its run: it starts trio, and the real world is out of reach inside.  In a test of a user
 pytest-trio starts trio, with fixtures of others in it, and the user's code may look at the time of day.  The world
 here is laid around what pytest-trio runs: it decides the order of tasks, brings the network, and clears away the dead
 when the test and its fixtures are done.
