@@ -80,9 +80,21 @@ if TYPE_CHECKING:
     from meshq.testing.kit._network_face import SimulatedNetwork as SimulatedNetwork
     from meshq.testing.kit._server import ServerInThread as ServerInThread
     from meshq.testing.kit._spawned_task import SpawnedTask as SpawnedTask
+    from meshq.testing.scenario._fault import Fault as Fault
+    from meshq.testing.scenario._simulate import SeedFailure as SeedFailure
+    from meshq.testing.scenario._simulate import SimulationFailed as SimulationFailed
+    from meshq.testing.scenario._simulate import SimulationReport as SimulationReport
+    from meshq.testing.scenario._simulate import simulate as simulate
+    from meshq.testing.scenario._simulated import simulated as simulated
 
 #: Where each public name is defined.
 _HOME: Final[dict[str, str]] = {
+    "Fault": "meshq.testing.scenario._fault",
+    "SeedFailure": "meshq.testing.scenario._simulate",
+    "SimulationFailed": "meshq.testing.scenario._simulate",
+    "SimulationReport": "meshq.testing.scenario._simulate",
+    "simulate": "meshq.testing.scenario._simulate",
+    "simulated": "meshq.testing.scenario._simulated",
     "ADMISSION_CHECKS": "meshq.testing.conformance._admission",
     "Certificates": "meshq.testing.kit._certificates",
     "Cluster": "meshq.testing.kit._cluster",

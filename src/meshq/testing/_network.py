@@ -209,6 +209,19 @@ class MemoryNetwork:
             link.bytes_per_s = None
         self.heal()
 
+    def shape(self, source: str, target: str, *, cut: bool, delay_s: float, loss: float) -> None:
+        """Set all that is wrong with the way from ``source`` to ``target``; nothing else is from now on."""
+        link = self.link(source, target)
+        link.restore()
+        if delay_s:
+            self.delay(source, target, delay_s, delay_s)
+        if loss:
+            self.drop(source, target, loss)
+        if cut and not link.cut:
+            self.cut(source, target)
+        elif link.cut and not cut:
+            link.heal()
+
     def slow(self, source: str, target: str, bytes_per_s: float | None) -> None:
         """Bound the bytes that all connections from ``source`` to ``target`` move; None: no bound."""
         self.counters["slow"] += bytes_per_s is not None

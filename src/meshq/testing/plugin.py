@@ -25,6 +25,8 @@ TRIO_FIXTURES: Final = ("meshq_broker", "meshq_client", "meshq_cluster", "meshq_
 INSTALL: Final = "pip install 'meshq[testing]'"
 #: The async function of a test that is ours.
 TEST: Final = pytest.StashKey[Callable[..., Any]]()
+#: The mark of a function that ``@simulated`` has made.
+SIMULATED: Final = "meshq_simulated"
 #: The world in which a test runs, or has run.
 WORLD: Final = pytest.StashKey[Any]()
 
@@ -65,6 +67,11 @@ def seed_option(config: pytest.Config) -> int | None:
     return int(text)
 
 
+def trace_option(config: pytest.Config) -> bool:
+    """Return whether each event of a simulated test is to be written."""
+    return bool(config.getoption("--meshq-trace") or config.getini("meshq_trace"))
+
+
 # -- which tests are ours
 
 
@@ -74,9 +81,21 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, An
     made = yield
     if collector.config.pluginmanager.hasplugin("trio"):
         for item in made if isinstance(made, list) else [made]:
-            if isinstance(item, pytest.Function) and _is_ours(item):
-                _take(item)
+            if isinstance(item, pytest.Function):
+                _check_plain(item)
+                if _is_ours(item):
+                    _take(item)
     return made
+
+
+def _check_plain(item: pytest.Function) -> None:
+    """Refuse a marker of an async framework in front of ``@simulated``, which makes a plain test."""
+    if getattr(item.obj, SIMULATED, False):
+        for other in ("anyio", "asyncio", "trio"):
+            if item.get_closest_marker(other) is not None:
+                raise pytest.Collector.CollectError(
+                    f"{item.nodeid}: @simulated makes a plain test, which takes no marker {other}"
+                )
 
 
 def _is_ours(item: pytest.Function) -> bool:
@@ -129,8 +148,7 @@ def _run(item: pytest.Function, test: Callable[[], Any], *, clock: Any, instrume
 
     seed = seed_option(item.config)
     clock = clock if clock is not None else clock_of(item.funcargs)
-    trace = item.config.getoption("--meshq-trace") or item.config.getini("meshq_trace")
-    tell = (lambda event: sys.stdout.write(f"{event}\n")) if trace else None
+    tell = (lambda event: sys.stdout.write(f"{event}\n")) if trace_option(item.config) else None
     world = SimulatedWorld(zlib.crc32(item.nodeid.encode()) if seed is None else seed, clock, tell)
     item.stash[WORLD] = world
     run_in_world(world, test, instruments)

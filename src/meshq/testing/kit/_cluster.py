@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Unpack
 
@@ -18,11 +19,12 @@ from meshq.node import Broker
 from meshq.settings import JournalSettings
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._node import KitNode
 from meshq.testing.kit._report import report_of
 from meshq.testing.kit._settled_plan import NodeView, moving
 from meshq.testing.kit._spawned_task import SpawnedTask
-from meshq.testing.kit._world import TEST_HOST, SimulatedWorld
+from meshq.testing.kit._world import SimulatedWorld
 
 #: Where the store of a node lies on the disk of the node's machine.
 DIRECTORY: Final = "/data"
@@ -61,6 +63,9 @@ class Cluster:
         self._nodes = {name: KitNode(world, name, f"{name}{suffix}", self._make) for name in settings.names}
         self._tasks: list[SpawnedTask] = []
         self._choice = world.swarm.rng(f"cluster {world.generations}/clients")
+        #: For choices of the test: the same numbers for the same seed.
+        self.rng: random.Random = world.swarm.rng(f"cluster {world.generations}/test")
+        self._until_healed: list[SpawnedTask] = []
 
     def __repr__(self) -> str:
         return f"<Cluster {', '.join(f'{name}: {state}' for name, state in self._states().items())}>"
@@ -218,7 +223,7 @@ class Cluster:
         """Cut all links between nodes of different groups; one group alone is cut from all other nodes."""
         sides = plan.groups_of([group if isinstance(group, str) else list(group) for group in groups], *self._places())
         for source, target in plan.pairs_between(sides):
-            self._world.fabric.cut(self._host(source), self._host(target))
+            self._world.fabric.cut(self.host(source), self.host(target))
         self._world.note(" | ".join(",".join(side) for side in sides), "partition")
 
     def cut(self, a: str, b: str, one_way: bool = False) -> None:
@@ -319,6 +324,33 @@ class Cluster:
         await self._in_state(n, "active").stop()
         self._world.note(n, "stopped")
 
+    async def healed(self, timeout: float = 60.0) -> None:  # noqa: ASYNC109
+        """End all faults, start dead nodes again, and wait until the cluster has settled.
+
+        The faults of a scenario, too, are over then, for good.
+
+        Checkpoint: always.  Cancellation: some of it is done.
+        Raises:
+            BrokenError, DamagedError: a node can't start, because what is on its disk is damaged.
+            CallTimeoutError: the time is up; the error lists what still moves.
+        """
+        plan.check_seconds("timeout", timeout)
+        end = trio.current_time() + timeout
+        for task in self._until_healed:
+            task.cancel()
+        self._world.fabric.restore()
+        self._world.note("cluster", "heals")
+        while len(self.alive) < len(self._nodes) and trio.current_time() <= end:
+            for node in self._nodes.values():
+                node.mend()
+            for node in self._nodes.values():
+                await node.started()
+            # A broker whose disk has failed before takes a moment to end.
+            await trio.sleep(QUIET_S)
+        left = max(0.0, end - trio.current_time())
+        await self.wait_for(nodes=len(self._nodes), timeout=left)
+        await self.settled(max(0.0, end - trio.current_time()))
+
     async def settled(self, timeout: float = 60.0) -> None:  # noqa: ASYNC109
         """Wait until nothing moves any more: every link that can be is there, and no message comes or goes.
 
@@ -379,6 +411,20 @@ class Cluster:
             except CallTimeoutError as error:
                 raise CallTimeoutError(f"{name}: {error}", outcome="not_done") from error
 
+    # -- for scenarios
+
+    def until_healed(self, task: SpawnedTask) -> None:
+        """Cancel this task as soon as all faults are to end."""
+        self._until_healed.append(task)
+
+    def node(self, name: str) -> KitNode:
+        """Return a node over all its lives.
+
+        Raises:
+            UsageError: no node has this name.
+        """
+        return self._known(name)
+
     # -- parts of these
 
     def _states(self) -> dict[str, str]:
@@ -396,12 +442,13 @@ class Cluster:
     def _places(self) -> tuple[list[str], list[str]]:
         return self.nodes, [*self.nodes, TEST_HOST]
 
-    def _host(self, place: str) -> str:
+    def host(self, place: str) -> str:
+        """Return the name on the network of a node, or of the test itself."""
         plan.check_known(place, self._places()[1])
         return place if place == TEST_HOST else self._nodes[place].host
 
     def _directions(self, a: str, b: str, *, one_way: bool = False) -> list[tuple[str, str]]:
-        here, there = self._host(a), self._host(b)
+        here, there = self.host(a), self.host(b)
         return [(here, there)] if one_way else [(here, there), (there, here)]
 
     def _apart(self, a: str, b: str) -> bool:

@@ -19,18 +19,23 @@ NODES_MAX: Final = 32
 EVERYTHING: Final = "#"
 
 
-class ClusterKeywords(TypedDict, total=False):
-    """The keywords of ``meshq_cluster`` beside the number of nodes."""
+class NodeKeywords(TypedDict, total=False):
+    """The keywords that say how the nodes of a cluster are, of ``meshq_cluster`` as of ``simulate``."""
 
     queues: Sequence[str]
     ha: str | None
-    seed: int | None
-    faults: str
     load_balancing: LoadBalancing
     max_hops: int
     address_settings: Mapping[str, AddressSettings] | None
     security: Security | None
     redistribution_delay: float | None
+
+
+class ClusterKeywords(NodeKeywords, total=False):
+    """The keywords of ``meshq_cluster`` beside the number of nodes."""
+
+    seed: int | None
+    faults: str
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from meshq.errors import SettingsError, UsageError, short
 DiskFault = Literal["eio", "eio_once", "enospc", "torn", "flip", "ok"]
 DISK_FAULTS: Final[tuple[str, ...]] = get_args(DiskFault)
 Direction = tuple[str, str]
+#: The host of the test itself: of its clients, and of brokers that it starts by itself.
+TEST_HOST: Final = "test"
 
 
 def check_known(node: object, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -110,6 +111,17 @@ class KitNode:
             facts = event.properties().items()
             told = " ".join(f"{name}={value!r}" for name, value in facts if name not in ("notification", "timestamp"))
             self._world.note(self.name, f"{event.kind} {told}", kept=False)
+
+    def mend(self) -> None:
+        """Let the disk work again, and let a paused node go on, or a dead one start."""
+        self.machine.disk.faults.clear()
+        self.machine.disk.capacity_bytes = math.inf
+        if self.machine.state == "paused":
+            self.machine.resume()
+        elif self.state not in ("active", "starting"):
+            # It may be about to stop.
+            self.kill()
+            self.start()
 
     async def stop(self) -> list[str]:
         """Stop the broker cleanly, and end the process; returns which files and tasks the broker has left.

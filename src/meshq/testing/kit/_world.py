@@ -33,10 +33,9 @@ from meshq.testing._node import SimNode
 from meshq.testing._scheduler import Life, Scheduler, missing_names, stacks
 from meshq.testing._simulation import CLEARING_TURNS_MAX, OvertimeError, SpinError
 from meshq.testing._swarm import Swarm
+from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._mock_time import MockTime
 
-#: The host of the test itself: of its clients, and of brokers that it starts by itself.
-TEST_HOST: Final = "test"
 #: A test that is not done after a simulated day waits for what never comes.
 TEST_S_MAX: Final = 86_400.0
 #: Events that a report shows.
@@ -60,7 +59,14 @@ class WorldEvent:
 class SimulatedWorld:
     """The network, the clock and the nodes of one test.  ``seed`` decides what is left to chance."""
 
-    def __init__(self, seed: int, clock: MockClock, tell: Callable[[WorldEvent], object] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        clock: MockClock,
+        tell: Callable[[WorldEvent], object] | None = None,
+        *,
+        limit_s: float = TEST_S_MAX,
+    ) -> None:
         missing = missing_names()
         if missing:
             raise UsageError(f"this version of trio, {trio.__version__}, can't be simulated: no {', '.join(missing)}")
@@ -87,6 +93,7 @@ class SimulatedWorld:
         self.result: outcome.Outcome[object] | None = None
         # Called with each event, also with those that only a trace has.
         self._tell = tell
+        self._limit_s = limit_s
         self._scope = trio.CancelScope()
 
     # -- for clusters, brokers and fixtures
@@ -147,7 +154,7 @@ class SimulatedWorld:
 
         Checkpoint: always.  Cancellation: ends the test.
         """
-        self.clock.call_at(self.clock.now + TEST_S_MAX, self._late)
+        self.clock.call_at(self.clock.now + self._limit_s, self._late)
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
             DEFAULT_ENV.set(self.machine(TEST_HOST).env)

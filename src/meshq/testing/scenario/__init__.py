@@ -1,0 +1,1 @@
+"""Scenarios of users, with many seeds and faults: the package's room for ``simulate`` and ``simulated``."""

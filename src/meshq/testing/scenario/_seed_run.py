@@ -1,0 +1,122 @@
+"""One seed of a scenario: a cluster, its faults, and what became of both."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from meshq.errors import SettingsError, UsageError
+from meshq.testing._swarm import Swarm
+from meshq.testing.kit._cluster import Cluster
+from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._run import run_in_world
+from meshq.testing.kit._world import SimulatedWorld, WorldEvent
+from meshq.testing.scenario._drawn_faults import drawn_faults
+from meshq.testing.scenario._fault import Fault, FaultKind, Faults, kinds_of
+from meshq.testing.scenario._fault_run import FaultRun, Invariant
+
+Scenario = Callable[[Cluster], Awaitable[object]]
+#: A scenario that is not done so many simulated seconds after the last fault waits for what never comes.
+AFTERWARDS_S: Final = 3600.0
+
+
+@attrs.frozen(kw_only=True)
+class ScenarioPlan:
+    """The settings of a scenario beside its seeds, validated when built."""
+
+    cluster: ClusterPlan
+    faults: Faults = "all"
+    #: Faults begin within so many simulated seconds.
+    duration: float = 60.0
+    invariants: tuple[Invariant, ...] = attrs.field(default=(), converter=tuple)
+    #: The kinds from which a seed draws, and the faults if they are given.
+    kinds: list[FaultKind] = attrs.field(init=False, repr=False)
+    given: list[Fault] | None = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.duration) not in (int, float) or not 0 < self.duration <= 1e6:
+            raise SettingsError("duration", self.duration, "seconds, more than 0")
+        for invariant in self.invariants:
+            if not callable(invariant):
+                raise SettingsError("invariants", invariant, "async functions of the cluster")
+        kinds, given = kinds_of(self.faults, self.cluster.names)
+        object.__setattr__(self, "kinds", kinds)
+        object.__setattr__(self, "given", given)
+
+    def faults_of(self, seed: int) -> list[Fault]:
+        """Return the faults of a seed."""
+        if self.given is not None:
+            return sorted(self.given, key=lambda fault: fault.at)
+        return drawn_faults(Swarm(seed).rng("faults"), self.kinds, self.cluster.names, self.duration)
+
+
+@attrs.define(kw_only=True)
+class SeedRun:
+    """A run of one seed and what became of it."""
+
+    seed: int
+    faults: list[Fault]
+    error: BaseException | None = None
+    #: Seed, nodes, queues and cut links at the end, then the last events, a line each.
+    lines: list[str] = attrs.field(factory=list, repr=False)
+    #: Equal for equal runs.
+    trace: int = 0
+    simulated_s: float = 0.0
+    #: How often a fault of each kind has happened.
+    happened: dict[str, int] = attrs.field(factory=dict)
+
+
+def run_one(
+    scenario: Scenario,
+    plan: ScenarioPlan,
+    seed: int,
+    faults: Sequence[Fault],
+    *,
+    tell: Callable[[WorldEvent], object] | None = None,
+    failures: tuple[type[BaseException], ...] = (Exception,),
+) -> SeedRun:
+    """Run a scenario with a seed and these faults.  ``failures``: errors with which a scenario fails; others go on."""
+    last_s = max((fault.at + fault.seconds for fault in faults), default=0.0)
+    world = SimulatedWorld(seed, MockClock(), tell, limit_s=last_s + plan.duration + AFTERWARDS_S)
+    run = SeedRun(seed=seed, faults=list(faults))
+    try:
+        run_in_world(world, lambda: _play(world, scenario, plan, run))
+    except failures as error:
+        run.error = error
+    run.trace = world.scheduler.trace
+    return run
+
+
+async def _play(world: SimulatedWorld, scenario: Scenario, plan: ScenarioPlan, run: SeedRun) -> None:
+    cluster = Cluster(world, plan.cluster)
+    fault_run = FaultRun(world, cluster, run.faults, plan.invariants)
+    try:
+        await cluster.form()
+        task = cluster.spawn(None, fault_run.run)
+        cluster.until_healed(task)
+        await scenario(cluster)
+        if plan.invariants:
+            await cluster.healed()
+            for invariant in plan.invariants:
+                await invariant(cluster)
+    finally:
+        run.happened, run.simulated_s = dict(fault_run.happened), trio.current_time()
+        run.lines = [*cluster.report_lines(), *world.last_events()]
+        await cluster.close()
+
+
+def plan_of(nodes: int, settings: dict[str, Any], **others: Any) -> ScenarioPlan:
+    """Make the settings of a scenario out of the keywords of ``simulate``.
+
+    Raises:
+        SettingsError: one of them is not allowed.
+        UsageError: this version has no backups.
+    """
+    for name in ("seed", "faults"):
+        if name in settings:
+            raise UsageError(f"{name}= is no setting of the cluster of a scenario")
+    return ScenarioPlan(cluster=ClusterPlan(nodes=nodes, **settings), **others)

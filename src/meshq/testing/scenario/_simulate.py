@@ -1,0 +1,215 @@
+"""``simulate``: a scenario with many seeds, and the shortest list of faults with which it fails."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, Unpack
+
+import attrs
+
+from meshq.errors import SettingsError
+from meshq.testing.kit._cluster_settings import NodeKeywords
+from meshq.testing.kit._world import WorldEvent
+from meshq.testing.scenario._fault import Fault, Faults
+from meshq.testing.scenario._fault_run import Invariant
+from meshq.testing.scenario._seed_run import Scenario, ScenarioPlan, SeedRun, plan_of, run_one
+from meshq.testing.scenario._shrink_plan import shrunk
+
+SEEDS: Final = 100
+NODES: Final = 3
+DURATION_S: Final = 60.0
+
+
+class SimulationFailed(AssertionError):
+    """A scenario has failed with a seed; the message has seed, faults, last events, and the command to repeat it.
+
+    The cause is the error of the scenario.
+    """
+
+
+@attrs.frozen(kw_only=True)
+class SeedFailure:
+    """A failure of a scenario with one seed.  ``faults``: those that the failure needs, as far as it was tried."""
+
+    seed: int
+    error: BaseException
+    faults: list[Fault]
+    #: How many faults the seed has.
+    drawn: int
+    #: The nodes and queues at the end, and the last events, a line each.
+    events: list[str] = attrs.field(repr=False)
+    #: The one line that repeats it.
+    command: str
+
+    def __str__(self) -> str:
+        which = f"{len(self.faults)} of its {self.drawn} faults" if self.faults else "no fault at all"
+        return "\n".join(
+            [
+                f"seed {self.seed} fails, with {which}: {type(self.error).__name__}: {self.error}".rstrip(": "),
+                *(f"  {fault}," for fault in self.faults),
+                *self.events,
+                f"again: {self.command}",
+            ]
+        )
+
+
+@attrs.frozen(kw_only=True)
+class SimulationReport:
+    """The outcome of ``simulate``: the seeds that were run, and those of them that failed."""
+
+    seeds: list[int]
+    failures: list[SeedFailure]
+    #: How often a fault of each kind has happened.
+    counters: dict[str, int]
+    simulated_seconds: float
+    #: For each seed a hash of everything that ran: equal for equal runs.
+    traces: dict[int, int] = attrs.field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no seed has failed."""
+        return not self.failures
+
+    def check(self) -> SimulationReport:
+        """Return this report if no seed has failed.
+
+        Raises:
+            SimulationFailed: the first failure.
+        """
+        if self.failures:
+            raise SimulationFailed(str(self.failures[0])) from self.failures[0].error
+        return self
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    seeds: int | Iterable[int] = SEEDS,
+    nodes: int = NODES,
+    faults: Faults = "all",
+    duration: float = DURATION_S,
+    invariants: Sequence[Invariant] = (),
+    shrink: bool = True,
+    stop_at: int = 1,
+    **settings: Unpack[NodeKeywords],
+) -> SimulationReport:
+    """Run ``await scenario(cluster)`` once for each seed, in virtual time, with another schedule and other faults.
+
+    ``seeds``: how many, or which.  ``faults``: ``"all"`` (those that destroy nothing that was confirmed), ``"none"``,
+    a list of kinds, or a list of ``Fault`` that happen in every seed.  ``duration``: they begin within so many
+    simulated seconds, or until the scenario calls ``await cluster.healed()``.  ``invariants``: async functions of the
+    cluster, called after each fault began, and at the end, when all is healed.  ``shrink``: look for the faults that
+    a failure needs.  ``stop_at``: stop after so many failures.  The settings of the cluster are those of
+    ``meshq_cluster``.
+
+    Raises:
+        SettingsError: a setting is not allowed.
+        UsageError: a fault names an unknown node.
+    """
+    plan = plan_of(nodes, dict(settings), faults=faults, duration=duration, invariants=invariants)
+    return Seeds(scenario, plan, shrink=shrink, stop_at=stop_at).run(seeds_of(seeds))
+
+
+def seeds_of(seeds: Any) -> list[int]:
+    """Return the seeds that are meant.
+
+    Raises:
+        SettingsError: it is neither a number of seeds nor seeds.
+    """
+    allowed = "how many, from 1, or whole numbers from 0"
+    if type(seeds) is int:
+        if seeds < 1:
+            raise SettingsError("seeds", seeds, allowed)
+        return list(range(seeds))
+    if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+        raise SettingsError("seeds", seeds, allowed)
+    found = list(seeds)
+    if not found or not all(type(seed) is int and seed >= 0 for seed in found):
+        raise SettingsError("seeds", seeds, allowed)
+    return found
+
+
+def _line(scenario: Scenario, plan: ScenarioPlan, seed: int) -> str:
+    """The call that runs one seed again."""
+    name = f"{getattr(scenario, '__module__', '')}.{getattr(scenario, '__qualname__', repr(scenario))}".lstrip(".")
+    facts = [name, f"seeds=[{seed}]"]
+    plain = {"nodes": (len(plan.cluster.names), NODES), "queues": (list(plan.cluster.queues), [])}
+    plain |= {"faults": (plan.faults, "all"), "duration": (plan.duration, DURATION_S)}
+    facts += [f"{name}={value!r}" for name, (value, default) in plain.items() if value != default]
+    return f"simulate({', '.join(facts)})"
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """The errors with which a scenario fails: pytest has one that is no ``Exception``; that it skips is no failure."""
+    pytest = sys.modules.get("pytest")
+    return (Exception,) if pytest is None else (Exception, pytest.fail.Exception)
+
+
+class Seeds:
+    """A scenario with its settings, to be run with seeds."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        plan: ScenarioPlan,
+        *,
+        shrink: bool = True,
+        stop_at: int = 1,
+        command: Callable[[int], str] | None = None,
+        tell: Callable[[WorldEvent], object] | None = None,
+    ) -> None:
+        if type(stop_at) is not int or stop_at < 1:
+            raise SettingsError("stop_at", stop_at, "a number of failures from 1")
+        self._plan = plan
+        self._shrink = shrink
+        self._stop_at = stop_at
+        self._command = partial(_line, scenario, plan) if command is None else command
+        self._play = partial(run_one, scenario, plan, failures=_failures())
+        self._tell = tell
+
+    def run(self, seeds: Iterable[int]) -> SimulationReport:
+        """Run the seeds, one after the other."""
+        counters: Counter[str] = Counter(dict.fromkeys(self._plan.kinds, 0))
+        runs: list[SeedRun] = []
+        failed: list[SeedFailure] = []
+        for seed in seeds:
+            run = self._play(seed, self._plan.faults_of(seed), tell=self._tell)
+            counters.update(run.happened)
+            runs.append(run)
+            if run.error is not None:
+                failed.append(self._failure(run))
+                if len(failed) >= self._stop_at:
+                    break
+        return SimulationReport(
+            seeds=[run.seed for run in runs],
+            failures=failed,
+            counters=dict(counters),
+            simulated_seconds=sum(run.simulated_s for run in runs),
+            traces={run.seed: run.trace for run in runs},
+        )
+
+    def _failure(self, run: SeedRun) -> SeedFailure:
+        """Look for the faults that this failure needs."""
+        last, kind = run, type(run.error)
+
+        def fails(faults: list[Fault]) -> bool:
+            nonlocal last
+            again = self._play(run.seed, faults)
+            if type(again.error) is kind:
+                last = again
+            return last is again
+
+        if self._shrink:
+            shrunk(run.faults, fails)
+        assert last.error is not None
+        return SeedFailure(
+            seed=run.seed,
+            error=last.error,
+            faults=last.faults,
+            drawn=len(run.faults),
+            events=last.lines,
+            command=self._command(run.seed),
+        )

@@ -1,0 +1,121 @@
+"""``@simulated`` in runs of pytest of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.errors import UsageError
+from meshq.testing import SimulationFailed, simulated
+from tests.testing.kit.test_plugin import LOADED, run
+
+FAILING = """
+import pytest
+import trio
+from meshq.testing import Fault, simulated
+
+KILL = Fault(1, "kill", ("n0",), seconds=2)
+
+@simulated(seeds=[5, 6, 7], nodes=2, faults=[KILL, Fault(2, "pause", ("n1",), seconds=1)])
+async def test_it(shop):
+    await trio.sleep(5)
+    assert shop.seed < 6 or shop.broker("n0").statistics().uptime_s > 4, "n0 was away"
+"""
+MANY = """
+import pytest
+import trio
+from meshq.testing import simulated
+
+SEEN = []
+
+@pytest.fixture
+def goods():
+    return "umbrellas"
+
+@simulated(seeds=3, nodes=1, faults="none")
+async def test_with_fixtures(cluster, tmp_path, goods, request):
+    SEEN.append(cluster.seed)
+    assert tmp_path.is_dir() and goods == "umbrellas" and request.node.name == "test_with_fixtures"
+
+def test_all_seeds_were_run():
+    assert SEEN == [0, 1, 2]
+
+class TestShop:
+    @pytest.mark.parametrize("number", [4, 5])
+    @simulated(seeds=1, nodes=1, faults="none")
+    async def test_in_a_class(self, cluster, number):
+        assert isinstance(self, TestShop) and number > 3
+
+@simulated(seeds=1, nodes=1)
+async def test_skipped(cluster):
+    pytest.skip("not here")
+"""
+
+
+@pytest.mark.parametrize("options", [("-p", "no:asyncio"), ("-o", "trio_mode=true"), ("-o", "asyncio_mode=auto")])
+def test_it_runs_all_seeds_with_fixtures_beside_other_plugins(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    both = () if "no:asyncio" in options else ("-o", "asyncio_default_fixture_loop_scope=function")
+    run(pytester, MANY, *options, *both).assert_outcomes(passed=4, skipped=1)
+
+
+@pytest.mark.slow
+def test_a_failure_shows_seed_faults_events_and_the_command_which_repeats_it(pytester: pytest.Pytester) -> None:
+    text = FAILING.replace('shop.broker("n0").statistics().uptime_s > 4', "not killed(shop)")
+    text += '\ndef killed(shop):\n    return "n0        killed" in shop.report()\n'
+    result = run(pytester, text, "-p", "no:asyncio")
+    result.assert_outcomes(failed=1)
+    name = "test_a_failure_shows_seed_faults_events_and_the_command_which_repeats_it.py::test_it"
+    told = [
+        "E * seed 6 fails, with 1 of its 2 faults: AssertionError: n0 was away*",
+        "E * Fault(at=1, kind='kill', where=('n0',), seconds=2),",
+        "E * n0        killed",
+        f"E * again: pytest '{name}' --meshq-seed 6",
+    ]
+    result.stdout.fnmatch_lines(told)
+    again = run(pytester, text, "-p", "no:asyncio", "--meshq-seed", "6")
+    again.stdout.fnmatch_lines(told)
+    run(pytester, text, "-p", "no:asyncio", "--meshq-seed", "5").assert_outcomes(passed=1)
+    traced = run(pytester, text, "-p", "no:asyncio", "-s", "--meshq-trace", "--meshq-seed", "5")
+    traced.stdout.fnmatch_lines(["* n0        broker active", "* n0        killed"])
+
+
+@pytest.mark.parametrize("marker", ["asyncio", "trio", "anyio"])
+def test_a_marker_of_a_framework_is_refused(pytester: pytest.Pytester, marker: str) -> None:
+    text = f"""
+    import pytest
+    from meshq.testing import simulated
+
+    @pytest.mark.{marker}
+    @simulated(nodes=1)
+    async def test_it(cluster):
+        pass
+    """
+    result = run(pytester, text, "-p", "no:asyncio", "-o", "markers=asyncio: of a plugin that is not loaded here")
+    result.stdout.fnmatch_lines([f"*@simulated makes a plain test, which takes no marker {marker}"])
+
+
+def test_a_failure_by_the_means_of_pytest_counts(pytester: pytest.Pytester) -> None:
+    text = """
+    import pytest
+    from meshq.testing import simulated
+
+    @simulated(nodes=1, faults="none")
+    async def test_it(cluster):
+        pytest.fail("by hand")
+    """
+    result = run(pytester, text, "-p", "no:asyncio")
+    result.stdout.fnmatch_lines(["E * seed 0 fails, with no fault at all: Failed: by hand"])
+
+
+def test_what_is_decorated_is_an_async_function_with_a_cluster() -> None:
+    async def nothing() -> None:
+        pass
+
+    with pytest.raises(UsageError, match="needs a parameter for the cluster"):
+        simulated(nodes=1)(nothing)
+    with pytest.raises(UsageError, match="in front of an async function"):
+        simulated(nodes=1)(print)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="faults='x'"):
+        simulated(faults="x")
+    assert issubclass(SimulationFailed, AssertionError) and LOADED
