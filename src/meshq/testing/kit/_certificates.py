@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority that lives as long as the run of the tests, and what it vouches for."""
+"""Certificates for tests: an authority that lives as long as the run of the tests, and the certificates of hosts."""
 
 from __future__ import annotations
 

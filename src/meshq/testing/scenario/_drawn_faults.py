@@ -71,7 +71,7 @@ def _drawn(rng: random.Random, kind: FaultKind, nodes: Sequence[str], duration_s
 
 
 def _rounded(number: float) -> float:
-    """A number as people write it, so that what is printed is what has happened."""
+    """A number as people write it, so that a printed fault is the fault that has happened."""
     return float(f"{number:.4g}")
 
 

@@ -1,4 +1,4 @@
-"""Faults of a simulated cluster as values: what a seed draws, a failure prints, and a user hands back."""
+"""Faults of a simulated cluster as values, which a seed draws, a failure prints, and a user hands back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One seed of a scenario: a cluster, its faults, and what became of both."""
+"""One seed of a scenario: a cluster, its faults, and the end of both."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ScenarioPlan:
 
 @attrs.define(kw_only=True)
 class SeedRun:
-    """A run of one seed and what became of it."""
+    """A run of one seed, and its outcome."""
 
     seed: int
     faults: list[Fault]

@@ -14,7 +14,7 @@ TRIES_MAX: Final = 60
 
 
 def shrunk(items: Sequence[T], fails: Callable[[list[T]], bool], tries_max: int = TRIES_MAX) -> list[T]:
-    """Return items without those that ``fails`` does not need; it is asked ``tries_max`` times at most.
+    """Return the items that ``fails`` needs to be true; it is asked ``tries_max`` times at most.
 
     None at all is tried first, then larger pieces before smaller ones are left out.
     """

@@ -58,7 +58,7 @@ class SeedFailure:
 
 @attrs.frozen(kw_only=True)
 class SimulationReport:
-    """The outcome of ``simulate``: the seeds that were run, and those of them that failed."""
+    """The outcome of ``simulate``: the seeds that were run, and the failures among them."""
 
     seeds: list[int]
     failures: list[SeedFailure]

@@ -1,4 +1,4 @@
-"""The steps of faults: when each begins and ends, and what that means for links."""
+"""The steps of faults: when each begins and ends, and the state of links meanwhile."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def steps_of(faults: Iterable[Fault]) -> list[Step]:
 
 
 def links_of(active: Iterable[Fault], nodes: Sequence[str]) -> dict[Direction, LinkFault]:
-    """Return what is wrong with each direction between two places while these faults last."""
+    """Return the faults of each direction between two places while these faults last."""
     links: dict[Direction, LinkFault] = {}
     for fault in active:
         for direction in _directions(fault, nodes):
@@ -79,7 +79,7 @@ def links_of(active: Iterable[Fault], nodes: Sequence[str]) -> dict[Direction, L
 def changed(
     before: Mapping[Direction, LinkFault], now: Mapping[Direction, LinkFault]
 ) -> list[tuple[Direction, LinkFault]]:
-    """Return the directions of which something has changed, with what is wrong with them now."""
+    """Return the directions that have changed, with their present faults."""
     directions = dict.fromkeys([*before, *now])
     return [(one, now.get(one, HEALTHY)) for one in directions if before.get(one, HEALTHY) != now.get(one, HEALTHY)]
 
