@@ -129,7 +129,8 @@ IMPURE_MODULES = frozenset(
     | {"subprocess", "multiprocessing", "concurrent", "select", "selectors", "signal", "tempfile", "shutil"}
 )
 
-#: Who may use what of the outside world.  ``testing`` puts fakes in its place, the applications run processes.
+#: Who may use what of the outside world.  ``testing`` puts fakes in its place, and runs brokers in processes, as the
+#: applications do.
 OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "env": IMPURE_MODULES - {"asyncio", "uuid", "multiprocessing"},
     "abc": frozenset({"random"}),
@@ -140,7 +141,9 @@ OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "cli": frozenset({"os", "signal", "time", "asyncio"}),
     "demo": frozenset({"os", "signal", "subprocess", "tempfile", "shutil", "time", "multiprocessing"}),
     "__main__": frozenset({"os", "signal"}),
-    "testing": frozenset({"logging", "os", "random", "secrets", "socket", "threading", "time", "trio", "uuid"}),
+    "testing": frozenset(
+        {"logging", "os", "random", "secrets", "signal", "socket", "subprocess", "threading", "time", "trio", "uuid"}
+    ),
 }
 #: Of ``os``, what only says what a path is.
 PATHS_OF_OS = frozenset({"PathLike", "fspath"})

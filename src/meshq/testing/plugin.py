@@ -7,9 +7,11 @@ is installed.  The fixtures for trio stand in a file of their own, which is load
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +20,10 @@ import pytest
 
 if TYPE_CHECKING:
     from meshq.testing.kit._certificates import Certificates
+    from meshq.testing.kit._process_cluster import ProcessCluster
     from meshq.testing.kit._server import ServerInThread
+
+    ProcessClusterFactory = Callable[..., ProcessCluster]
 
 #: Fixtures of a simulated test, which runs on trio.
 TRIO_FIXTURES: Final = ("meshq_broker", "meshq_client", "meshq_cluster", "meshq_journal", "meshq_network")
@@ -194,6 +199,25 @@ def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[Ser
 
     with ServerInThread(str(tmp_path / "meshq"), meshq_settings) as server:
         yield server
+
+
+@pytest.fixture
+def meshq_process_cluster(tmp_path: Path) -> Iterator[ProcessClusterFactory]:
+    """``meshq_process_cluster(nodes=3, queues=["orders"])`` starts brokers in processes of their own, in real time."""
+    from meshq.testing.kit._cluster_settings import ClusterPlan
+    from meshq.testing.kit._process_cluster import ProcessCluster
+
+    with ExitStack() as stack:
+        numbers = itertools.count(1)
+
+        def make(nodes: int = 3, *, queues: Sequence[str] = (), ha: str | None = None) -> ProcessCluster:
+            settings = ClusterPlan(nodes=nodes, queues=queues, ha=ha)
+            cluster = ProcessCluster(tmp_path / f"meshq-{next(numbers)}", settings)
+            stack.callback(cluster.close)
+            cluster.form()
+            return cluster
+
+        yield make
 
 
 @pytest.fixture

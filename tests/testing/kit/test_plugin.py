@@ -204,7 +204,17 @@ HOW_TO = (Path(__file__).parents[3] / "docs" / "how-to" / "test-your-service.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", HOW_TO, re.M | re.S)
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
+#: Words of blocks that start processes, or several clusters.
+LONGER = {"meshq_process_cluster": pytest.mark.processes, "simulated": pytest.mark.slow}
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=[mark for word, mark in LONGER.items() if word in block])
+        for number, block in enumerate(BLOCKS)
+    ],
+)
 def test_the_tests_of_the_document_pass(pytester: pytest.Pytester, number: int) -> None:
     run(pytester, BLOCKS[number], "-p", "no:asyncio").assert_outcomes(passed=1)
 

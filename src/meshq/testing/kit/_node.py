@@ -16,12 +16,10 @@ from meshq.node import Broker
 from meshq.notifications import BrokerStateChanged, Notification
 from meshq.testing._node import SimNode
 from meshq.testing._scheduler import tasks_of
-from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView
+from meshq.testing.kit._settled_plan import NodeView
 from meshq.testing.kit._spawned_task import SpawnedTask
+from meshq.testing.kit._views import view_of
 from meshq.testing.kit._world import SimulatedWorld
-
-#: Names of queues that are meshq's own begin so; a link has the number of the messages in one.
-OWN_QUEUES = "$meshq."
 
 
 class _StartReport:
@@ -177,17 +175,4 @@ class KitNode:
 
     def view(self, name_of: dict[str, str]) -> NodeView:
         """Look at the node.  ``name_of``: the names of nodes by the names of their brokers."""
-        node = None if self.broker is None else self.broker._node
-        if self.broker is None or node is None or self.state not in ("active", "paused"):
-            return NodeView(self.name, self.state)
-        queues: dict[str, QueueView] = {}
-        for name, queue in sorted(node.core.router.queues.items()):
-            counts = queue.counts
-            if not name.startswith(OWN_QUEUES):
-                queues[name] = QueueView(counts.ready, counts.unacked, counts.delayed, counts.added)
-        links = {}
-        for service in self.broker._settings.services:
-            for peer in service.peers() if hasattr(service, "peers") else ():
-                if peer.node_name in name_of:
-                    links[name_of[peer.node_name]] = LinkView(peer.state, peer.waiting, peer.blocked)
-        return NodeView(self.name, self.state, queues, links)
+        return view_of(self.broker, self.name, self.state, name_of)
