@@ -250,7 +250,7 @@ def test_healing_ends_faults_for_good_and_a_damaged_store_is_told() -> None:
         assert cluster.alive == cluster.nodes
 
     faults = [Fault(1, "eio", "n0", 1000), Fault(2, "kill", "n0", 1000), Fault(1, "partial", ("n0", "n1"), 1000)]
-    simulate(heal, seeds=1, nodes=2, faults=[*faults, Fault(30, "kill", "n1")]).check()
+    simulate(heal, seeds=1, nodes=2, faults=[*faults, Fault(30, "kill", "n1", 1000)]).check()
 
     async def damaged(cluster: Cluster) -> None:
         async with cluster.client("n0") as client:
