@@ -47,6 +47,8 @@ def test_what_a_node_has_confirmed_is_there_when_it_was_killed_and_started_again
     # A client of any node finds the one that serves.
     with cluster.client() as client:
         assert client.queue("orders").ready == 0
+    with meshq.blocking.connect(cluster.url()) as client:
+        assert client.queues() == ["orders"]
     cluster.settled(timeout=20)
     cluster.restart("n0")
     cluster.settled()

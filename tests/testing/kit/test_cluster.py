@@ -64,8 +64,11 @@ def test_a_program_connects_by_url_without_knowing_of_the_simulation() -> None:
         async with meshq.connect(cluster.url("n0")) as client:
             await client.send("orders", b"a")
         assert await receive(cluster, "n0") == [b"a"]
+        cluster.kill("n0")
+        async with meshq.connect(cluster.url()) as client:
+            assert (await client.queue("orders")).ready == 0
 
-    in_cluster(test, nodes=1)
+    in_cluster(test, nodes=2)
 
 
 def test_a_killed_task_takes_no_other_step() -> None:

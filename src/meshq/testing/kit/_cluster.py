@@ -115,12 +115,15 @@ class Cluster:
         """The URLs of all nodes."""
         return list(self._urls.values())
 
-    def url(self, n: str) -> str:
-        """Return the URL of a node, for ``meshq.connect``.
+    def url(self, n: str | None = None) -> str:
+        """Return the URL of a node, or one of all nodes, for ``meshq.connect``.
 
         Raises:
             UsageError: no node has this name.
         """
+        if n is None:
+            places = ",".join(url.partition("?")[0] for url in self.urls)
+            return f"({places})?insecure=true"
         return self._urls[self._known(n).name]
 
     def broker(self, n: str) -> Broker:

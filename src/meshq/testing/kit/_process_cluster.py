@@ -166,12 +166,14 @@ class ProcessCluster:
         """The URLs of all nodes."""
         return list(self._urls.values())
 
-    def url(self, n: str) -> str:
-        """Return the URL of a node.
+    def url(self, n: str | None = None) -> str:
+        """Return the URL of a node, or one of all nodes.
 
         Raises:
             UsageError: no node has this name.
         """
+        if n is None:
+            return f"({','.join(self.urls)})"
         return self._urls[self._known(n).name]
 
     def client(self, n: str | None = None, **settings: Unpack[ClientOptions]) -> blocking.Client:
