@@ -48,7 +48,7 @@ def test_what_a_node_has_confirmed_is_there_when_it_was_killed_and_started_again
     with cluster.client() as client:
         assert client.queue("orders").ready == 0
     with meshq.blocking.connect(cluster.url()) as client:
-        assert client.queues() == ["orders"]
+        assert "orders" in client.queues()
     cluster.settled(timeout=20)
     cluster.restart("n0")
     cluster.settled()
