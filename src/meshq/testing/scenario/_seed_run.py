@@ -1,4 +1,4 @@
-"""One seed of a scenario: a cluster, its faults, and the end of both."""
+"""The run of one seed of a scenario: a cluster, its faults, and the end of both."""
 
 from __future__ import annotations
 
