@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from meshq.errors import UsageError
@@ -9,6 +12,9 @@ from meshq.testing import SimulationFailed, simulated
 from tests.testing.kit.test_plugin import LOADED, run
 
 FAILING = """
+import re
+from pathlib import Path
+
 import pytest
 import trio
 from meshq.testing import Fault, simulated
@@ -21,6 +27,9 @@ async def test_it(shop):
     assert shop.seed < 6 or shop.broker("n0").statistics().uptime_s > 4, "n0 was away"
 """
 MANY = """
+import re
+from pathlib import Path
+
 import pytest
 import trio
 from meshq.testing import simulated
@@ -119,3 +128,15 @@ def test_what_is_decorated_is_an_async_function_with_a_cluster() -> None:
     with pytest.raises(UsageError, match="faults='x'"):
         simulated(faults="x")
     assert issubclass(SimulationFailed, AssertionError) and LOADED
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "find-a-lost-order.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_service_of_the_document_loses_an_order_and_the_mended_one_none(pytester: pytest.Pytester) -> None:
+    losing, mended = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+    result = run(pytester, losing, "-p", "no:asyncio")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *fails, with 1 of its * fault*: missing: *invoice of order*", "E * Fault(*kill*"])
+    run(pytester, mended, "-p", "no:asyncio").assert_outcomes(passed=1)
