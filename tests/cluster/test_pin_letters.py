@@ -163,6 +163,7 @@ async def test_a_node_rests_while_it_waits_for_one_that_has_no_queue_for_its_pin
     assert looks > 10
 
 
+@pytest.mark.slow
 async def test_nodes_that_know_other_members_for_long_say_so_seldom() -> None:
     async with mesh("abc", root="simulated", broker={"queues": ["q"]}) as nodes:
         await nodes.joined()
