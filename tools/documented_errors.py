@@ -109,7 +109,9 @@ def main() -> int:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     watch = Watch()
     named = sorted({test for errors in table.values() for tests in errors.values() for test in tests})
-    status = int(pytest.main(["-q", "-p", "no:cacheprovider", *named], plugins=[watch]))
+    # The package, which has a plugin of pytest, was loaded before pytest: nobody needs its asserts explained.
+    quiet = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+    status = int(pytest.main(["-q", "-p", "no:cacheprovider", *quiet, *named], plugins=[watch]))
     missed = 0
     for pair in pairs():
         tests = table[f"{pair.see}.*" if pair.see else pair.callable][pair.error]

