@@ -63,7 +63,7 @@ pytestmark = pytest.mark.exhaustive
 STEPS: Final = 100
 #: A life that has seen so few steps is not ended by another one.
 YOUNG: Final = 5
-EXAMPLES: Final = 600
+EXAMPLES: Final = 400
 #: For all steps on one slow core that other programs use, too.
 TIMEOUT_S: Final = 3_600
 PLACES: Final = (DEAD, OLD, OTHER)
