@@ -207,6 +207,21 @@ def test_an_error_of_the_disk_ends_its_node_and_nothing_confirmed_is_lost() -> N
     in_cluster(test, nodes=1)
 
 
+@pytest.mark.parametrize("kind", ["eio", "eio_once", "enospc", "torn"])
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_fault_of_the_disk_that_has_met_no_write_is_over_when_the_cluster_has_healed(kind: str, nodes: int) -> None:
+    async def test(cluster: Cluster) -> None:
+        await send(cluster, "n0", b"a")
+        cluster.disk("n0", kind)
+        await cluster.healed()
+        await send(cluster, "n0", b"b")
+        await trio.sleep(100)
+        assert cluster.alive == cluster.nodes
+        assert await receive(cluster) == [b"a", b"b"]
+
+    in_cluster(test, nodes=nodes)
+
+
 def test_a_torn_write_cuts_the_power_and_a_dead_disk_refuses_the_restart() -> None:
     async def test(cluster: Cluster) -> None:
         await send(cluster, "n0", b"a")

@@ -343,16 +343,20 @@ class Cluster:
             task.cancel()
         self._world.fabric.restore()
         self._world.note("cluster", "heals")
-        while len(self.alive) < len(self._nodes) and trio.current_time() <= end:
+        while True:
+            # Also where all serve: a disk that is to fail at the next write is to fail no more.
             for node in self._nodes.values():
                 node.mend()
             for node in self._nodes.values():
                 await node.started()
             # A broker whose disk has failed before takes a moment to end.
             await trio.sleep(QUIET_S)
-        left = max(0.0, end - trio.current_time())
-        await self.wait_for(nodes=len(self._nodes), timeout=left)
-        await self.settled(max(0.0, end - trio.current_time()))
+            if len(self.alive) == len(self._nodes) or trio.current_time() > end:
+                left = max(0.0, end - trio.current_time())
+                await self.wait_for(nodes=len(self._nodes), timeout=left)
+                await self.settled(max(0.0, end - trio.current_time()))
+                if len(self.alive) == len(self._nodes):
+                    return
 
     async def settled(self, timeout: float = 60.0) -> None:  # noqa: ASYNC109
         """Wait until nothing moves any more: every link that can be is there, and no message comes or goes.
