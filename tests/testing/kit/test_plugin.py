@@ -346,3 +346,12 @@ def test_loading_the_plugin_loads_neither_trio_nor_the_broker() -> None:
     assert "meshq.testing.plugin" in loaded
     heavy = ("trio", "pytest_trio", "meshq.node", "meshq.broker", "meshq.client")
     assert loaded.isdisjoint(heavy)
+
+
+def test_the_fixtures_for_trio_load_the_broker_when_a_test_uses_one() -> None:
+    code = "import meshq.testing.kit._trio_fixtures, sys; print(*sys.modules, sep='\\n')"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(shown.stdout.split())
+    assert "pytest_trio" in loaded
+    # Each run of pytest beside pytest-trio loads this file.
+    assert loaded.isdisjoint(("meshq.node", "meshq.broker", "meshq.client", "meshq.testing.kit._cluster"))

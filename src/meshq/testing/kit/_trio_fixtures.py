@@ -1,32 +1,36 @@
-"""The fixtures of simulated tests, beside pytest-trio."""
+"""The fixtures of simulated tests, beside pytest-trio.
+
+This file is loaded in each run of pytest beside pytest-trio: the broker is loaded by the first test that uses it.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 import pytest
 from pytest_trio import trio_fixture
-from trio.testing import MockClock
 
-from meshq.client import Client
-from meshq.node import Broker
-from meshq.store import Journal
-from meshq.testing.kit._cluster import JOURNAL, PORT, Cluster
-from meshq.testing.kit._cluster_settings import ClusterKeywords, ClusterPlan
-from meshq.testing.kit._network_face import SimulatedNetwork
-from meshq.testing.kit._node import KitNode
-from meshq.testing.kit._report import report_of
-from meshq.testing.kit._run import clock_of
-from meshq.testing.kit._world import SimulatedWorld
 from meshq.testing.plugin import WORLD
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from meshq.client import Client
+    from meshq.node import Broker
+    from meshq.store import Journal
+    from meshq.testing.kit._cluster import Cluster
+    from meshq.testing.kit._cluster_settings import ClusterKeywords
+    from meshq.testing.kit._network_face import SimulatedNetwork
+    from meshq.testing.kit._world import SimulatedWorld
+
+    ClusterFactory = Callable[..., Awaitable[Cluster]]
 
 #: The host of ``meshq_broker``, and the broker's name.
 BROKER_HOST = "broker"
 BROKER_NAME = "test"
-ClusterFactory = Callable[..., Awaitable[Cluster]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -48,6 +52,8 @@ def _world_of(request: pytest.FixtureRequest) -> SimulatedWorld:
 @pytest.fixture
 def meshq_clock(request: pytest.FixtureRequest) -> MockClock:
     """The clock of the test, which jumps by itself; do not move it."""
+    from meshq.testing.kit._run import clock_of
+
     asked = [name for name in ("autojump_clock", "mock_clock") if name in request.fixturenames]
     return clock_of({name: request.getfixturevalue(name) for name in asked})
 
@@ -55,6 +61,9 @@ def meshq_clock(request: pytest.FixtureRequest) -> MockClock:
 @simulated_fixture
 async def meshq_cluster(request: pytest.FixtureRequest, meshq_clock: MockClock) -> AsyncIterator[ClusterFactory]:
     """``await meshq_cluster(nodes=3, queues=["orders"])`` makes a cluster that has formed."""
+    from meshq.testing.kit._cluster import Cluster
+    from meshq.testing.kit._cluster_settings import ClusterPlan
+
     world = _world_of(request)
     clusters: list[Cluster] = []
 
@@ -81,6 +90,11 @@ async def meshq_broker(
     request: pytest.FixtureRequest, meshq_clock: MockClock, meshq_settings: dict[str, Any]
 ) -> AsyncIterator[Broker]:
     """A running ``Broker("test")`` on a simulated disk, in virtual time."""
+    from meshq.node import Broker
+    from meshq.testing.kit._cluster import JOURNAL, PORT
+    from meshq.testing.kit._node import KitNode
+    from meshq.testing.kit._report import report_of
+
     world = _world_of(request)
     url = f"tcp://{BROKER_HOST}:{PORT}?insecure=true"
     defaults = {"data_dir": "/data", "journal": JOURNAL, "acceptors": [url]}
@@ -105,6 +119,8 @@ async def meshq_client(meshq_broker: Broker) -> AsyncIterator[Client]:
 @simulated_fixture
 async def meshq_journal(request: pytest.FixtureRequest, meshq_clock: MockClock) -> AsyncIterator[Journal]:
     """An open ``Journal`` on a simulated disk."""
+    from meshq.store import Journal
+
     _world_of(request)
     async with Journal("/journal") as journal:
         yield journal
@@ -113,4 +129,6 @@ async def meshq_journal(request: pytest.FixtureRequest, meshq_clock: MockClock) 
 @simulated_fixture
 async def meshq_network(request: pytest.FixtureRequest, meshq_clock: MockClock) -> SimulatedNetwork:
     """The simulated network of the test: its faults, and a place for servers of the test."""
+    from meshq.testing.kit._network_face import SimulatedNetwork
+
     return SimulatedNetwork(_world_of(request))
