@@ -8,6 +8,7 @@ from pathlib import Path
 from meshq.testing._disk_faults import KINDS as DISK_KINDS
 from meshq.testing._network import EFFECTS
 from meshq.testing._network import FAULTS as NETWORK_FAULTS
+from meshq.testing._network import LOSSES
 from qa.seeds import SeedReport, many_seeds
 from qa.simulate import failed_seeds_of, recorded
 from qa.simulation.broker import SIGHTS
@@ -45,6 +46,8 @@ CONSEQUENCES = (
     "seen.store_apart",
     "seen.waited_for_descriptors",
 )
+#: What these simulations do not do, and tests of users ask for; counted all the same.
+NOT_DRAWN = tuple(f"network.{kind}" for kind in LOSSES)
 #: What can't happen here, and why.
 IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}
 
@@ -85,6 +88,8 @@ def check_all_was_met(
             met[kind] = met.get(kind, 0) + number
     missing = [kind for kind in expected if not met.get(kind) and kind not in IMPOSSIBLE]
     assert not missing, f"never met: {missing}"
+    drawn = [kind for kind in NOT_DRAWN if met.pop(kind)]
+    assert not drawn, f"met, and said not to be drawn: {drawn}"
     unknown = [kind for kind in met if kind not in expected]
     assert not unknown, f"met, and not known: {unknown}"
     return met
