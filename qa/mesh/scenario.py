@@ -1,4 +1,4 @@
-"""The simulated mesh: three brokers that are linked, their clients, a minute of faults, then the accounts of all.
+"""The simulated mesh: three brokers that are linked, their clients, faults, then the accounts of all.
 
 ``run_mesh_seed`` is one seed.  Queues have a place on each node; what is promised of a queue is checked over all of
 its places, and over what is on its way between them.
@@ -42,7 +42,7 @@ from qa.simulation.accounts import Recount, barrier, settle_down
 from qa.simulation.faults import Machine
 from qa.simulation.one_run import run_scenario
 from qa.simulation.recovery import record_recoveries
-from qa.simulation.scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
+from qa.simulation.scenario import LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
 from qa.simulation.workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender, topic_filter
 from qa.simulation.workload_receive import PLAIN, Queues, Receiver, Settling
 from qa.simulation.workload_transacting import Transacting
@@ -68,6 +68,8 @@ MESH_SIGHTS: Final = (
     "flood",
     "tcp_only",
 )
+#: Faults come so long, and closer together than at a single broker, so that there are as many in less time.
+FAULTS_S: Final = 30.0
 #: Three nodes cost as much as three: so each has less to do than a single one, and no seed is short of sends.
 PACE: Final = 0.3
 IDLE_S: Final = 1.0
@@ -222,7 +224,7 @@ async def mesh_scenario(
     discovered: bool = False,
     drained: bool = False,
 ) -> Outcome:
-    """A seed's minute, and its accounts.
+    """The faults of a seed, and its accounts.
 
     ``wide``: there are four nodes, five or seven.  ``redistributed``: messages go from node to node while they have no
     consumer.  ``discovered``: the nodes know nothing of each other but a multicast group.  ``drained``: a node hands
@@ -262,7 +264,7 @@ async def mesh_scenario(
     reader, roamer = _reader(simulation, nodes), _begin_roaming(simulation, scene, nodes)
     for machine in cast.all_machines:
         machine.start()
-    await faults.run(DURATION_S)
+    await faults.run(FAULTS_S)
     while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
         await trio.sleep(1.0)
     if gone.done:
@@ -390,4 +392,4 @@ def run_mesh_seed(
     made = functools.partial(
         mesh_scenario, wide=wide, redistributed=redistributed, discovered=discovered, drained=drained
     )
-    return run_scenario(seed, made, duration_s=DURATION_S, limit_s=LIMIT_S)
+    return run_scenario(seed, made, duration_s=FAULTS_S, limit_s=LIMIT_S)
