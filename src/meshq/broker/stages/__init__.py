@@ -1,0 +1,1 @@
+"""Stages and the batch ledger: what is prepared, what was decided; pure."""
