@@ -208,6 +208,8 @@ SINKS_MAX: Final = 10_000
 SINK_BYTES_MAX: Final = 128
 #: Seconds for which a stage waits for a decision, unless its writer says otherwise.
 STAGE_TIMEOUT_S: Final = 3_600.0
+STAGE_TIMEOUT_S_MIN: Final = 1.0
+STAGE_TIMEOUT_S_MAX: Final = 7 * 86_400.0
 
 # -- descriptors ---------------------------------------------------------------------------------------------------
 #: Assumed where the system names no limit for a process, or none that can be reached.

@@ -8,8 +8,17 @@ import attrs
 import pytest
 
 from meshq import limits
-from meshq.broker.stages._ledger_machine import LedgerMachine, SinkFacts, StageFacts, StageMachine, check_sink
-from meshq.errors import BusyError, InvariantError, NotFoundError, SecurityError, SettingsError, UsageError
+from meshq.broker.stages._ledger_machine import LedgerMachine, SinkFacts, StageFacts, StageMachine
+from meshq.errors import (
+    BusyError,
+    InvariantError,
+    NotFoundError,
+    SecurityError,
+    SettingsError,
+    TransactionRolledBackError,
+    UsageError,
+)
+from meshq.ids import check_sink
 
 FACTS = StageFacts(number=1, sink="s", batch=0, partition=0, attempt=0, timeout_ms=60_000)
 
@@ -151,7 +160,7 @@ def test_a_stage_expires_when_nobody_has_used_it_for_its_time_unless_it_is_decid
     assert made.stages[1].facts.messages == 3 and made.stages[1].facts.prepared
     commit(made, 0, 1)
     assert [stage.facts.number for stage in made.overdue(1e9)] == [2]
-    with pytest.raises(UsageError, match="takes no messages"):
+    with pytest.raises(TransactionRolledBackError, match="takes no messages"):
         made.stages[1].added(1, 0)
     with pytest.raises(InvariantError):
         made.stages[1].life.on("drop")

@@ -14,13 +14,12 @@ import attrs
 from meshq import limits
 from meshq.broker.stages._stage_life import DROPPING, OPEN, PLACING, PREPARED, STAGE_TRANSITIONS
 from meshq.errors import NotFoundError, SecurityError, SettingsError, UsageError
+from meshq.ids import check_number, check_sink
 from meshq.lifecycle import LifeCycle
 from meshq.wire import decline
 
-#: The number of a batch, of a partition and of an attempt are below this.
-NUMBER_END: Final = 1 << 63
 #: How long a stage may wait for its decision, ms.
-TIMEOUT_MS: Final = range(1_000, 7 * 86_400_000 + 1)
+TIMEOUT_MS: Final = range(round(limits.STAGE_TIMEOUT_S_MIN * 1000), round(limits.STAGE_TIMEOUT_S_MAX * 1000) + 1)
 #: Stages that one error names.
 _NAMED_MAX: Final = 5
 
@@ -85,9 +84,13 @@ class StageMachine:
         return self.life.state in (OPEN, PREPARED)
 
     def added(self, messages: int, now_ms: float) -> None:
-        """Note messages that were added.  Raises: UsageError: it takes no more."""
+        """Note messages that were added.
+
+        Raises:
+            TransactionRolledBackError: it takes no more: it has expired, or was abandoned.
+        """
         if self.life.state != OPEN:
-            raise UsageError(f"the stage {self.facts.number} is {self.life.state}, and takes no messages")
+            raise decline("rolled_back", f"the stage {self.facts.number} is {self.life.state}, and takes no messages")
         self.sent += messages
         self.used_ms = now_ms
 
@@ -283,25 +286,3 @@ class LedgerMachine:
     def moving(self) -> list[StageMachine]:
         """The stages whose messages are on their way to their addresses, or out."""
         return [stage for stage in self.stages.values() if stage.life.state in (PLACING, DROPPING)]
-
-
-def check_sink(sink: object) -> str:
-    """Check the name of a sink; return it.
-
-    Raises:
-        SettingsError: it is not text, empty, too long, or has characters that are not printed.
-    """
-    if type(sink) is str and sink and sink.isprintable() and len(sink.encode()) <= limits.SINK_BYTES_MAX:
-        return sink
-    raise SettingsError("sink", sink, f"printable text of 1 to {limits.SINK_BYTES_MAX} bytes")
-
-
-def check_number(name: str, value: object) -> int:
-    """Check the number of a batch, partition, attempt or stage; return it.
-
-    Raises:
-        SettingsError: it is no whole number from 0, or too large.
-    """
-    if type(value) is int and 0 <= value < NUMBER_END:
-        return value
-    raise SettingsError(name, value, f"a whole number from 0 to {NUMBER_END - 1}")
