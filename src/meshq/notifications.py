@@ -239,7 +239,7 @@ class BatchCommitted(Notification):
 
 @attrs.frozen(kw_only=True)
 class StageExpired(Notification):
-    """A stage was dropped: nobody has decided about its batch in time."""
+    """A stage was dropped: its batch was not decided in time."""
 
     kind = "stage_expired"
     sink: str

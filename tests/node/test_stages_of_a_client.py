@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import random
+
+import attrs
 import pytest
 import trio
 
 from meshq import (
+    AddressFullError,
     AddressSettings,
     Client,
+    JournalSettings,
     Permissions,
     Secret,
     Security,
     SecurityError,
     TransactionRolledBackError,
+    UsageError,
     connect,
     limits,
 )
-from tests.node.lives import lives
+from meshq.testing import SimDisk
+from tests.node.lives import lives, machine
 from tests.node.test_transactions import everything
 from tests.process import ENDS, End
 
@@ -94,6 +101,8 @@ async def test_a_commit_waits_for_the_batch_before_it_to_reach_its_addresses() -
         await client.commit_batch("s", 0, first)
         with trio.move_on_after(3) as waited:
             await client.commit_batch("s", 1, second)
+        with pytest.raises(UsageError, match="still being placed"):
+            await client.delete_sink("s")
         assert waited.cancelled_caught and [sink.batch for sink in await client.sinks()] == [0]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.commit_batch, "s", 1, second)
@@ -145,3 +154,21 @@ async def test_where_a_user_may_not_send_nothing_is_staged() -> None:
                     await part.send("open.q", b"1")
                     await part.send("shut", b"2")
             assert part.state == "rolled back" and await app.stages() == []
+
+
+async def test_a_full_disk_refuses_a_new_sink_and_lets_one_that_is_known_decide() -> None:
+    env = attrs.evolve(machine(), disk=SimDisk(random.Random(0), capacity_bytes=2_000_000).mount())
+    journal = JournalSettings(segment_bytes=limits.SEGMENT_BYTES_MIN)
+    async with lives(env=env, journal=journal) as life, life.client() as client:
+        await client.commit_batch("s", 0, [])
+        stage = await staged(client, b"a", batch=1)
+        with pytest.raises(AddressFullError):
+            while True:
+                await client.send("filling", bytes(10_000))
+        with pytest.raises(AddressFullError) as caught:
+            await client.commit_batch("new", 0, [])
+        assert caught.value.outcome == "not_done"
+        assert (await client.commit_batch("s", 1, [stage])).messages == 1
+        await client.purge_queue("filling")
+        await settled(client)
+        assert await everything(client, "out") == [b"a"]

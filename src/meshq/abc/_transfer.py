@@ -86,7 +86,7 @@ class Transfer(ABC):
 
     @abstractmethod
     def sinks(self) -> Sequence[str]:
-        """Return the sinks in the batch ledger here, and those that have stages here."""
+        """Return the names of the sinks that have stages or an entry in the batch ledger here."""
 
     @abstractmethod
     def lacking(self, target: StoreAndForwardQueue) -> Sequence[str]:

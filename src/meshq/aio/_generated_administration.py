@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from meshq import client as trio_client
-from meshq import limits
 from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._loop_thread import TaskCall, forwarded
 from meshq.aio._transaction import Transaction
@@ -25,20 +24,17 @@ class AdministrationCalls:
     _call: TaskCall
     _block: TaskBlockRunner
 
-    abandon_batch: Final = forwarded(trio_client.Client.abandon_batch)
     address_settings: Final = forwarded(trio_client.Client.address_settings)
     bridges: Final = forwarded(trio_client.Client.bridges)
     broker: Final = forwarded(trio_client.Client.broker)
     cluster_queue: Final = forwarded(trio_client.Client.cluster_queue)
     commit: Final = forwarded(trio_client.Client.commit)
-    commit_batch: Final = forwarded(trio_client.Client.commit_batch)
     create_address: Final = forwarded(trio_client.Client.create_address)
     create_divert: Final = forwarded(trio_client.Client.create_divert)
     create_queue: Final = forwarded(trio_client.Client.create_queue)
     create_temporary_queue: Final = forwarded(trio_client.Client.create_temporary_queue)
     delete_divert: Final = forwarded(trio_client.Client.delete_divert)
     delete_queue: Final = forwarded(trio_client.Client.delete_queue)
-    delete_sink: Final = forwarded(trio_client.Client.delete_sink)
     diverts: Final = forwarded(trio_client.Client.diverts)
     explain_route: Final = forwarded(trio_client.Client.explain_route)
     give_back: Final = forwarded(trio_client.Client.give_back)
@@ -56,27 +52,6 @@ class AdministrationCalls:
     resume_queue: Final = forwarded(trio_client.Client.resume_queue)
     rollback: Final = forwarded(trio_client.Client.rollback)
     set_address_settings: Final = forwarded(trio_client.Client.set_address_settings)
-    sinks: Final = forwarded(trio_client.Client.sinks)
-
-    def stage(
-        self, sink: str, batch: int, *, partition: int = 0, attempt: int = 0, timeout: float = limits.STAGE_TIMEOUT_S
-    ) -> Transaction:
-        """Create a stage, one part of a batch, to be used as ``async with``: a transaction that only sends, and that
-        ``commit_batch`` decides with the other parts.
-
-        Leaving the block prepares it: its messages are stored, and wait for the decision.  When the body raises it is
-        dropped, and so it is when the session is lost before; then write another attempt.  ``stage_id`` is its number.
-
-        ``sink``: the program that writes; ``batch``: the number of its step; ``partition``: the part; ``attempt``: the
-        try.  ``timeout``: seconds without a decision after which it is dropped, from its last use on.
-
-        Raises:
-            SettingsError: one of these is not allowed.
-        """
-        inner = self._inner.stage(sink, batch, partition=partition, attempt=attempt, timeout=timeout)
-        return Transaction(self._block, inner)
-
-    stages: Final = forwarded(trio_client.Client.stages)
     stuck: Final = forwarded(trio_client.Client.stuck)
     trace: Final = forwarded(trio_client.Client.trace)
 

@@ -69,7 +69,7 @@ class LocalTransfer(abc.Transfer):
         return [(name, cursor.facts.name) for name, cursor in found if cursor is not None]
 
     def sinks(self) -> list[str]:
-        """Return the sinks in the batch ledger, and those that have stages."""
+        """Return the names of the sinks that have stages or an entry in the batch ledger."""
         ledger = self._core.transactions.stages.ledger
         return sorted({*ledger.sinks, *(stage.facts.sink for stage in ledger.stages.values())})
 

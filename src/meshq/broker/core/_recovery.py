@@ -88,8 +88,7 @@ class Recovery:
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
         # What is prepared.
-        self._stages = transactions.stages
-        self._two_phase = TransactionRecovery(transactions.two_phase, release_queue, definitions.router, held_rows)
+        self._two_phase = TransactionRecovery(transactions, release_queue, definitions.router, held_rows)
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
         #: Messages that were taken up.
@@ -401,7 +400,6 @@ class Recovery:
             queue.counts.high = queue.last + 1
         self._definitions.cursors.restored(self._router.by_number)
         self._two_phase.finish()
-        self._stages.restored()
         self._release_queue.doom(self._useless)
         self._release_queue.doom(self._restore_ids(dict.fromkeys(ended)))
 

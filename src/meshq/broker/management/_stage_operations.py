@@ -90,7 +90,7 @@ def _numbers(stages: bytes | list[int]) -> list[int]:
 
 
 def _user(core: Core, asker: Requester | None, sink: str) -> str:
-    """The user in whose name a sink is used; empty: anybody's may be.
+    """Return the user in whose name a sink is used; empty for any user.
 
     Raises:
         SecurityError: it is another user's, and the asker may not manage the node.

@@ -78,8 +78,7 @@ class SessionCalls:
             )
 
     def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps]) -> None:
-        """Answer a frame with the result of ``work``, or of its last step, or with its error; without a wait for what
-        that has written."""
+        """Answer a frame with the result of ``work``, or of its last step, or with its error, and wait for no disk."""
         values = self._try(frame, work)
         if isinstance(values, dict):
             self.answer(frame.first, values)

@@ -74,7 +74,7 @@ class MessageMover:
         event_bus: EventBus,
         schedule_dispatch: Callable[[Queue], None],
     ) -> None:
-        """``staged_places``: those of messages that come out of stages.
+        """``staged_places``: places the messages of committed stages.
 
         ``schedule_dispatch`` is called with a queue that messages have left: others may go, or it is deleted."""
         self._ingress = ingress

@@ -1,1 +1,1 @@
-"""Stages and the batch ledger: what is prepared, what was decided; pure."""
+"""Decisions about stages and the batch ledger; pure."""

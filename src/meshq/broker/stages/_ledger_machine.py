@@ -106,7 +106,7 @@ class StageMachine:
 
 
 class Verdict(NamedTuple):
-    """What a commit comes to: ``already``: the batch, or a later one, was committed before.
+    """The verdict about a commit; ``already``: the batch, or a later one, was committed before.
 
     ``winners``: the stages that count, in the order of their partitions; ``losers``: the other stages up to the batch.
     """
@@ -261,7 +261,7 @@ class LedgerMachine:
         return [stage for stage in self.stages.values() if stage.is_overdue(now_ms)]
 
     def restored(self) -> list[StageMachine]:
-        """Take up what the journal had; return the stages that do not count.
+        """Restore the states of all stages; return the useless stages.
 
         A stage that was not prepared has lost its writer; one of a batch up to the last that its commit did not name
         was to be dropped then.

@@ -23,7 +23,7 @@ COMMITTED: Final = "committed"
 
 
 class StagePlacing:
-    """Moves the messages of committed stages to their addresses, and removes those of stages that do not count."""
+    """Moves the messages of committed stages to their addresses, and removes the messages of dropped stages."""
 
     def __init__(
         self, mover: MessageMover, acknowledger: Acknowledger, pager: Pager, failpoint: Callable[[str], bool]

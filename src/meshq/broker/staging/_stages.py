@@ -168,7 +168,7 @@ class Stages:
 
     def _is_durable(self, sink: str) -> None:
         del self._undecided[sink]
-        self._go_on()
+        self._resume()
 
     def abandon(self, sink: str, batch: int, user: str) -> int:
         """Drop the stages of a batch that is not committed; return how many there were.
@@ -215,7 +215,7 @@ class Stages:
             # Half of it must never be committed, whatever becomes of this life.
             self._records.rewrite(attrs.evolve(stage.facts, dropped=True))
         stage.life.on("drop")
-        self._go_on()
+        self._resume()
 
     # -- looking after stages
 
@@ -225,7 +225,7 @@ class Stages:
         return self.ledger.watched
 
     def tick(self) -> None:
-        """Drop the stages whose time is over, and go on with what was interrupted; called each second."""
+        """Drop overdue stages, and resume interrupted work; called each second."""
         try:
             for stage in self.ledger.overdue(self._timers.elapsed_ms):
                 facts = stage.facts
@@ -235,16 +235,16 @@ class Stages:
         except _DISK_ERRORS:
             # The node ends, or the next second finds the disk as it should be.
             return
-        self._go_on()
+        self._resume()
 
     def restored(self) -> None:
-        """Take up what the journal had: the first second goes on with it."""
+        """Restore the stages from the journal; the first second resumes their work."""
         for stage in self.ledger.restored():
             stage.life.on("drop")
         for stage in self.ledger.stages.values():
             stage.used_ms = self._timers.elapsed_ms
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Begin to place committed stages and to remove dropped ones, where that is not under way."""
         for stage in self.ledger.moving:
             sink, number = stage.facts.sink, stage.facts.number

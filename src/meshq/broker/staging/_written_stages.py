@@ -1,4 +1,4 @@
-"""The stages that one session writes, by the numbers that its client gave them."""
+"""Stages that a session writes, by the numbers of its client."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class WrittenStages:
         return number in self._open
 
     def open(self, transaction: int, sink: str, batch: int, partition: int, attempt: int, timeout_ms: int) -> Values:
-        """Open a stage; what the transaction sends goes there.
+        """Open a stage for a transaction of the client.
 
         Raises:
             SettingsError, SecurityError, UsageError: it may not be opened.

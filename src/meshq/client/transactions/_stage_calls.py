@@ -115,7 +115,7 @@ class StageCalls:
             UsageError: a stage is not prepared, of another batch, or of the same partition as another one.
             SecurityError: the sink is another user's.
             AddressFullError: the sink is new, and the disk of the broker is full.
-            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``; commit it again.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         check_sink(sink)
         check_number("batch", batch)
