@@ -161,6 +161,8 @@ GIVEN: dict[str, typing.Any] = {
     "position": 1,
     "positions": [1],
     "settings": meshq.AddressSettings(),
+    "batch": 1,
+    "stages": [1],
     "timeout": 1,
     "xid": b"x",
 }

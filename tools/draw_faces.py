@@ -49,6 +49,8 @@ _MESSAGES: Final = frozenset(
     {"send", "send_many", "request", "flush", "producer", "consumer", "subscribe", "serve", "statistics", "topology"}
     | {"cursor", "cursors", "delete_cursor"}
 )
+#: What is about stages and batches.
+_STAGES: Final = frozenset({"stage", "commit_batch", "abandon_batch", "sinks", "stages", "delete_sink"})
 _BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over"})
 #: What the parts of a trio class say to each other.
 _INNER: Final = frozenset({"flush_now", "flush_idle", "ready", "renewed", "settle"})
@@ -59,7 +61,15 @@ PARTS: Final = (
         "AdministrationCalls",
         "The calls of a client that create, delete and inspect queues and the like, and the calls of transactions.",
         client.Client,
-        beside=_MESSAGES | _BY_HAND,
+        beside=_MESSAGES | _STAGES | _BY_HAND,
+        declared=("_block: {Block}",),
+    ),
+    Part(
+        "stages",
+        "StageCalls",
+        "The calls of a client that write stages and decide about batches.",
+        client.Client,
+        only=_STAGES,
         declared=("_block: {Block}",),
     ),
     Part(

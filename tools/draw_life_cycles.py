@@ -9,6 +9,7 @@ from meshq.broker.connection._handshake_life import HANDSHAKE_TRANSITIONS
 from meshq.broker.cursors._cursor_life import CURSOR_TRANSITIONS
 from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
 from meshq.broker.session._session_life import SESSION_TRANSITIONS
+from meshq.broker.stages._stage_life import STAGE_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.outgoing._outbox_life import OUTBOX_TRANSITIONS
@@ -35,6 +36,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Drain": ("cluster/leaving/_drain_plan.py", DRAIN_TRANSITIONS),
     "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Cursor": ("broker/cursors/_cursor_life.py", CURSOR_TRANSITIONS),
+    "Stage": ("broker/stages/_stage_life.py", STAGE_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Segment allocator": ("store/allocation/_segment_allocator.py", ALLOCATOR_TRANSITIONS),
     "Session at the broker": ("broker/session/_session_life.py", SESSION_TRANSITIONS),

@@ -23,6 +23,7 @@ from qa.mesh.bursts.delays import DELAY_SIGHTS, MeshDelays
 from qa.mesh.bursts.flood import Flood
 from qa.mesh.bursts.groups import GROUP_SIGHTS, MeshGroups
 from qa.mesh.bursts.limits import LIMIT_SIGHTS, MeshLimits
+from qa.mesh.bursts.payrolls import PAYROLL_SIGHTS, MeshPayrolls
 from qa.mesh.bursts.tapes import TAPES_SIGHTS, MeshTapes
 from qa.mesh.departure import FURNISHED, MeshDeparture
 from qa.mesh.discovery import DiscoveredMemberships, Stranger
@@ -55,6 +56,7 @@ MESH_SIGHTS: Final = (
     *GONE_SIGHTS,
     *GROUP_SIGHTS,
     *LIMIT_SIGHTS,
+    *PAYROLL_SIGHTS,
     *ROAMER_SIGHTS,
     *STUCK_SIGHTS,
     *TAPES_SIGHTS,
@@ -182,13 +184,19 @@ def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMe
 
 
 async def _judge_bursts(
-    scene: Scene, nodes: list[MeshNode], groups: MeshGroups, limits: MeshLimits, tapes: MeshTapes
+    scene: Scene,
+    nodes: list[MeshNode],
+    groups: MeshGroups,
+    limits: MeshLimits,
+    tapes: MeshTapes,
+    payrolls: MeshPayrolls,
 ) -> None:
-    """Judge the last messages of groups, and of a bounded queue, and count the sights of replayers; the clients of the
-    workload are dead."""
+    """Judge the last messages of groups, and of a bounded queue, the stages, and count the sights of replayers; the
+    clients of the workload are dead."""
     await groups.judge(scene)
     await limits.judge(scene, nodes)
     tapes.count()
+    await payrolls.judge(nodes)
 
 
 def _end_finding(
@@ -241,7 +249,8 @@ async def mesh_scenario(
     bridges, delays = MeshBridges(simulation.swarm, names), MeshDelays(simulation.swarm, names)
     groups, limits = MeshGroups(simulation.swarm), MeshLimits(simulation.swarm, names, drained=drained)
     tapes = MeshTapes(simulation.swarm, names, drained=drained)
-    for one in (bridges, delays, groups, limits, tapes):
+    payrolls = MeshPayrolls(simulation.swarm, names, drained=drained)
+    for one in (bridges, delays, groups, limits, tapes, payrolls):
         one.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
@@ -255,7 +264,7 @@ async def mesh_scenario(
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(names) else 0
     for node in nodes:
         await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
-    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups, limits, tapes)
+    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups, limits, tapes, payrolls)
     _begin(nodes, cast, departure)
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
@@ -276,7 +285,7 @@ async def mesh_scenario(
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    more_queues = functools.partial(_drained, delays, limits, groups, tapes)
+    more_queues = functools.partial(_drained, delays, limits, groups, tapes, payrolls)
     await _peace(scene, cast, nodes, bridges, more_queues, gone, retiring)
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
@@ -284,7 +293,7 @@ async def mesh_scenario(
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
-    await _judge_bursts(scene, nodes, groups, limits, tapes)
+    await _judge_bursts(scene, nodes, groups, limits, tapes, payrolls)
     for node in nodes:
         node.dismiss()
         node.rest()
@@ -295,9 +304,11 @@ async def mesh_scenario(
     return Outcome(history, faults.happened, scene.confirmed)
 
 
-def _drained(delays: MeshDelays, limits: MeshLimits, groups: MeshGroups, tapes: MeshTapes) -> list[str]:
+def _drained(
+    delays: MeshDelays, limits: MeshLimits, groups: MeshGroups, tapes: MeshTapes, payrolls: MeshPayrolls
+) -> list[str]:
     """Return the queues of the bursts that are empty in the end."""
-    return [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues]
+    return [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues, *payrolls.queues]
 
 
 async def _peace(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from meshq.abc import BalancerTarget as BalancerTarget
     from meshq.bridge import Bridge as Bridge
     from meshq.bridge import BridgeStatistics as BridgeStatistics
+    from meshq.client import BatchCommit as BatchCommit
     from meshq.client import BodyStream as BodyStream
     from meshq.client import Client as Client
     from meshq.client import ClientFactory as ClientFactory
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from meshq.client import ReceivedMessage as ReceivedMessage
     from meshq.client import ScaledDown as ScaledDown
     from meshq.client import SequenceHole as SequenceHole
+    from meshq.client import SinkStatistics as SinkStatistics
+    from meshq.client import StageStatistics as StageStatistics
     from meshq.client import TopologyChanged as TopologyChanged
     from meshq.client import TopologyNode as TopologyNode
     from meshq.client import Transaction as Transaction
@@ -134,6 +137,7 @@ if TYPE_CHECKING:
     from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
+    from meshq.notifications import BatchCommitted as BatchCommitted
     from meshq.notifications import BindingAdded as BindingAdded
     from meshq.notifications import BindingRemoved as BindingRemoved
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
@@ -155,6 +159,7 @@ if TYPE_CHECKING:
     from meshq.notifications import SecurityRefused as SecurityRefused
     from meshq.notifications import SessionClosed as SessionClosed
     from meshq.notifications import SessionCreated as SessionCreated
+    from meshq.notifications import StageExpired as StageExpired
     from meshq.notifications import StoreDamaged as StoreDamaged
     from meshq.notifications import TransactionDecided as TransactionDecided
     from meshq.notifications import TransactionPrepared as TransactionPrepared
@@ -208,6 +213,7 @@ _ERRORS: Final = (
 
 _NOTIFICATIONS: Final = (
     "AddressFull",
+    "BatchCommitted",
     "BrokerStateChanged",
     "ConsumerClosed",
     "CursorLagging",
@@ -225,6 +231,7 @@ _NOTIFICATIONS: Final = (
     "SecurityRefused",
     "SessionClosed",
     "SessionCreated",
+    "StageExpired",
     "StoreDamaged",
     "NodeJoined",
     "BindingAdded",
@@ -240,6 +247,7 @@ _HOME: Final = {
     "AddressSettings": "meshq.settings",
     "BalancerPolicy": "meshq.abc",
     "BalancerTarget": "meshq.abc",
+    "BatchCommit": "meshq.client",
     "BodyStream": "meshq.client",
     "Bridge": "meshq.bridge",
     "BridgeStatistics": "meshq.bridge",
@@ -312,6 +320,8 @@ _HOME: Final = {
     "Security": "meshq.settings",
     "ServiceInThread": "meshq.node",
     "SharedDirectory": "meshq.discovery",
+    "SinkStatistics": "meshq.client",
+    "StageStatistics": "meshq.client",
     "StaticUnicast": "meshq.discovery",
     "StoreDirectories": "meshq.directories",
     "StuckMessages": "meshq.statistics",

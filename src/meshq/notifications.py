@@ -227,6 +227,29 @@ class CursorReleased(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class BatchCommitted(Notification):
+    """A batch of a sink was committed: the messages of so many stages go to their addresses."""
+
+    kind = "batch_committed"
+    sink: str
+    batch: int
+    stages: int
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
+class StageExpired(Notification):
+    """A stage was dropped: its batch was not decided in time."""
+
+    kind = "stage_expired"
+    sink: str
+    batch: int
+    partition: int
+    attempt: int
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
 class AddressFull(Notification):
     """An address has reached a limit of its settings; ``policy`` is what happens to further messages.
 
@@ -337,6 +360,8 @@ KINDS: tuple[type[Notification], ...] = (
     TransactionDecided,
     CursorLagging,
     CursorReleased,
+    BatchCommitted,
+    StageExpired,
     AddressFull,
     MemoryFull,
     StoreDamaged,

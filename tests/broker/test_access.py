@@ -175,6 +175,15 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     # The reader has registered it.
     "delete_cursor": ({"queue": "taped", "name": "c"}, {"reader"}),
     "cursor_lag": ({"queue": "taped", "name": "c"}, {"reader"}),
+    # A sink that nobody has used is whose commit comes first.
+    "commit_batch": (
+        {"sink": "new", "batch": 0, "stages": b""},
+        {"writer", "reader", "maker", "looker", "nobody"},
+    ),
+    "abandon_batch": ({"sink": "new", "batch": 0}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "sinks": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "stages": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "delete_sink": ({"sink": "used"}, set()),
     "holes": ({"queue": "q", "lo": 1, "hi": 1}, {"reader", "looker"}),
     "cursors": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
@@ -195,6 +204,7 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     core.definitions.settings.set("set", {})
     core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
+    core.transactions.stages.commit("used", 0, [], "boss")
     arguments, permitted = MANAGEMENT[operation]
     if "fence" in arguments:
         arguments = arguments | {"fence": fence}

@@ -65,8 +65,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 #: The rooms of the broker; each may import those before it.
 _BROKER_ROOMS = (
-    *("bodies", "records", "cursors", "queue", "events", "work", "log", "catalog", "access"),
-    *("ingress", "settlement", "paging", "replay", "transactions", "core", "management", "session", "connection"),
+    *("bodies", "records", "cursors", "stages", "queue", "events", "work", "log", "catalog", "access"),
+    *("ingress", "settlement", "paging", "replay", "staging", "transactions"),
+    *("core", "management", "session", "connection"),
 )
 #: Package -> its rooms, from the ground up -> the rooms that each may import, also under ``TYPE_CHECKING``.  The files
 #: at the top of a package are a room with the package's name, and so are the names that its ``__init__`` passes on.

@@ -12,6 +12,7 @@ from meshq.aio._delivery import Handler
 from meshq.aio._events import EventStream
 from meshq.aio._generated_administration import AdministrationCalls
 from meshq.aio._generated_client import ClientCalls
+from meshq.aio._generated_stages import StageCalls
 from meshq.aio._loop_thread import TaskLoop
 from meshq.aio._worker import Worker
 from meshq.client import ConnectionEvent, HandlerErrors, check_serving, watch
@@ -19,7 +20,7 @@ from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.portal import OpenProducers, Workers
 
 
-class Client(AdministrationCalls, ClientCalls):
+class Client(AdministrationCalls, StageCalls, ClientCalls):
     """A client: one session at a broker, for tasks of asyncio.  Made by ``connect``, ``ClientFactory.connect`` or
     ``broker.client``.
 

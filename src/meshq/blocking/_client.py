@@ -12,6 +12,7 @@ from meshq.blocking._delivery import Handler
 from meshq.blocking._events import EventStream
 from meshq.blocking._generated_administration import AdministrationCalls
 from meshq.blocking._generated_client import ClientCalls
+from meshq.blocking._generated_stages import StageCalls
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.blocking._worker import Worker
 from meshq.client import ConnectionEvent, HandlerErrors, check_serving, watch
@@ -19,7 +20,7 @@ from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.portal import OpenProducers, Workers
 
 
-class Client(AdministrationCalls, ClientCalls):
+class Client(AdministrationCalls, StageCalls, ClientCalls):
     """A client: one session at a broker, for any thread.  Made by ``connect``, ``ClientFactory.connect`` or
     ``broker.client``.
 

@@ -37,6 +37,7 @@ from meshq.client.session._client_context import ClientContext
 from meshq.client.session._flusher import Flusher
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientOptions, ClientSettings
+from meshq.client.transactions._stage_calls import StageCalls
 from meshq.client.transactions._two_phase import TransactionCalls
 from meshq.concurrency import Block, Completion, copied_error, first_error
 from meshq.endpoint import Endpoint
@@ -46,7 +47,7 @@ from meshq.message import Message, PropertyValue, check_durable, keywords_of
 from meshq.wire import Link, encode_one
 
 
-class Client(ReceivingCalls, TransactionCalls, Administration):
+class Client(ReceivingCalls, TransactionCalls, StageCalls, Administration):
     """A client: one session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back

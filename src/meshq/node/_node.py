@@ -328,11 +328,12 @@ class Node:
             await paging.run(task_status=task_status)
 
     async def _age(self) -> None:
-        """Tell the core of each second that passes while a transaction is open, or a cursor may be given up."""
+        """Tell the core of each second that passes while a transaction or a stage is there, or a cursor may be given
+        up."""
         transactions = self.core.transactions
         while True:
             await trio.sleep(TRANSACTIONS_TICK_S)
-            if len(transactions) or self.core.cursors.watched:
+            if len(transactions) or transactions.stages.watched or self.core.cursors.watched:
                 self.core.second_passed()
 
     async def _alarm(self) -> None:

@@ -15,6 +15,7 @@ from meshq.broker.management import _divert_operations as divert_work
 from meshq.broker.management import _node_operations as node_work
 from meshq.broker.management import _queue_operations as queue_work
 from meshq.broker.management import _route_operations as route_work
+from meshq.broker.management import _stage_operations as stage_work
 from meshq.broker.management._queue_operations import SETTINGS
 from meshq.broker.work._long_operations import Steps, Values
 from meshq.errors import UsageError
@@ -165,6 +166,8 @@ _NAME: Final = Parameter((str,), True)
 _TEXT_OR_NONE: Final = Parameter((str, type(None)))
 #: In a frame encoded, in a request as it is.
 _MAP: Final = Parameter((bytes, dict, type(None)))
+#: In a frame four bytes for each, in a request a list of them.
+_NUMBERS: Final = Parameter((bytes, list), True)
 _FLAG: Final = Parameter((bool,))
 _COUNT: Final = Parameter((int,))
 _AFTER: Final = Parameter((str,))
@@ -327,5 +330,12 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         (Need("look", "queue", argument="queue"),),
     ),
     "cursors": Operation(cursor_work.cursors, {"queue": _AFTER, "after": _COUNT}, (), asks=True),
+    "commit_batch": Operation(
+        stage_work.commit_batch, {"sink": _NAME, "batch": _NUMBER, "stages": _NUMBERS}, (), asks=True
+    ),
+    "abandon_batch": Operation(stage_work.abandon_batch, {"sink": _NAME, "batch": _NUMBER}, (), asks=True),
+    "sinks": Operation(stage_work.sinks, {"after": _COUNT}, (), asks=True),
+    "stages": Operation(stage_work.stages, {"sink": _AFTER, "after": _COUNT}, (), asks=True),
+    "delete_sink": Operation(stage_work.delete_sink, {"sink": _NAME}, _MANAGES_NODE, asks=True),
     "diverts": Operation(divert_work.diverts, {"after": _AFTER}, (), asks=True),
 }
