@@ -123,7 +123,9 @@ if TYPE_CHECKING:
     from meshq.ha import ScaleDown as ScaleDown
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
+    from meshq.lb import ConsistentHash as ConsistentHash
     from meshq.lb import FirstElement as FirstElement
+    from meshq.lb import LeastConnections as LeastConnections
     from meshq.lb import Random as Random
     from meshq.lb import RandomSticky as RandomSticky
     from meshq.lb import RoundRobin as RoundRobin
@@ -307,6 +309,8 @@ _HOME: Final = {
     "ReceivedMessage": "meshq.client",
     "RemoteQueue": "meshq.cluster",
     "RoundRobin": "meshq.lb",
+    "ConsistentHash": "meshq.lb",
+    "LeastConnections": "meshq.lb",
     "ScaledDown": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
