@@ -20,8 +20,8 @@ from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.cluster._peer_life import PEER_TRANSITIONS
 from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
-from meshq.lifecycle import Transitions
 from meshq.lb import TARGET_TRANSITIONS
+from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.portal._buffer_life import BUFFER_TRANSITIONS
 from meshq.portal._loop_life import LOOP_TRANSITIONS

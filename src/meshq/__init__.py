@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from meshq.bridge import BridgeStatistics as BridgeStatistics
     from meshq.client import BodyStream as BodyStream
     from meshq.client import Client as Client
+    from meshq.client import ClientBalancer as ClientBalancer
     from meshq.client import ClientFactory as ClientFactory
     from meshq.client import ClientSettings as ClientSettings
     from meshq.client import ClientStatistics as ClientStatistics
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from meshq.client import QueueStatistics as QueueStatistics
     from meshq.client import Reattached as Reattached
     from meshq.client import ReceivedMessage as ReceivedMessage
+    from meshq.client import Redirected as Redirected
     from meshq.client import ScaledDown as ScaledDown
     from meshq.client import SequenceHole as SequenceHole
     from meshq.client import TopologyChanged as TopologyChanged
@@ -129,13 +131,22 @@ if TYPE_CHECKING:
     from meshq.lb import Random as Random
     from meshq.lb import RandomSticky as RandomSticky
     from meshq.lb import RoundRobin as RoundRobin
+    from meshq.lb.balancer import BrokerBalancer as BrokerBalancer
+    from meshq.lb.balancer import ClusterPool as ClusterPool
+    from meshq.lb.balancer import DiscoveryPool as DiscoveryPool
+    from meshq.lb.balancer import StaticPool as StaticPool
     from meshq.message import Message as Message
     from meshq.message import MessageOrigin as MessageOrigin
     from meshq.node import Broker as Broker
+    from meshq.node import BrokerBalancerInThread as BrokerBalancerInThread
     from meshq.node import BrokerInThread as BrokerInThread
     from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
+    from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
+    from meshq.notifications import BalancerQuorumReached as BalancerQuorumReached
+    from meshq.notifications import BalancerTargetLost as BalancerTargetLost
+    from meshq.notifications import BalancerTargetReady as BalancerTargetReady
     from meshq.notifications import BindingAdded as BindingAdded
     from meshq.notifications import BindingRemoved as BindingRemoved
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
@@ -169,6 +180,9 @@ if TYPE_CHECKING:
     from meshq.settings import JournalSettings as JournalSettings
     from meshq.settings import Secret as Secret
     from meshq.settings import Security as Security
+    from meshq.statistics import BalancerRoute as BalancerRoute
+    from meshq.statistics import BalancerStatistics as BalancerStatistics
+    from meshq.statistics import BalancerTargetStatistics as BalancerTargetStatistics
     from meshq.statistics import BrokerStatistics as BrokerStatistics
     from meshq.statistics import JournalStatistics as JournalStatistics
     from meshq.statistics import StuckMessages as StuckMessages
@@ -228,6 +242,10 @@ _NOTIFICATIONS: Final = (
     "SessionClosed",
     "SessionCreated",
     "StoreDamaged",
+    "BalancerQuorumLost",
+    "BalancerQuorumReached",
+    "BalancerTargetLost",
+    "BalancerTargetReady",
     "NodeJoined",
     "BindingAdded",
     "BindingRemoved",
@@ -309,6 +327,16 @@ _HOME: Final = {
     "ReceivedMessage": "meshq.client",
     "RemoteQueue": "meshq.cluster",
     "RoundRobin": "meshq.lb",
+    "ClientBalancer": "meshq.client",
+    "BrokerBalancerInThread": "meshq.node",
+    "Redirected": "meshq.client",
+    "BalancerRoute": "meshq.statistics",
+    "BalancerStatistics": "meshq.statistics",
+    "BalancerTargetStatistics": "meshq.statistics",
+    "BrokerBalancer": "meshq.lb.balancer",
+    "ClusterPool": "meshq.lb.balancer",
+    "DiscoveryPool": "meshq.lb.balancer",
+    "StaticPool": "meshq.lb.balancer",
     "ConsistentHash": "meshq.lb",
     "LeastConnections": "meshq.lb",
     "ScaledDown": "meshq.client",

@@ -1,5 +1,6 @@
 """A node put together: the public broker."""
 
+from meshq.node._balancer_in_thread import BalancerFigures, BrokerBalancerInThread
 from meshq.node._broker import EVENTS_MAX, Broker
 from meshq.node._broker_face import BrokerFace, watch
 from meshq.node._broker_in_thread import BrokerInThread
@@ -9,7 +10,9 @@ from meshq.statistics import BrokerStatistics
 
 __all__ = [
     "EVENTS_MAX",
+    "BalancerFigures",
     "Broker",
+    "BrokerBalancerInThread",
     "BrokerFace",
     "BrokerInThread",
     "BrokerStatistics",

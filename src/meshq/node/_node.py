@@ -37,6 +37,7 @@ from meshq.node._local_broker import local_broker
 from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
+from meshq.node._redirectors import LocalRedirectors
 from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
@@ -216,7 +217,12 @@ class Node:
                 core.settings.controlled[service.name] = service
             core.settings.links.append(service.bridges)
         broker = local_broker(
-            core, control, self.inproc, transfer=LocalTransfer(core, self.sessions, self._connections)
+            core,
+            control,
+            self.inproc,
+            transfer=LocalTransfer(core, self.sessions, self._connections),
+            redirectors=LocalRedirectors(core, self.sessions),
+            services=services,
         )
         for service in services:
             service.take_up(broker)
