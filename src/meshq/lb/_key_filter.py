@@ -77,6 +77,12 @@ class KeyFilter:
         """Return whether the expression matches a whole key."""
         return len(key) <= KEY_CHARACTERS_MAX and self._pattern.fullmatch(key) is not None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeyFilter) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
     def __repr__(self) -> str:
         return f"KeyFilter({self.text!r})"
 
