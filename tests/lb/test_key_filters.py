@@ -38,7 +38,7 @@ def test_an_address_counts_without_its_port_and_an_ipv6_address_too() -> None:
     assert source_ip("127.0.0.2:50000") == "127.0.0.2"
     assert source_ip("[2001:db8::1]:50000") == source_ip("[2001:0db8:0:0::1]:50001") == "2001:db8::1"
     assert source_ip("[fe80::1%eth0]:1") == "fe80::1"
-    assert source_ip("[::ffff:10.1.2.3]:9") == "10.1.2.3"
+    assert source_ip("[::ffff:192.0.2.9]:9") == "192.0.2.9"
     assert source_ip("in process") == ""
 
 

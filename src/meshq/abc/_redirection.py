@@ -25,7 +25,7 @@ class Redirector(ABC):
 
     @abstractmethod
     def explain(self, key: str) -> Mapping[str, Any]:
-        """Return what would be decided about a key, and why, as the values of an answer."""
+        """Return the decision about a key, and its steps, as the values of an answer; nothing changes."""
 
     @abstractmethod
     def set_filter(self, setting: str, text: str | None) -> None:

@@ -76,8 +76,9 @@ class ClientBalancer:
 
         Interrupted: it may hold afterwards or not.
         Raises:
-            SettingsError: it is no expression, or one that could take long; or None where there is no pool.
+            SettingsError: it is no expression, or one that could take long.
             NotFoundError: the broker has no such balancer.
+            UsageError: it is None, and the balancer has no pool.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.set_local_target_filter, text)

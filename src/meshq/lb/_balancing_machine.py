@@ -73,7 +73,7 @@ class BalancingMachine:
         return self._decide(key, now, visited, self._policy, remember=True)
 
     def explain(self, key: str, now: float) -> BalancerDecision:
-        """Return what would be decided about a key, and change nothing."""
+        """Return the decision about a key, and change nothing."""
         return self._decide(key, now, (), copy.deepcopy(self._policy), remember=False)
 
     def _decide(

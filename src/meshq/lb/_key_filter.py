@@ -188,7 +188,7 @@ class _Counter:
         return inner
 
     def _set(self) -> None:
-        """Pass over a set: what it holds is one character."""
+        """Pass over a set, which stands for one character."""
         start = self._at
         if self._peek() == "^":
             self._at += 1

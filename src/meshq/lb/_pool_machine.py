@@ -55,7 +55,7 @@ class PoolChange:
 
 
 class _Target:
-    """A target, and what is known of it."""
+    """A target with its state."""
 
     __slots__ = ("answer", "error", "life", "local", "sent", "url")
 
@@ -94,7 +94,7 @@ class PoolMachine:
         return len(self.ready()) >= self._quorum_size
 
     def replace(self, urls: Sequence[str], local: str = "") -> None:
-        """Replace the list of targets; those that stay keep their state.
+        """Replace the list of targets; a target in both lists keeps its state.
 
         ``local``: the URL of the broker itself, where the pool has it; it needs no probe.
         """

@@ -14,8 +14,10 @@ NO_KEY: Final = "DEFAULT"
 
 
 def source_ip(peer: str) -> str:
-    """Return the address of a peer, which is given with its port: an IPv6 address without a zone, and an IPv4 address
-    that is written as one of IPv6 as what it is."""
+    """Return the address of a peer without its port, zone and brackets.
+
+    An IPv4 address in the form of IPv6 is the IPv4 address.
+    """
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         address = ipaddress.ip_address(host)

@@ -16,5 +16,5 @@ TARGET_TRANSITIONS: Final[Transitions] = {
 
 
 def new_life(name: str) -> LifeCycle:
-    """Return the life cycle of a target that nobody has probed."""
+    """Return the life cycle of a target before its first probe."""
     return LifeCycle(f"the target {name!r}", TARGET_TRANSITIONS)

@@ -19,9 +19,8 @@ from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
-from meshq.node._balancer_in_thread import BrokerBalancerInThread
 from meshq.node._cluster_in_thread import ClusterConnectionInThread
-from meshq.node._service_in_thread import ServiceInThread
+from meshq.node._service_in_thread import BrokerBalancerInThread, ServiceInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics

@@ -48,7 +48,7 @@ def balancer_target(core: Core, name: str, key: str) -> Steps:
 
 
 def explain_balancer(core: Core, name: str, key: str, after: int = 0) -> Values:
-    """What would be decided about a key now, and a page of the steps that lead there; nothing changes."""
+    """The decision about a key now, and a page of its steps; nothing changes."""
     values = dict(_balancer(core, name).explain(key[:_KEY_CHARACTERS_MAX]))
     return {**page_of("steps", values.pop("steps"), after), **values}
 

@@ -9,9 +9,10 @@ import attrs
 from meshq.abc import BalancerTarget
 from meshq.client.session._client_context import ClientContext
 from meshq.errors import SettingsError
+from meshq.lb import KeyFilter
 from meshq.statistics import BalancerRoute, BalancerStatistics, BalancerTargetStatistics
 
-#: Characters of a key or of a filter.
+#: Characters of a key.
 _TEXT_CHARACTERS_MAX: Final = 1_024
 
 
@@ -72,8 +73,9 @@ class ClientBalancer:
 
         Checkpoint: always.  Cancellation: it may hold afterwards or not.
         Raises:
-            SettingsError: it is no expression, or one that could take long; or None where there is no pool.
+            SettingsError: it is no expression, or one that could take long.
             NotFoundError: the broker has no such balancer.
+            UsageError: it is None, and the balancer has no pool.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         await self._set("local_target_filter", text)
@@ -90,8 +92,9 @@ class ClientBalancer:
         await self._set("target_key_filter", text)
 
     async def _set(self, setting: str, text: str | None) -> None:
-        checked = None if text is None else _text(setting, text)
-        await self._context.ask("set_balancer_filter", name=self.name, setting=setting, text=checked)
+        if text is not None:
+            KeyFilter(setting, text)
+        await self._context.ask("set_balancer_filter", name=self.name, setting=setting, text=text)
 
 
 def _text(setting: str, value: str) -> str:

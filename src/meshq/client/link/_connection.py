@@ -104,8 +104,7 @@ class Connection:
         self._session = session
         self._targets = targets
         self._settings = settings
-        self._label = label
-        self._login = login
+        self._handshake = partial(Handshake, session=session, label=label, login=login, owner=self)
         self._machine = FailoverMachine(
             targets.policy,
             initial_attempts=settings.initial_connect_attempts,
@@ -248,8 +247,7 @@ class Connection:
         self.peer = link.peer
         try:
             writer = BacklogWriter()
-            handshake = Handshake(link, self._session, self._label, self._login, self, writer=writer)
-            handshake.start()
+            self._handshake(link, writer=writer).start()
             if isinstance(link, StreamLink):
                 await self._attend(link, writer)
             ended: LinkEnd = await self._ended.wait()
@@ -336,7 +334,7 @@ class Connection:
         self._end(LinkEnd(caused(error, LookupError("the session is not there")), leave=True))
 
     def probed(self, welcome: Welcome | None, probed: Probed) -> None:
-        """End the client: the node answers what was not asked."""
+        """End the client, because the node answers a probe that was not sent."""
         self.peer_violated(violation("illegal_frame", "PROBED where a session was asked for"))
 
     def _sent_on(self, close: Close) -> LinkEnd:

@@ -54,10 +54,14 @@ class HandshakeOwner(LinkOwner, Protocol):
 
 
 class HandshakeUser(Protocol):
-    """The user of a handshake: says what is asked for after the login, and takes the frames after it."""
+    """The user of a handshake: makes the request after the login, and takes the frames after the handshake."""
 
     def greeted(self, welcome: Welcome) -> None:
-        """Check what the node understands; raises what ends the link."""
+        """Check the features of the node.
+
+        Raises:
+            RemoteProtocolError: one is missing, and the link ends.
+        """
 
     def request(self, node_id: bytes) -> Header:
         """Make the request to a node that has let the client in."""

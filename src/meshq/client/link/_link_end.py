@@ -1,4 +1,4 @@
-"""The end of one link of a client, and what follows from it for the next attempt."""
+"""The end of one link of a client, and the consequences for the next attempt."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class ProbedBroker:
 
 
 class BrokerProbe(HandshakeUser, HandshakeOwner):
-    """One probe of the broker at a target, with a login."""
+    """A single probe of the broker at a target, with a login."""
 
     def __init__(self, target: ConnectTarget, login: Login, label: str) -> None:
         self._target = target
@@ -100,14 +100,14 @@ class BrokerProbe(HandshakeUser, HandshakeOwner):
             raise violation("no_common_version", f"{welcome.node_name} is older than balancers, and can't be probed")
 
     def wants(self, attached: Attached) -> bool:
-        """Return True: what was not asked for is refused where it is taken."""
+        """Return True: ``attach`` refuses the session."""
         return True
 
     def unwanted(self) -> None:
         """Do nothing: a probe refuses no session."""
 
     def attach(self, link: Link, attached: Attached, node_id: bytes, owner: LinkOwner) -> None:
-        """Refuse a session, for which nobody has asked."""
+        """Refuse a session, because a probe asks for none."""
         raise violation("illegal_frame", "ATTACHED where nothing but a probe was asked for")
 
     def handle(self, frames: list[Frame]) -> None:

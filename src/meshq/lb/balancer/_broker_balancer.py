@@ -257,7 +257,7 @@ class BrokerBalancer(Service, Redirector):
         return BalancerRoute.of(values, [row["step"] for row in values["steps"]])
 
     def explain(self, key: str) -> Mapping[str, Any]:
-        """Return what would be decided about a key, and why, as the values of an answer."""
+        """Return the decision about a key, and its steps, as the values of an answer; nothing changes."""
         decision = self._served().explain(filtered(key, self._key_filter), trio.current_time())
         target = decision.target
         return {

@@ -58,7 +58,7 @@ class PoolWatch:
                 await trio.sleep_until(min([now + LOOK_S, *self._due.values()]))
 
     def look(self) -> dict[str, ListedTarget]:
-        """List the targets anew; return those that have to be probed, by their places."""
+        """List the targets anew; return the targets to probe, by their places."""
         listed = {one.place: one for one in self._source.listed()}
         control, local = self._broker.control, ""
         if self._settings.local_target_enabled:

@@ -1,4 +1,4 @@
-"""What a balancer reports: counters, lines of the log, and notifications of its pool."""
+"""The reports of a balancer: counters, lines of the log, and notifications of its pool."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class WaitingClients:
         self._waiting.pop(client, None)
 
     def look(self) -> None:
-        """Decide anew about those that wait, because the pool has changed, and answer those who wait no more."""
+        """Decide anew about all waiting clients; the pool has changed, or a time is up."""
         now = trio.current_time()
         for client in [*self._waiting]:
             if client not in self._waiting:
