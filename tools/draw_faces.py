@@ -22,6 +22,7 @@ import attrs
 from tools.face_words import ADAPTED, FACES, OTHERWISE, WIDTH, Face, Method, method_of, said
 
 from meshq import client, cluster
+from meshq.lb import balancer
 
 SOURCE: Final = Path(__file__).parents[1] / "src" / "meshq"
 
@@ -51,7 +52,7 @@ _MESSAGES: Final = frozenset(
 )
 #: What is about stages and batches.
 _STAGES: Final = frozenset({"stage", "commit_batch", "abandon_batch", "sinks", "stages", "delete_sink"})
-_BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over"})
+_BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over", "balancer"})
 #: What the parts of a trio class say to each other.
 _INNER: Final = frozenset({"flush_now", "flush_idle", "ready", "renewed", "settle"})
 
@@ -133,7 +134,9 @@ MODULES: Final = {
 #: Classes written by hand, whose methods have the documentation of the trio class; and those whose calls hop.
 BY_HAND: Final[Mapping[str, type[Any]]] = {
     "BodyStream": client.BodyStream,
+    "BrokerBalancer": balancer.BrokerBalancer,
     "Client": client.Client,
+    "ClientBalancer": client.ClientBalancer,
     "ClientFactory": client.ClientFactory,
     "ClusterConnection": cluster.ClusterConnection,
     "Consumer": client.Consumer,
@@ -143,7 +146,15 @@ BY_HAND: Final[Mapping[str, type[Any]]] = {
     "Producer": client.Producer,
     "Transaction": client.Transaction,
 }
-HOPPING: Final = (client.BodyStream, client.Client, client.Cursor, cluster.ClusterConnection, client.Transaction)
+HOPPING: Final = (
+    client.BodyStream,
+    balancer.BrokerBalancer,
+    client.Client,
+    client.ClientBalancer,
+    client.Cursor,
+    cluster.ClusterConnection,
+    client.Transaction,
+)
 DUNDERS: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__"}
 LOOPS: Final = {"aio": "TaskLoop", "blocking": "ThreadLoop"}
 BLOCKS: Final[dict[Face, str]] = {"aio": "TaskBlockRunner", "blocking": "ThreadBlockRunner"}

@@ -21,6 +21,7 @@ from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.cluster._peer_life import PEER_TRANSITIONS
 from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
+from meshq.lb import TARGET_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.portal._buffer_life import BUFFER_TRANSITIONS
@@ -54,6 +55,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Peer of a cluster connection": ("cluster/_peer_life.py", PEER_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
     "Task that a test has started on a node": ("testing/kit/_spawned_task.py", SPAWNED_TASK_TRANSITIONS),
+    "Target of a balancer": ("lb/_target_life.py", TARGET_TRANSITIONS),
     "Bridge": ("bridge/_bridge_life.py", BRIDGE_TRANSITIONS),
 }
 HEAD = """# Life cycles

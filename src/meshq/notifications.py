@@ -342,6 +342,49 @@ class BindingRemoved(Notification):
 
 
 #: Every kind, in the order in which they are shown.
+
+
+@attrs.frozen(kw_only=True)
+class BalancerTargetReady(Notification):
+    """A target of a balancer's pool is ready for clients."""
+
+    kind = "balancer_target_ready"
+    balancer: str
+    url: str
+    node_id: str
+
+
+@attrs.frozen(kw_only=True)
+class BalancerTargetLost(Notification):
+    """A target of a balancer's pool is not ready any more, or not in the pool."""
+
+    kind = "balancer_target_lost"
+    balancer: str
+    url: str
+    node_id: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class BalancerQuorumReached(Notification):
+    """As many targets of a balancer's pool are ready as the quorum wants."""
+
+    kind = "balancer_quorum_reached"
+    balancer: str
+    ready: int
+    needed: int
+
+
+@attrs.frozen(kw_only=True)
+class BalancerQuorumLost(Notification):
+    """Fewer targets of a balancer's pool are ready than the quorum wants: clients without a target get none."""
+
+    kind = "balancer_quorum_lost"
+    balancer: str
+    ready: int
+    needed: int
+
+
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
     QueueCreated,
@@ -369,4 +412,8 @@ KINDS: tuple[type[Notification], ...] = (
     NodeLeft,
     BindingAdded,
     BindingRemoved,
+    BalancerTargetReady,
+    BalancerTargetLost,
+    BalancerQuorumReached,
+    BalancerQuorumLost,
 )

@@ -36,6 +36,7 @@ from meshq.abc._links import (
 from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
+from meshq.abc._redirection import Redirector, Redirectors
 from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
@@ -91,6 +92,8 @@ __all__ = [
     "PeerQueues",
     "PinnedGroups",
     "Redirect",
+    "Redirector",
+    "Redirectors",
     "Refuse",
     "RemoteBindings",
     "RemoteDemand",

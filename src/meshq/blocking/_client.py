@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from meshq import client as trio_client
+from meshq.blocking._balancer import ClientBalancer
 from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._delivery import Handler
 from meshq.blocking._events import EventStream
@@ -91,6 +92,14 @@ class Client(AdministrationCalls, StageCalls, ClientCalls):
     def session(self) -> Client:
         """Create another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
+
+    def balancer(self, name: str) -> ClientBalancer:
+        """Return a balancer of the broker, by its name; whether there is one shows its first call.
+
+        Raises:
+            SettingsError: no balancer can have the name.
+        """
+        return ClientBalancer(self._call, self._inner.balancer(name))
 
     def events(self) -> EventStream[ConnectionEvent]:
         """Return an iterator of the connection's events from now on."""

@@ -13,6 +13,7 @@ from meshq.client._bridge_calls import (
 from meshq.client._client import Client
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
+from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._cluster_queues import (
     ClusteredConsumer,
     ClusterQueue,
@@ -41,8 +42,10 @@ from meshq.client.link._events import (
     EventStream,
     FailedOver,
     Reattached,
+    Redirected,
 )
 from meshq.client.link._peer_link import PeerLink
+from meshq.client.link._probe import BrokerProbe, ProbedBroker, same_node
 from meshq.client.link._topology import ScaledDown, TopologyChanged, TopologyNode, topology_of
 from meshq.client.receive._body_stream import BodyStream
 from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
@@ -70,7 +73,9 @@ __all__ = [
     "BodySource",
     "BodyStream",
     "BridgedMessage",
+    "BrokerProbe",
     "Client",
+    "ClientBalancer",
     "ClientFactory",
     "ClientOptions",
     "ClientSettings",
@@ -107,6 +112,7 @@ __all__ = [
     "PeerEvents",
     "PeerLink",
     "PreparedTransaction",
+    "ProbedBroker",
     "Producer",
     "ProducerFeed",
     "ProducerStatistics",
@@ -114,6 +120,7 @@ __all__ = [
     "QueueStatistics",
     "Reattached",
     "ReceivedMessage",
+    "Redirected",
     "ScaledDown",
     "SequenceHole",
     "SinkStatistics",
@@ -130,6 +137,7 @@ __all__ = [
     "on_failed_attempts",
     "place_of",
     "put_back",
+    "same_node",
     "send_bridged",
     "settle_by_consumer",
     "shown_url",

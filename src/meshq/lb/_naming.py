@@ -8,6 +8,8 @@ from typing import Final
 
 from meshq.abc import BalancerPolicy
 from meshq.errors import SettingsError
+from meshq.lb._consistent_hash import ConsistentHash
+from meshq.lb._least_connections import LeastConnections
 from meshq.lb._policies import FirstElement, Random, RandomSticky, RoundRobin
 
 #: Name -> policy.
@@ -16,6 +18,8 @@ NAMES: Final[dict[str, type[BalancerPolicy]]] = {
     "random": Random,
     "random_sticky": RandomSticky,
     "first_element": FirstElement,
+    "consistent_hash": ConsistentHash,
+    "least_connections": LeastConnections,
 }
 _ALLOWED: Final = (
     f"{', '.join(map(repr, NAMES))}, 'module:Class', a subclass of meshq.BalancerPolicy that needs no arguments,"

@@ -13,17 +13,16 @@ import trio
 from meshq import abc, limits
 from meshq.broker import EventBus
 from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute
-from meshq.concurrency import BackgroundBlock, first_error
+from meshq.concurrency import BackgroundBlock
 from meshq.directories import StoreDirectories
 from meshq.env import default_env
-from meshq.errors import ClosedError, MeshqError, NotActiveError, UsageError
+from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.lifecycle import LifeCycle
-from meshq.logs import logger
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
 from meshq.node._broker_in_thread import BrokerInThread
-from meshq.node._broker_life import BROKER_TRANSITIONS
+from meshq.node._broker_life import BROKER_TRANSITIONS, log_state
 from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
@@ -40,10 +39,10 @@ from meshq.wire import Link
 
 if TYPE_CHECKING:
     from meshq.cluster import ClusterConnection, Drain
+    from meshq.lb.balancer import BrokerBalancer
 
 #: Notifications kept for a program that does not look.
 EVENTS_MAX = 4_096
-_log = logger("node")
 
 
 class Broker:
@@ -158,7 +157,7 @@ class Broker:
     def urls(self) -> list[str]:
         """The acceptors' URLs with the ports that are really bound; empty unless the node waits or is active."""
         serving = self._node or self._waiting
-        return list(serving.listeners.urls) if serving is not None else []
+        return [] if serving is None else list(serving.listeners.urls)
 
     def __repr__(self) -> str:
         return f"<Broker {self.name!r} {self._life.state} durable={self.durable}>"
@@ -173,6 +172,14 @@ class Broker:
         from meshq.cluster import ClusterConnection
 
         return cast(ClusterConnection, self.service(name, kind=ClusterConnection.kind))
+
+    def balancer(self, name: str) -> BrokerBalancer:
+        """Return the balancer of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return cast("BrokerBalancer", self.service(name, kind="broker_balancer"))
 
     def service(self, name: str, *, kind: str | None = None) -> abc.Service:
         """Return the service of this name: a bridge, a cluster connection, or a class of your own.
@@ -225,14 +232,7 @@ class Broker:
 
     def _change_state(self, change: str, error: BaseException | None = None) -> None:
         state = self._life.on(change)
-        event = {"event": state}
-        if error is None:
-            _log.info("%s is %s", self.name, state, extra=event)
-        else:
-            # What a program's own errors say may be anything.
-            cause = first_error(error)
-            told = str(cause) if isinstance(cause, MeshqError) else f"{type(cause).__module__}.{type(cause).__name__}"
-            _log.error("%s has failed: %s", self.name, told, extra=event)
+        log_state(self.name, state, error)
         self._event_bus.emit(BrokerStateChanged, state=state)
 
     def client(self, **settings: Unpack[ClientOptions]) -> Client:

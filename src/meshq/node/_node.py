@@ -40,6 +40,7 @@ from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
+from meshq.node._stranded_messages import LocalRedirectors
 from meshq.node._transfer import LocalTransfer
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
@@ -216,7 +217,12 @@ class Node:
                 core.settings.controlled[service.name] = service
             core.settings.links.append(service.bridges)
         broker = local_broker(
-            core, control, self.inproc, transfer=LocalTransfer(core, self.sessions, self._connections)
+            core,
+            control,
+            self.inproc,
+            transfer=LocalTransfer(core, self.sessions, self._connections),
+            redirectors=LocalRedirectors(core, self.sessions),
+            services=services,
         )
         for service in services:
             service.take_up(broker)

@@ -12,7 +12,7 @@ from functools import partial
 import attrs
 
 from meshq import limits
-from meshq.abc import Controllable, NodeDescription, NodeQuestions
+from meshq.abc import Controllable, NodeDescription, NodeQuestions, Redirector
 from meshq.broker.access._access import Access
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.catalog._definitions import Definitions
@@ -89,6 +89,8 @@ class CoreSettings:
     links: list[Callable[[], Sequence[BridgeStatistics]]] = attrs.field(factory=list)
     #: The clusters whose nodes may be asked, by the names of their connections.
     clusters: dict[str, NodeQuestions] = attrs.field(factory=dict)
+    #: The balancers of the node, by name.
+    redirectors: dict[str, Redirector] = attrs.field(factory=dict)
     #: For how long an open transaction may be idle.
     transaction_timeout_s: float = limits.TRANSACTION_TIMEOUT_S
 

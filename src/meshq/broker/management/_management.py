@@ -9,6 +9,7 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.access._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
+from meshq.broker.management import _balancer_operations as balancer_work
 from meshq.broker.management import _cluster_operations as cluster_work
 from meshq.broker.management import _cursor_operations as cursor_work
 from meshq.broker.management import _divert_operations as divert_work
@@ -303,6 +304,15 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),
     "pause_bridge": Operation(node_work.pause_bridge, {"name": _NAME}, _MANAGES_NODE),
     "resume_bridge": Operation(node_work.resume_bridge, {"name": _NAME}, _MANAGES_NODE),
+    "balancers": Operation(balancer_work.balancers, {"after": _COUNT}, _MANAGES_NODE),
+    "balancer_targets": Operation(balancer_work.balancer_targets, {"name": _NAME, "after": _COUNT}, _MANAGES_NODE),
+    "balancer_target": Operation(balancer_work.balancer_target, {"name": _NAME, "key": _NAME}, ()),
+    "explain_balancer": Operation(
+        balancer_work.explain_balancer, {"name": _NAME, "key": _NAME, "after": _COUNT}, _MANAGES_NODE
+    ),
+    "set_balancer_filter": Operation(
+        balancer_work.set_balancer_filter, {"name": _NAME, "setting": _NAME, "text": _TEXT_OR_NONE}, _MANAGES_NODE
+    ),
     "open_cursor": Operation(
         cursor_work.open_cursor,
         {
