@@ -306,8 +306,10 @@ class Peer:
 
     def told(self, nodes: Sequence[ToldNode]) -> None:
         """Note all nodes that the other node knows now."""
+        before = self.word
         self._topology.told(self.url, nodes)
-        self._changed()
+        if self.word != before:
+            self._changed()
 
     def _begin(self) -> None:
         """Start to send waiting messages, once the other node's queues and its stored position are known."""
