@@ -98,15 +98,19 @@ async def test_a_call_whose_session_is_lost_is_unknown() -> None:
     async with asked(call_timeout=30, connection_ttl=2) as (made, client):
         found: list[MeshqError] = []
 
-        async def wait() -> None:
-            found.append(await error_of(client, "target", "x"))
+        async def wait(name: str, argument: Any) -> None:
+            found.append(await error_of(client, name, argument))
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await trio.sleep(1)
+            made.network.cut("front", "shop")
+            for name, argument in CALLS:
+                nursery.start_soon(wait, name, argument)
+            await trio.sleep(0.2)
             await made.crash("front")
+            made.network.heal()
             await made.start("front")
-        assert isinstance(found[0], UnblockedError) and found[0].outcome == "unknown"
+        assert len(found) == len(CALLS)
+        assert all(isinstance(error, UnblockedError) and error.outcome == "unknown" for error in found)
 
 
 async def test_a_call_of_a_client_without_a_connection_is_not_done() -> None:
