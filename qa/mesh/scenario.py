@@ -241,15 +241,14 @@ async def mesh_scenario(
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
     """
-    rng = simulation.swarm.rng
+    swarm, rng = simulation.swarm, simulation.swarm.rng
     history = History(trio.current_time)
     scene = Scene(history)
     mode = "on_demand" if redistributed or drained else rng("mesh").choice(MODES)
     names = tuple(rng("mesh/width").choice(WIDE)) if wide else NODES
     bridges, delays = MeshBridges(simulation.swarm, names), MeshDelays(simulation.swarm, names)
     groups, limits = MeshGroups(simulation.swarm), MeshLimits(simulation.swarm, names, drained=drained)
-    tapes = MeshTapes(simulation.swarm, names, drained=drained)
-    payrolls = MeshPayrolls(simulation.swarm, names, drained=drained)
+    tapes, payrolls = MeshTapes(swarm, names, drained=drained), MeshPayrolls(swarm, names, drained=drained)
     for one in (bridges, delays, groups, limits, tapes, payrolls):
         one.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None

@@ -11,6 +11,7 @@ from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.grouping_bugs import GROUPING_BUGS
 from qa.seeded.limit_bugs import LIMIT_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
+from qa.seeded.stage_bugs import STAGE_BUGS
 from qa.seeded.topology_bugs import TOPOLOGY_BUGS
 
 MESH_BUGS: Final = (
@@ -87,5 +88,6 @@ MESH_BUGS: Final = (
     *LIMIT_BUGS,
     *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
+    *STAGE_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from meshq import limits
+from meshq.broker.management._held_messages import held_messages, waiting_queues
+from meshq.broker.records import PLACED
 from meshq.broker.stages._stage_life import PLACING
 from meshq.notifications import BatchCommitted, Notification, StageExpired
 from meshq.settings import AddressSettings
-from meshq.wire import Envelope, FrameType
+from meshq.wire import KIND_PROPERTIES, Envelope, FrameType, encode_map
 from tests.broker.kit import House, RawClient, with_ids
 from tests.broker.staging import Staged, Time, bodies, commit, left, next_life, refusal, said, start
 
@@ -441,3 +443,65 @@ def test_users_can_look_at_the_queue_of_a_stage_and_do_nothing_else_with_it() ->
         assert refusal(client) == "usage", operation
     client.consume(name)
     assert refusal(client) == "usage"
+
+
+def test_pieces_of_one_message_each_are_placed_once_wherever_the_journal_is_cut() -> None:
+    house, client, stages = two_parts()
+    # As the simulation does by its failpoint.
+    placing = house.core.transactions.stages._placing
+    placing._failpoint = lambda name: name == "broker.stage_piece"
+    prepared = house.log.last
+    commit(client, 0, *stages)
+    for _ in range(10):
+        house.core.resume()
+        house.rest()
+    assert bodies(house.core) == [b"a", b"b", b"c", b"d"] and left(house.core) == {}
+    assert sum(kind == PLACED for kind in house.log.kinds()[prepared:]) == 4
+    for cut in range(prepared, house.log.last + 1):
+        later, again = next_life(house, cut)
+        commit(again, 0, *stages)
+        later.core.second_passed()
+        later.rest()
+        assert bodies(later.core) == [b"a", b"b", b"c", b"d"] and left(later.core) == {}, cut
+        later.check()
+
+
+def test_a_start_takes_a_stage_up_from_the_index_of_its_segment_too() -> None:
+    house, _, stages = two_parts()
+    later, again = next_life(house, excerpts=True)
+    assert left(later.core) == dict.fromkeys(stages, "prepared")
+    commit(again, 0, *stages)
+    assert bodies(later.core) == [b"a", b"b", b"c", b"d"]
+
+
+def test_costly_filters_are_asked_in_turns_before_a_stage_is_placed() -> None:
+    house, client = start()
+    client.call("create_address", name="news", routing="multicast")
+    for number in range(40):
+        text = f"a LIKE '%x{number}%' OR b LIKE '%y{number}%'"
+        client.call("create_queue", name=f"n{number}", address="news", routing="multicast", filter=text)
+    part = Staged(client)
+    for _ in range(8):
+        bodies_of = [b"%d" % row for row in range(256)]
+        properties = encode_map({"a": "z" * 400, "b": "y7" + "z" * 400})
+        part.send("news", *bodies_of, envelopes=[Envelope(4 << 8 | KIND_PROPERTIES, b"", b"", properties)] * 256)
+    stage = part.prepare()
+    turns: list[None] = []
+    house.host.wake = lambda: turns.append(None)
+    commit(client, 0, stage)
+    rounds = 0
+    while left(house.core):
+        house.core.resume()
+        house.rest()
+        rounds += 1
+        assert rounds < 1_000
+    assert rounds > 8, "each run has to wait for its turn"
+    assert len(bodies(house.core, "n7")) == 8 * 256 and bodies(house.core, "n8") == []
+
+
+def test_what_is_staged_is_not_said_to_be_stuck_or_on_its_way_to_a_node() -> None:
+    house, client, _ = two_parts()
+    assert [name for name in waiting_queues(house.core) if name.startswith("$meshq.")] == []
+    stage = next(name for name in house.core.router.queues if name.startswith("$meshq.stage."))
+    assert list(held_messages(house.core, stage)) == []
+    assert [key for key in client.call("node_queue", name="q") or {} if key.startswith("kind")] == []

@@ -44,7 +44,7 @@ SHARES: Final = (8, 2, 1)
 
 
 @attrs.define(eq=False)
-class Batch:
+class PayBatch:
     """A batch that is written, or waits for the answer to its decision."""
 
     number: int
@@ -62,9 +62,9 @@ class Batch:
 
 @attrs.define(eq=False)
 class Payroll:
-    """What all lives of the payer know: a program would keep that on a disk."""
+    """The knowledge of a payer over all its lives, which a program would keep on a disk."""
 
-    batch: Batch | None = None
+    batch: PayBatch | None = None
     #: The last number of a batch, and the last one that was committed.
     number: int = 0
     committed: int = -1
@@ -92,17 +92,17 @@ class Payer(Actor):
             if self.finished:
                 return
             try:
-                await self._go_on(client)
+                await self._pay(client)
             except MeshqError as error:
                 self.history.note(f"{self.name}: {error!r}")
             await trio.sleep(self.rng.expovariate(0.5))
 
-    async def _go_on(self, client: Client) -> None:
+    async def _pay(self, client: Client) -> None:
         payroll = self._payroll
         if payroll.batch is None:
             payroll.number += self.rng.choice((1, 1, 3))
             way = self.rng.choices(WAYS, SHARES)[0]
-            payroll.batch = Batch(payroll.number, way, self.rng.choice((1, 2, 2)), self.history.restarts)
+            payroll.batch = PayBatch(payroll.number, way, self.rng.choice((1, 2, 2)), self.history.restarts)
         batch = payroll.batch
         while len(batch.stages) < batch.partitions:
             await self._write(client, batch, len(batch.stages))
@@ -114,7 +114,7 @@ class Payer(Actor):
         else:
             self._never(batch, "payroll_left")
 
-    async def _write(self, client: Client, batch: Batch, partition: int) -> None:
+    async def _write(self, client: Client, batch: PayBatch, partition: int) -> None:
         """Write one attempt of a part; unless it is prepared, none of its messages ever comes."""
         batch.attempts += 1
         ops: list[int] = []
@@ -148,7 +148,7 @@ class Payer(Actor):
         ops.append(self.history.sent(self.name, PAYROLL, uid, producer=producer, **about))  # type: ignore[arg-type]
         await stage.send(PAYROLL, Message(body_of(uid, size), duplicate_id=duplicate_id, durable=durable))
 
-    async def _commit(self, client: Client, batch: Batch) -> None:
+    async def _commit(self, client: Client, batch: PayBatch) -> None:
         payroll, numbers = self._payroll, list(batch.stages.values())
         asked, batch.asked = batch.asked, True
         try:
@@ -171,7 +171,7 @@ class Payer(Actor):
             payroll.met["payroll_already"] += 1
             self.history.final.left("batches that are committed twice", int(not again.already))
 
-    def _never(self, batch: Batch, sight: str) -> None:
+    def _never(self, batch: PayBatch, sight: str) -> None:
         """Note that no message of a batch ever comes."""
         for op in batch.ops:
             self.history.send_failed(op, "not_done")
