@@ -6,13 +6,12 @@ import struct
 from typing import Any
 
 from meshq.broker import Core
-from meshq.broker.records import content_of
 from meshq.wire import BY_NUMBER, Answer, FrameType, RunView, header_of
 from tests.broker.kit import House, RawClient, make_house
 from tests.broker.logs import FakeLog
 from tests.broker.test_transactions import Tx
 
-__all__ = ["Staged", "Time", "bodies", "commit", "content_of", "left", "next_life", "refusal", "said", "start"]
+__all__ = ["Staged", "Time", "bodies", "commit", "left", "next_life", "refusal", "said", "start", "two_parts"]
 
 
 class Time:
@@ -89,3 +88,13 @@ def refusal(client: RawClient) -> str:
 def said(client: RawClient) -> str:
     """The text of the last answer."""
     return header_of(client.last(FrameType.ANSWER), Answer).text
+
+
+def two_parts(**options: Any) -> tuple[House, RawClient, list[int]]:
+    """Two prepared stages of batch 0: partition 1 with one message, partition 0 with three in two runs."""
+    house, client = start(**options)
+    second, first = Staged(client, 1, partition=1), Staged(client, 2, partition=0)
+    second.send("q", b"d")
+    first.send("q", b"a", b"b")
+    first.send("q", b"c")
+    return house, client, [second.prepare(), first.prepare()]

@@ -8,24 +8,12 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.broker.management._held_messages import held_messages, waiting_queues
 from meshq.broker.records import PLACED
 from meshq.broker.stages._stage_life import PLACING
 from meshq.notifications import BatchCommitted, Notification, StageExpired
 from meshq.settings import AddressSettings
-from meshq.wire import KIND_PROPERTIES, Envelope, FrameType, encode_map
-from tests.broker.kit import House, RawClient, with_ids
-from tests.broker.staging import Staged, Time, bodies, commit, left, next_life, refusal, said, start
-
-
-def two_parts(**options: Any) -> tuple[House, RawClient, list[int]]:
-    """Two prepared stages of batch 0: partition 1 with one message, partition 0 with three in two runs."""
-    house, client = start(**options)
-    second, first = Staged(client, 1, partition=1), Staged(client, 2, partition=0)
-    second.send("q", b"d")
-    first.send("q", b"a", b"b")
-    first.send("q", b"c")
-    return house, client, [second.prepare(), first.prepare()]
+from meshq.wire import FrameType
+from tests.broker.staging import Staged, Time, bodies, commit, left, next_life, refusal, said, start, two_parts
 
 
 def test_a_committed_batch_comes_in_the_order_of_its_partitions_and_once() -> None:
@@ -198,33 +186,6 @@ def test_a_stage_that_was_dropped_is_never_committed_by_a_later_life() -> None:
         assert left(later.core) == {}
 
 
-def test_duplicate_ids_count_from_the_placing_on_also_in_the_next_life() -> None:
-    house, client = start()
-    sender = client.produce()
-    first, second = Staged(client, 1), Staged(client, 2, batch=1)
-    first.send("q", b"a", b"b", envelopes=with_ids("x", "y"))
-    second.send("q", b"again", b"c", envelopes=with_ids("x", "z"))
-    client.put(sender, b"before", envelopes=with_ids("y"))
-    numbers = [first.prepare(), second.prepare()]
-    later, again = next_life(house)
-    assert bodies(later.core) == [b"before"], "what is staged makes no id known"
-    commit(again, 0, numbers[0])
-    assert bodies(later.core) == [b"before", b"a"]
-    last, client = next_life(later)
-    commit(client, 1, numbers[1])
-    assert bodies(last.core) == [b"before", b"a", b"c"]
-
-
-def test_what_messages_ask_for_begins_at_the_commit() -> None:
-    time = Time()
-    house, client = start(now_ms=time)
-    part = Staged(client)
-    low = [Envelope(4 << 8, b"", b"", b""), Envelope(9 << 8, b"", b"", b"")]
-    part.send("q", b"low", b"high", envelopes=low)
-    commit(client, 0, part.prepare())
-    assert bodies(house.core) == [b"high", b"low"]
-
-
 def test_where_a_staged_message_goes_is_asked_when_it_is_staged() -> None:
     settings = {
         "shut": AddressSettings(auto_create_queues=False),
@@ -290,20 +251,6 @@ def test_an_address_that_drops_drops_of_a_batch_too() -> None:
     part.send("q", b"b")
     commit(client, 0, part.prepare())
     assert bodies(house.core) == [b"a"] and house.core.ingress.dropped == 1 and left(house.core) == {}
-
-
-def test_a_queue_of_an_address_and_a_topic_get_what_was_staged_for_these() -> None:
-    house, client = start()
-    client.call("create_address", name="news", routing="multicast")
-    for name in ("n1", "n2"):
-        client.call("create_queue", name=name, address="news", routing="multicast")
-    part = Staged(client)
-    part.send("news", b"both")
-    part.send("news::n2", b"one")
-    stage = part.prepare()
-    later, client = next_life(house)
-    commit(client, 0, stage)
-    assert (bodies(later.core, "n1"), bodies(later.core, "n2")) == ([b"both"], [b"both", b"one"])
 
 
 def test_a_large_stage_is_placed_and_removed_in_bounded_steps() -> None:
@@ -434,17 +381,6 @@ def test_a_session_writes_so_many_stages_at_once_and_each_by_its_own_number() ->
     assert not Staged(client, 9_999, partition=9_999).stage and refusal(client) == "too_many"
 
 
-def test_users_can_look_at_the_queue_of_a_stage_and_do_nothing_else_with_it() -> None:
-    _, client, stages = two_parts()
-    name = f"$meshq.stage.{stages[0]}"
-    assert (client.call("queue", name=name) or {})["ready"] == 1
-    for operation in ("purge_queue", "delete_queue", "pause_queue"):
-        client.call(operation, name=name)
-        assert refusal(client) == "usage", operation
-    client.consume(name)
-    assert refusal(client) == "usage"
-
-
 def test_pieces_of_one_message_each_are_placed_once_wherever_the_journal_is_cut() -> None:
     house, client, stages = two_parts()
     # As the simulation does by its failpoint.
@@ -472,36 +408,3 @@ def test_a_start_takes_a_stage_up_from_the_index_of_its_segment_too() -> None:
     assert left(later.core) == dict.fromkeys(stages, "prepared")
     commit(again, 0, *stages)
     assert bodies(later.core) == [b"a", b"b", b"c", b"d"]
-
-
-def test_costly_filters_are_asked_in_turns_before_a_stage_is_placed() -> None:
-    house, client = start()
-    client.call("create_address", name="news", routing="multicast")
-    for number in range(40):
-        text = f"a LIKE '%x{number}%' OR b LIKE '%y{number}%'"
-        client.call("create_queue", name=f"n{number}", address="news", routing="multicast", filter=text)
-    part = Staged(client)
-    for _ in range(8):
-        bodies_of = [b"%d" % row for row in range(256)]
-        properties = encode_map({"a": "z" * 400, "b": "y7" + "z" * 400})
-        part.send("news", *bodies_of, envelopes=[Envelope(4 << 8 | KIND_PROPERTIES, b"", b"", properties)] * 256)
-    stage = part.prepare()
-    turns: list[None] = []
-    house.host.wake = lambda: turns.append(None)
-    commit(client, 0, stage)
-    rounds = 0
-    while left(house.core):
-        house.core.resume()
-        house.rest()
-        rounds += 1
-        assert rounds < 1_000
-    assert rounds > 8, "each run has to wait for its turn"
-    assert len(bodies(house.core, "n7")) == 8 * 256 and bodies(house.core, "n8") == []
-
-
-def test_what_is_staged_is_not_said_to_be_stuck_or_on_its_way_to_a_node() -> None:
-    house, client, _ = two_parts()
-    assert [name for name in waiting_queues(house.core) if name.startswith("$meshq.")] == []
-    stage = next(name for name in house.core.router.queues if name.startswith("$meshq.stage."))
-    assert list(held_messages(house.core, stage)) == []
-    assert [key for key in client.call("node_queue", name="q") or {} if key.startswith("kind")] == []
