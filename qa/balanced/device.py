@@ -57,7 +57,7 @@ class Device:
                     await self._work(client)
                     await trio.sleep(0.5)
         except MeshqError as error:
-            self._wrong("L2", f"the client {self.key} gave up: {error!r}")
+            self._wrong("P2", f"the client {self.key} gave up: {error!r}")
 
     async def _work(self, client: Client) -> None:
         try:
@@ -81,7 +81,7 @@ class Device:
         if without > BOUND_S:
             self._late = True
             self._wrong(
-                "L1", f"the client {self.key} has been without a broker for {without:.0f} s, which was at {self.at}"
+                "P1", f"the client {self.key} has been without a broker for {without:.0f} s, which was at {self.at}"
             )
 
     async def place(self, url: str = "") -> tuple[str, int]:

@@ -59,8 +59,7 @@ class PoolWatch:
                 await trio.sleep_until(min([now + LOOK_S, *self._due.values()]))
 
     def _next(self, due: float, now: float) -> float:
-        """Return the time of the probe after one that was due; what was missed while the process stood still is not
-        made up for."""
+        """Return the time of the next probe.  Probes that were missed while the process stood still are left out."""
         period = self._settings.check_period
         return due + period if due + period > now else now + period
 
