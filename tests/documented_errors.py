@@ -28,7 +28,7 @@ INNER: Final = {
     # For trio programs: the other faces run their brokers in threads anyway, and drain these by a stop.
     "Broker": {"run_in_thread", "drain"},
     "Client": {"over"},
-    "ClientFactory": {"link"},
+    "ClientFactory": {"link", "probe"},
     "BroadcastGroup": SERVICE_MEMBERS,
     "BrokerBalancer": SERVICE_MEMBERS | {name for name in vars(Redirector) if not name.startswith("_")},
     "ClusterConnection": SERVICE_MEMBERS,

@@ -224,6 +224,21 @@ async def test_symmetric_balancers_on_all_brokers_agree_and_redirect_once() -> N
         assert sum(made.balancer(broker=name).statistics().redirected for name in "abc") == 60
 
 
+@pytest.mark.parametrize("policy", ["round_robin", "random", "least_connections"])
+async def test_symmetric_balancers_that_do_not_agree_redirect_once_all_the_same(policy: str) -> None:
+    async with machines() as made:
+        for name in "abcd":
+            pool = pool_of("abcd", local_target_enabled=True)
+            balancer = BrokerBalancer("lb", pool=pool, policy=policy, cache_timeout=0.0)
+            await made.start(name, balancer, acceptors=[f"{url_of(name)}?insecure=true&redirect_to=lb"])
+        for name in "abcd":
+            await made.ready(*"abcd", broker=name)
+        for number in range(20):
+            await place(made, f"c{number}", url=url_of("abcd"[number % 4]))
+        about = [made.balancer(broker=name).statistics() for name in "abcd"]
+        assert sum(one.accepted for one in about) == 20 and sum(one.redirected for one in about) <= 20
+
+
 async def test_a_client_that_is_sent_round_gives_the_attempt_up_after_three_redirects() -> None:
     async with machines() as made:
         ring = "abcde"

@@ -229,6 +229,18 @@ def test_nodes_that_have_sent_a_client_on_do_not_get_it_again_and_it_is_at_home_
     assert home.outcome == "local" and "sent it on already" in home.reason
 
 
+def test_a_client_that_was_sent_to_a_broker_which_is_a_target_stays_there() -> None:
+    pool = pool_of(0, 1)
+    own = "tcp://me:1"
+    pool.replace((*URLS, own), local=own)
+    pool.answered(own, TargetAnswer(node_id=OWN, node_name="me", connections=0), 0.0)
+    made = machine(pool, FirstElement())
+    assert urls(made, "a") == [URLS[0]]
+    stays = made.decide("a", 0.0, visited=("07",))
+    assert stays.outcome == "local" and stays.target is not None and stays.target.url == own
+    assert "it was sent here" in stays.reason and urls(made, "a") == [URLS[0]]
+
+
 def test_to_explain_a_decision_changes_nothing() -> None:
     made = machine(pool_of(0, 1, 2), RoundRobin())
     explained = made.explain("a", 0.0)

@@ -39,6 +39,7 @@ async def _handler(delivery: Delivery) -> None:
 
 #: Callable → how it is told of something that is not allowed, and the setting that the error names.
 WRONG: dict[str, list[tuple[Use, str]]] = {
+    "Client.balancer": [(lambda client: client.balancer(""), "name")],
     "Client.consumer": [
         (lambda client: client.consumer("q", window=0), "window"),
         (lambda client: client.consumer("q", ack="later"), "ack"),

@@ -90,6 +90,11 @@ class BalancingMachine:
             steps.append("there is no pool: another broker serves it")
             return _decision(key, None, steps)
         ready = {target.url: target for target in pool.ready()}
+        own = next((one for one in ready.values() if one.local), None)
+        if visited and own is not None:
+            # Another balancer has chosen this broker, which is a target: to choose anew could send the client round.
+            steps.append("it was sent here, and this broker is a target: it stays here")
+            return _decision(key, own, steps)
         offered = tuple(one for one in ready.values() if not one.node_id or one.node_id not in visited)
         cached = ready.get(self._cache.get(key, now))
         if cached in offered and cached is not None:

@@ -51,11 +51,17 @@ class PoolWatch:
                 listed = self.look()
                 self._due = {place: self._due.get(place, now) for place in listed}
                 for place, target in listed.items():
-                    if self._due[place] <= now and place not in self._probing:
-                        self._due[place] = max(self._due[place] + self._settings.check_period, now)
-                        self._probing[place] = None
-                        nursery.start_soon(self._probe, target)
+                    if self._due[place] <= now:
+                        self._due[place] = self._next(self._due[place], now)
+                        if place not in self._probing:
+                            self._probing[place] = None
+                            nursery.start_soon(self._probe, target)
                 await trio.sleep_until(min([now + LOOK_S, *self._due.values()]))
+
+    def _next(self, due: float, now: float) -> float:
+        """Return the time of the next probe.  Probes that were missed while the process stood still are left out."""
+        period = self._settings.check_period
+        return due + period if due + period > now else now + period
 
     def look(self) -> dict[str, ListedTarget]:
         """List the targets anew; return the targets to probe, by their places."""
