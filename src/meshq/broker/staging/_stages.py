@@ -67,8 +67,9 @@ class Stages:
         self._schedule = schedule
         # The sinks that are being placed, and the numbers of the stages that are being removed; an ordered set.
         self._under_way: dict[str | int, None] = {}
-        # The sinks whose last decision waits for its sync; an ordered set.
-        self._undecided: dict[str, None] = {}
+        # The sinks whose last decision waits for its sync, with the number of that decision in this life.
+        self._undecided: dict[str, int] = {}
+        self._decisions = 0
 
     # -- staging
 
@@ -160,15 +161,18 @@ class Stages:
             BatchCommitted, sink=facts.sink, batch=facts.batch, stages=len(verdict.winners), messages=messages
         )
         # Nobody gets a message before the decision is durable.
-        self._undecided[facts.sink] = None
+        self._decisions += 1
+        self._undecided[facts.sink] = self._decisions
         for stage in verdict.losers:
             self._drop(stage)
-        self._release_queue.when_all_is_durable(partial(self._is_durable, facts.sink))
+        self._release_queue.when_all_is_durable(partial(self._is_durable, facts.sink, self._decisions))
         return BatchDecision(False, messages)
 
-    def _is_durable(self, sink: str) -> None:
-        del self._undecided[sink]
-        self._resume()
+    def _is_durable(self, sink: str, decision: int) -> None:
+        if self._undecided[sink] == decision:
+            # An empty batch is followed by the next one at once, whose sync may come later.
+            del self._undecided[sink]
+            self._resume()
 
     def abandon(self, sink: str, batch: int, user: str) -> int:
         """Drop the stages of a batch that is not committed; return how many there were.
