@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from meshq.broker.stages._stage_life import PLACING
-from tests.broker.staging import Staged, bodies, commit, left, start
+from tests.broker.kit import make_house
+from tests.broker.staging import Staged, bodies, commit, left, next_life, start
 
 
 def test_empty_batches_are_committed_before_the_sync_of_the_one_before() -> None:
@@ -26,3 +27,23 @@ def test_empty_batches_are_committed_before_the_sync_of_the_one_before() -> None
         commit(client, 0)
     house.rest()
     assert house.core.transactions.stages.ledger.sinks["s"][0].batch == 0
+
+
+def test_half_of_a_stage_is_never_committed_when_its_sink_is_deleted_while_a_start_removes_it() -> None:
+    house, client = start()
+    commit(client, 0)
+    late = Staged(client, 1, attempt=7)
+    for _ in range(12):
+        late.send("q", *[b"late"] * 256)
+    stage = late.prepare()
+    log = house.log.after_crash()
+    later = make_house(log, records=log.recovered())
+    # It is of a batch that was committed without it: the first step, and no more, has removed a part of it.
+    later.host.wake = lambda: None
+    later.core.second_passed()
+    assert 0 < later.core.router.by_number[stage].counts.ready < 12 * 256
+    assert later.client().call("delete_sink", sink="s") == {}
+    for cut in range(house.log.last, later.log.last + 1):
+        last, again = next_life(later, cut)
+        commit(again, 0, stage)
+        assert bodies(last.core) == [] and left(last.core) == {}, cut

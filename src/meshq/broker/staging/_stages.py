@@ -20,7 +20,7 @@ from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records._row_options import RowOptions
 from meshq.broker.stages._ledger_machine import LedgerMachine, SinkFacts, StageFacts, StageMachine, Verdict
-from meshq.broker.stages._stage_life import DROPPING, OPEN, PLACING, PREPARED
+from meshq.broker.stages._stage_life import DROPPING, OPEN, PLACING
 from meshq.broker.staging._stage_placing import StagePlacing
 from meshq.broker.work._long_operations import AnswerWait, LongOperation, Needs, Steps, Values
 from meshq.errors import AddressFullError, BusyError, ClosedError, JournalBrokenError, MeshqError, NotFoundError
@@ -202,6 +202,9 @@ class Stages:
         for stage in list(ledger.of(sink)):
             if stage.waits:
                 self._drop(stage)
+            else:
+                # One that a start has dropped is known as such by the entry alone.
+                self._write_dropped(stage)
         if sink in ledger.sinks:
             self._records.forget_sink(sink)
 
@@ -215,11 +218,16 @@ class Stages:
             self._drop(stage)
 
     def _drop(self, stage: StageMachine) -> None:
-        if stage.life.state == PREPARED:
-            # Half of it must never be committed, whatever becomes of this life.
-            self._records.rewrite(attrs.evolve(stage.facts, dropped=True))
+        self._write_dropped(stage)
         stage.life.on("drop")
         self._resume()
+
+    def _write_dropped(self, stage: StageMachine) -> None:
+        if stage.facts.prepared and not stage.facts.dropped:
+            # Half of it must never be committed, whatever becomes of this life.
+            facts = attrs.evolve(stage.facts, dropped=True)
+            self._records.rewrite(facts)
+            stage.facts = facts
 
     # -- looking after stages
 
