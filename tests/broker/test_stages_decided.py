@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from meshq.broker.stages._ledger_machine import LedgerMachine, StageMachine
 from meshq.broker.stages._stage_life import PLACING
 from tests.broker.kit import make_house
 from tests.broker.staging import Staged, bodies, commit, left, next_life, start
@@ -47,3 +50,18 @@ def test_half_of_a_stage_is_never_committed_when_its_sink_is_deleted_while_a_sta
         last, again = next_life(later, cut)
         commit(again, 0, stage)
         assert bodies(last.core) == [] and left(last.core) == {}, cut
+
+
+def test_to_drop_a_stage_is_no_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, client = start()
+    for number in range(1, 9):
+        assert Staged(client, number, partition=number).prepare()
+    looks: list[LedgerMachine] = []
+
+    def moving(ledger: LedgerMachine) -> list[StageMachine]:
+        looks.append(ledger)
+        return []
+
+    monkeypatch.setattr(LedgerMachine, "moving", property(moving))
+    assert client.call("abandon_batch", sink="s", batch=0) == {"stages": 8}
+    assert left(house.core) == {} and looks == []

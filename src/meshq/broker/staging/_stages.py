@@ -220,7 +220,7 @@ class Stages:
     def _drop(self, stage: StageMachine) -> None:
         self._write_dropped(stage)
         stage.life.on("drop")
-        self._resume()
+        self._begin(stage.facts.number, self._remove(stage))
 
     def _write_dropped(self, stage: StageMachine) -> None:
         if stage.facts.prepared and not stage.facts.dropped:
