@@ -172,3 +172,17 @@ async def test_a_full_disk_refuses_a_new_sink_and_lets_one_that_is_known_decide(
         await client.purge_queue("filling")
         await settled(client)
         assert await everything(client, "out") == [b"a"]
+
+
+async def test_a_stage_whose_opening_was_cancelled_is_not_left_at_the_node() -> None:
+    async with lives() as node, node.client() as client:
+        entered = []
+        with trio.move_on_after(1e-6) as scope:
+            async with client.stage("s", 0):
+                entered.append("it was cancelled before")
+        assert scope.cancelled_caught and not entered
+        stage = await staged(client, b"a")
+        assert [one.stage for one in await client.stages()] == [stage]
+        await client.commit_batch("s", 0, [stage])
+        await settled(client)
+        assert await everything(client, "out") == [b"a"]
