@@ -7,7 +7,8 @@ import pytest
 from meshq.broker.stages._ledger_machine import LedgerMachine, StageMachine
 from meshq.broker.stages._stage_life import PLACING
 from tests.broker.kit import make_house
-from tests.broker.staging import Staged, bodies, commit, left, next_life, start
+from tests.broker.staging import Staged, bodies, commit, left, next_life, refusal, start
+from tests.broker.test_access import client_of, house_with
 
 
 def test_empty_batches_are_committed_before_the_sync_of_the_one_before() -> None:
@@ -65,3 +66,18 @@ def test_to_drop_a_stage_is_no_look_at_all_others(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(LedgerMachine, "moving", property(moving))
     assert client.call("abandon_batch", sink="s", batch=0) == {"stages": 8}
     assert left(house.core) == {} and looks == []
+
+
+def test_who_may_send_nowhere_opens_no_stage_and_has_no_sink() -> None:
+    house = house_with("q")
+    reader = client_of(house, "reader")
+    assert Staged(reader).stage == 0 and refusal(reader) == "forbidden"
+    commit(reader, 0)
+    assert refusal(reader) == "forbidden"
+    ledger = house.core.transactions.stages.ledger
+    assert (ledger.stages, ledger.sinks) == ({}, {})
+    writer = client_of(house, "writer")
+    part = Staged(writer)
+    part.send("q", b"a")
+    commit(writer, 0, part.prepare())
+    assert bodies(house.core) == [b"a"] and ledger.sinks["s"][0].user == "writer"

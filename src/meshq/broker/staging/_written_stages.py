@@ -9,7 +9,7 @@ from typing import Final
 
 from meshq import limits
 from meshq.address import Target
-from meshq.broker.access._access import Asker, permit_sending
+from meshq.broker.access._access import Asker, permit_keeping, permit_sending
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.stages._ledger_machine import StageFacts, StageMachine
@@ -71,6 +71,7 @@ class WrittenStages:
         """
         if transaction in self._open or len(self._open) >= limits.TRANSACTIONS_MAX:
             raise decline("too_many", f"a session writes at most {limits.TRANSACTIONS_MAX} stages, each once")
+        permit_keeping(self._principal)
         wanted = StageFacts(
             number=0,
             sink=sink,
