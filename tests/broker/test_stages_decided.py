@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from meshq import limits
 from meshq.broker.stages._ledger_machine import LedgerMachine, StageMachine
 from meshq.broker.stages._stage_life import PLACING
+from meshq.wire import BY_NAME, Answer, FrameType, header_of
 from tests.broker.kit import make_house
 from tests.broker.staging import Staged, bodies, commit, left, next_life, refusal, start
 from tests.broker.test_access import client_of, house_with
@@ -81,3 +83,41 @@ def test_who_may_send_nowhere_opens_no_stage_and_has_no_sink() -> None:
     part.send("q", b"a")
     commit(writer, 0, part.prepare())
     assert bodies(house.core) == [b"a"] and ledger.sinks["s"][0].user == "writer"
+
+
+def test_where_nothing_is_paged_a_stage_is_refused_when_memory_is_scarce() -> None:
+    house, client = start(memory=limits.MIB)
+    part = Staged(client)
+    for _ in range(20):
+        part.send("q", bytes(limits.MIB // 16), durable=False)
+    assert refusal(client) == "rolled_back"
+    memory = house.core.memory
+    assert memory.used_bytes < limits.MIB and left(house.core) == {}
+    codes = [header_of(frame, Answer).code for frame in client.all(FrameType.ANSWER)]
+    assert codes.count(BY_NAME["address_full"].number) == 1 and not part.prepare()
+    # What the journal has can be paged.
+    part = Staged(client, 2)
+    part.send("q", b"a")
+    assert part.prepare()
+
+
+def test_runs_that_wait_for_memory_go_on_in_their_order_and_before_their_stage_is_prepared() -> None:
+    house, client = start(memory=limits.MIB)
+    house.core.pager.spills = True
+    client.put(client.produce("other"), bytes(limits.MIB), durable=False)
+    assert house.core.memory.used_bytes >= limits.MIB
+    parts = [Staged(client, number, partition=number) for number in range(1, 4)]
+    for part in parts:
+        part.send("q", b"%d" % part.number, durable=False)
+        part.send("q", b"%d" % (10 * part.number), durable=False)
+        client.call("prepare_stage", transaction=part.number, sent=2, acked=0)
+    assert set(left(house.core).values()) == {"open"}
+    parts[1].roll_back()
+    client.call("purge_queue", name="other")
+    house.rest()
+    stages = [parts[0].stage, parts[2].stage]
+    assert left(house.core) == dict.fromkeys(stages, "prepared")
+    line = house.core.transactions.stages.memory_line
+    assert line.granted_bytes == line.sent_bytes and not house.core.memory.waiting
+    commit(client, 0, *stages)
+    assert bodies(house.core) == [b"1", b"10", b"3", b"30"]

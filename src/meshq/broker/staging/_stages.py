@@ -21,6 +21,7 @@ from meshq.broker.queue._timers import TimerService
 from meshq.broker.records._row_options import RowOptions
 from meshq.broker.stages._ledger_machine import LedgerMachine, SinkFacts, StageFacts, StageMachine, Verdict
 from meshq.broker.stages._stage_life import DROPPING, OPEN, PLACING
+from meshq.broker.staging._memory_line import MemoryLine
 from meshq.broker.staging._stage_placing import StagePlacing
 from meshq.broker.work._long_operations import AnswerWait, LongOperation, Needs, Steps, Values
 from meshq.errors import AddressFullError, BusyError, ClosedError, JournalBrokenError, MeshqError, NotFoundError
@@ -62,6 +63,8 @@ class Stages:
         self._placing = placing
         self._release_queue = release_queue
         self._memory = memory
+        #: What is staged and waits for memory.
+        self.memory_line: MemoryLine = MemoryLine(memory)
         self._timers = timers
         self._event_bus = event_bus
         self._schedule = schedule
@@ -83,14 +86,16 @@ class Stages:
         self.ledger.check_open(wanted)
         return self._records.create(wanted, self._timers.elapsed_ms)
 
-    def ask(self, target: Target) -> None:
-        """See that messages to a target can be routed; its address comes into being as for any send.
+    def ask(self, target: Target, run: StoredRun) -> None:
+        """See that messages to a target can be routed and kept; its address comes into being as for any send.
 
         Raises:
             NotFoundError, UsageError: nothing can be sent there.
-            AddressFullError: the address takes nothing more.
+            AddressFullError: the address takes nothing more; or memory is scarce, and nothing can be paged.
             JournalBrokenError: nothing changed.
         """
+        if self.lacks_memory(run) and not self._placing.spills:
+            raise AddressFullError("the node has no memory to spare for messages in no journal, and nowhere to page")
         address, _ = self._definitions.address_for(target)
         quota = address.quota
         if quota is not None and quota.policy == "fail" and quota.full:
@@ -101,6 +106,10 @@ class Stages:
     def scarce(self) -> bool:
         """Whether the node has no memory to spare: a writer is answered when its run can be paged."""
         return self._memory.scarce
+
+    def lacks_memory(self, run: StoredRun) -> bool:
+        """Whether a run has to wait for memory: no journal will have it."""
+        return not run.durable and self._memory.scarce
 
     def weigh(self, run: StoredRun) -> int:
         """Return the bytes that the record of a staged run may take."""

@@ -33,7 +33,7 @@ class OpenStage:
         self.came: int = 0
         #: Where it may send, an ordered set.
         self.targets: dict[Target, None] = {}
-        #: Whether a run waits for room on the disk; what waits behind it, in order.
+        #: Whether a run waits for room; what waits behind it, in order.
         self.busy: bool = False
         self.line: deque[Callable[[], None]] = deque()
         #: Why a run was not stored.
@@ -85,7 +85,7 @@ class WrittenStages:
         return {"stage": self._open[transaction].stage.facts.number}
 
     def take(self, number: int, sent: int, run: StoredRun, target: Target) -> Values | Steps:
-        """Store a run in a stage, at once or when the disk has room for it.
+        """Store a run in a stage, at once or when there is room for it.
 
         Raises:
             TransactionRolledBackError: something before it is missing; the stage is dropped.
@@ -97,7 +97,7 @@ class WrittenStages:
                 raise self._lost(found)
             if target not in found.targets:
                 permit_sending(self._principal, target)
-            self._stages.ask(target)
+            self._stages.ask(target, run)
         except MeshqError:
             self.abandon(number)
             raise
@@ -105,7 +105,8 @@ class WrittenStages:
             found.targets[target] = None
         found.came += run.content.rows
         size = self._stages.weigh(run)
-        if not found.busy and size <= self._release_queue.large_bytes and not self._release_queue.queued:
+        waits = found.busy or self._stages.lacks_memory(run)
+        if not waits and size <= self._release_queue.large_bytes and not self._release_queue.queued:
             self._add(number, found, run, target)
             return self._when_durable() if self._stages.scarce else {}
         return self._when_room(number, found, run, target, size)
@@ -130,6 +131,8 @@ class WrittenStages:
             yield AnswerWait(found.line.append)
         found.busy = True
         try:
+            if self._stages.lacks_memory(run):
+                yield AnswerWait(self._stages.memory_line.wait)
             yield DiskSpaceWait(size)
             self._add(number, found, run, target)
         finally:
