@@ -121,3 +121,14 @@ def test_runs_that_wait_for_memory_go_on_in_their_order_and_before_their_stage_i
     assert line.granted_bytes == line.sent_bytes and not house.core.memory.waiting
     commit(client, 0, *stages)
     assert bodies(house.core) == [b"1", b"10", b"3", b"30"]
+
+
+def test_a_stage_is_nothing_that_was_kept_for_a_node_of_its_number() -> None:
+    house, client = start()
+    part = Staged(client)
+    part.send("q", b"a")
+    stage = part.prepare()
+    client.call("give_back", node_id=str(stage), force=True)
+    house.rest()
+    assert refusal(client) == "not_found" and bodies(house.core) == []
+    assert left(house.core) == {stage: "prepared"} and house.core.router.by_number[stage].counts.ready == 1
