@@ -132,3 +132,18 @@ def test_a_stage_is_nothing_that_was_kept_for_a_node_of_its_number() -> None:
     house.rest()
     assert refusal(client) == "not_found" and bodies(house.core) == []
     assert left(house.core) == {stage: "prepared"} and house.core.router.by_number[stage].counts.ready == 1
+
+
+def test_runs_that_wait_take_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STAGED_WAITING_BYTES_MIN", limits.MIB)
+    house, client = start(memory=limits.MIB)
+    house.core.pager.spills = True
+    client.put(client.produce("other"), bytes(limits.MIB), durable=False)
+    line = house.core.transactions.stages.memory_line
+    part = Staged(client)
+    for _ in range(4):
+        part.send("q", bytes(limits.MIB // 4), durable=False)
+    assert refusal(client) == "address_full" and 0 < line.waiting_bytes <= limits.MIB
+    client.call("purge_queue", name="other")
+    house.rest()
+    assert line.waiting_bytes == 0 and left(house.core) == {}

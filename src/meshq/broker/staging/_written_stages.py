@@ -98,18 +98,21 @@ class WrittenStages:
             if target not in found.targets:
                 permit_sending(self._principal, target)
             self._stages.ask(target, run)
+            size = self._stages.weigh(run)
+            large = size > self._release_queue.large_bytes or bool(self._release_queue.queued)
+            waits = large or found.busy or self._stages.lacks_memory(run)
+            if waits:
+                self._stages.memory_line.check(run.size_bytes)
         except MeshqError:
             self.abandon(number)
             raise
         if len(found.targets) < _TARGETS_MAX:
             found.targets[target] = None
         found.came += run.content.rows
-        size = self._stages.weigh(run)
-        waits = found.busy or self._stages.lacks_memory(run)
-        if not waits and size <= self._release_queue.large_bytes and not self._release_queue.queued:
-            self._add(number, found, run, target)
-            return self._when_durable() if self._stages.scarce else {}
-        return self._when_room(number, found, run, target, size)
+        if waits:
+            return self._when_room(number, found, run, target, size)
+        self._add(number, found, run, target)
+        return self._when_durable() if self._stages.scarce else {}
 
     def _add(self, number: int, found: OpenStage, run: StoredRun, target: Target) -> None:
         try:
@@ -127,16 +130,17 @@ class WrittenStages:
         yield {}
 
     def _when_room(self, number: int, found: OpenStage, run: StoredRun, target: Target, size: int) -> Steps:
-        if found.busy:
-            yield AnswerWait(found.line.append)
-        found.busy = True
-        try:
-            if self._stages.lacks_memory(run):
-                yield AnswerWait(self._stages.memory_line.wait)
-            yield DiskSpaceWait(size)
-            self._add(number, found, run, target)
-        finally:
-            self._next(found)
+        with self._stages.memory_line.holding(run.size_bytes):
+            if found.busy:
+                yield AnswerWait(found.line.append)
+            found.busy = True
+            try:
+                if self._stages.lacks_memory(run):
+                    yield AnswerWait(self._stages.memory_line.wait)
+                yield DiskSpaceWait(size)
+                self._add(number, found, run, target)
+            finally:
+                self._next(found)
         yield {}
 
     def _next(self, found: OpenStage) -> None:
