@@ -202,6 +202,8 @@ TRANSACTION_TIMEOUT_S: Final = 300.0
 STAGES_MAX: Final = 2_048
 #: Stages that the commit of a batch names: four bytes each, and all of them fit in the header of one frame.
 BATCH_STAGES_MAX: Final = 900
+#: Of the staged messages that wait for room in memory or on the disk; or as many as the memory that a node may use.
+STAGED_WAITING_BYTES_MIN: Final = 64 * MIB
 #: Sinks in the ledger of a node: each has one record, for as long as it is not deleted.
 SINKS_MAX: Final = 10_000
 #: Of the name of a sink, encoded.

@@ -175,11 +175,8 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     # The reader has registered it.
     "delete_cursor": ({"queue": "taped", "name": "c"}, {"reader"}),
     "cursor_lag": ({"queue": "taped", "name": "c"}, {"reader"}),
-    # A sink that nobody has used is whose commit comes first.
-    "commit_batch": (
-        {"sink": "new", "batch": 0, "stages": b""},
-        {"writer", "reader", "maker", "looker", "nobody"},
-    ),
+    # A sink that nobody has used is whose commit comes first, of those who may send anything.
+    "commit_batch": ({"sink": "new", "batch": 0, "stages": b""}, {"writer", "nobody"}),
     "abandon_batch": ({"sink": "new", "batch": 0}, {"writer", "reader", "maker", "looker", "nobody"}),
     "sinks": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
     "stages": ({}, {"writer", "reader", "maker", "looker", "nobody"}),

@@ -78,7 +78,7 @@ def test_a_batch_waits_for_the_one_before_it_to_be_placed() -> None:
         ([11, 12, 13, 14, 15, 16, 17], NotFoundError, "11, 12, 13, 14, 15 and 2 more"),
         ([2], UsageError, "the stage 2 is of batch 1 of the sink 's'"),
         ([3], UsageError, "the stage 3 is not prepared: it is open"),
-        ([4], UsageError, "of the sink 'other'"),
+        ([4], UsageError, "the stage 4 is of another sink than 's'$"),
         ([1, 5], UsageError, "the stages 1 and 5 are attempts 0 and 1 of one partition 0"),
         ([1, 1], UsageError, "one partition 0"),
         ([6], NotFoundError, "no stages 6"),

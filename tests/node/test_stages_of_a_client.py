@@ -172,3 +172,38 @@ async def test_a_full_disk_refuses_a_new_sink_and_lets_one_that_is_known_decide(
         await client.purge_queue("filling")
         await settled(client)
         assert await everything(client, "out") == [b"a"]
+
+
+async def test_a_stage_whose_opening_was_cancelled_is_not_left_at_the_node() -> None:
+    async with lives() as node, node.client() as client:
+        entered = []
+        with trio.move_on_after(1e-6) as scope:
+            async with client.stage("s", 0):
+                entered.append("it was cancelled before")
+        assert scope.cancelled_caught and not entered
+        stage = await staged(client, b"a")
+        assert [one.stage for one in await client.stages()] == [stage]
+        await client.commit_batch("s", 0, [stage])
+        await settled(client)
+        assert await everything(client, "out") == [b"a"]
+
+
+async def test_a_stage_of_messages_that_no_journal_has_is_slowed_down_to_the_memory_of_the_node() -> None:
+    limit, used = 12 * limits.MIB, []
+    async with lives(memory_limit=limit) as node, node.client() as client:
+        broker = node.broker._node
+        assert broker is not None
+        async with client.stage("s", 0) as part:
+            for number in range(64):
+                await part.send("out", bytes([number]) * limits.MIB, durable=False)
+                used.append(broker.core.memory.used_bytes)
+        used.append(broker.core.memory.used_bytes)
+        assert limit // 2 < max(used) <= limit + 2 * limits.MIB
+        stage = part.stage_id
+        assert stage is not None and (await client.commit_batch("s", 0, [stage])).messages == 64
+        await settled(client)
+        async with client.consumer("out", window_bytes=2 * limits.MIB) as consumer:
+            for number in range(64):
+                delivery = await consumer.receive(timeout=5)
+                assert delivery is not None and delivery.body[0] == number
+                await delivery.ack()

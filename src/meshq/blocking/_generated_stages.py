@@ -47,7 +47,7 @@ class StageCalls:
             SettingsError: a name or a number is not allowed, or there are too many stages.
             NotFoundError: a stage has expired, was abandoned, or is of another node; nothing is committed.
             UsageError: a stage is not prepared, of another batch, or of the same partition as another one.
-            SecurityError: the sink is another user's.
+            SecurityError: the sink is another user's; or it is new, and the user may send nowhere.
             AddressFullError: the sink is new, and the disk of the broker is full.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """

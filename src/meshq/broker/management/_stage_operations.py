@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import MANAGEMENT
-from meshq.broker.access._access import may, permit
+from meshq.broker.access._access import may, permit, permit_keeping
 from meshq.broker.management._pages import page_of
 from meshq.broker.work._long_operations import Values
 from meshq.errors import UsageError
@@ -22,7 +22,10 @@ _PAGE_ROWS: Final = 64
 
 def commit_batch(core: Core, asker: Requester | None, sink: str, batch: int, stages: bytes | list[int]) -> Values:
     """Commit a batch: the stages that count, and no others of the sink up to it; `already`: it was committed before."""
-    decision = core.transactions.stages.commit(sink, batch, _numbers(stages), _user(core, asker, sink))
+    user = _user(core, asker, sink)
+    if asker is not None and core.transactions.stages.ledger.owner(sink) is None:
+        permit_keeping(asker)
+    decision = core.transactions.stages.commit(sink, batch, _numbers(stages), user)
     return {"already": decision.already, "messages": decision.messages}
 
 

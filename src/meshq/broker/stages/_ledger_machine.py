@@ -225,7 +225,10 @@ class LedgerMachine:
         for number in numbers:
             stage = self.stages[number]
             facts = stage.facts
-            if (facts.sink, facts.batch) != (sink, batch):
+            if facts.sink != sink:
+                # It may be another user's, who need not be known.
+                raise UsageError(f"the stage {number} is of another sink than {sink!r}")
+            if facts.batch != batch:
                 raise UsageError(f"the stage {number} is of batch {facts.batch} of the sink {facts.sink!r}")
             if stage.life.state != PREPARED:
                 raise UsageError(f"the stage {number} is not prepared: it is {stage.life.state}")

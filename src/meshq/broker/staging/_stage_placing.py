@@ -33,6 +33,11 @@ class StagePlacing:
         self._pager = pager
         self._failpoint = failpoint
 
+    @property
+    def spills(self) -> bool:
+        """Whether what is in no journal can be paged."""
+        return self._pager.spills
+
     def place(self, queue: Queue) -> Iterator[Needs | None]:
         """Move all messages of a committed stage, in their order, in steps.
 

@@ -20,7 +20,8 @@ from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import TimerService
 from meshq.broker.records._row_options import RowOptions
 from meshq.broker.stages._ledger_machine import LedgerMachine, SinkFacts, StageFacts, StageMachine, Verdict
-from meshq.broker.stages._stage_life import DROPPING, OPEN, PLACING, PREPARED
+from meshq.broker.stages._stage_life import DROPPING, OPEN, PLACING
+from meshq.broker.staging._memory_line import MemoryLine
 from meshq.broker.staging._stage_placing import StagePlacing
 from meshq.broker.work._long_operations import AnswerWait, LongOperation, Needs, Steps, Values
 from meshq.errors import AddressFullError, BusyError, ClosedError, JournalBrokenError, MeshqError, NotFoundError
@@ -62,13 +63,16 @@ class Stages:
         self._placing = placing
         self._release_queue = release_queue
         self._memory = memory
+        #: What is staged and waits for memory.
+        self.memory_line: MemoryLine = MemoryLine(memory)
         self._timers = timers
         self._event_bus = event_bus
         self._schedule = schedule
         # The sinks that are being placed, and the numbers of the stages that are being removed; an ordered set.
         self._under_way: dict[str | int, None] = {}
-        # The sinks whose last decision waits for its sync; an ordered set.
-        self._undecided: dict[str, None] = {}
+        # The sinks whose last decision waits for its sync, with the number of that decision in this life.
+        self._undecided: dict[str, int] = {}
+        self._decisions = 0
 
     # -- staging
 
@@ -82,14 +86,16 @@ class Stages:
         self.ledger.check_open(wanted)
         return self._records.create(wanted, self._timers.elapsed_ms)
 
-    def ask(self, target: Target) -> None:
-        """See that messages to a target can be routed; its address comes into being as for any send.
+    def ask(self, target: Target, run: StoredRun) -> None:
+        """See that messages to a target can be routed and kept; its address comes into being as for any send.
 
         Raises:
             NotFoundError, UsageError: nothing can be sent there.
-            AddressFullError: the address takes nothing more.
+            AddressFullError: the address takes nothing more; or memory is scarce, and nothing can be paged.
             JournalBrokenError: nothing changed.
         """
+        if self.lacks_memory(run) and not self._placing.spills:
+            raise AddressFullError("the node has no memory to spare for messages in no journal, and nowhere to page")
         address, _ = self._definitions.address_for(target)
         quota = address.quota
         if quota is not None and quota.policy == "fail" and quota.full:
@@ -100,6 +106,10 @@ class Stages:
     def scarce(self) -> bool:
         """Whether the node has no memory to spare: a writer is answered when its run can be paged."""
         return self._memory.scarce
+
+    def lacks_memory(self, run: StoredRun) -> bool:
+        """Whether a run has to wait for memory: no journal will have it."""
+        return not run.durable and self._memory.scarce
 
     def weigh(self, run: StoredRun) -> int:
         """Return the bytes that the record of a staged run may take."""
@@ -160,15 +170,18 @@ class Stages:
             BatchCommitted, sink=facts.sink, batch=facts.batch, stages=len(verdict.winners), messages=messages
         )
         # Nobody gets a message before the decision is durable.
-        self._undecided[facts.sink] = None
+        self._decisions += 1
+        self._undecided[facts.sink] = self._decisions
         for stage in verdict.losers:
             self._drop(stage)
-        self._release_queue.when_all_is_durable(partial(self._is_durable, facts.sink))
+        self._release_queue.when_all_is_durable(partial(self._is_durable, facts.sink, self._decisions))
         return BatchDecision(False, messages)
 
-    def _is_durable(self, sink: str) -> None:
-        del self._undecided[sink]
-        self._resume()
+    def _is_durable(self, sink: str, decision: int) -> None:
+        if self._undecided[sink] == decision:
+            # An empty batch is followed by the next one at once, whose sync may come later.
+            del self._undecided[sink]
+            self._resume()
 
     def abandon(self, sink: str, batch: int, user: str) -> int:
         """Drop the stages of a batch that is not committed; return how many there were.
@@ -198,6 +211,9 @@ class Stages:
         for stage in list(ledger.of(sink)):
             if stage.waits:
                 self._drop(stage)
+            else:
+                # One that a start has dropped is known as such by the entry alone.
+                self._write_dropped(stage)
         if sink in ledger.sinks:
             self._records.forget_sink(sink)
 
@@ -211,11 +227,16 @@ class Stages:
             self._drop(stage)
 
     def _drop(self, stage: StageMachine) -> None:
-        if stage.life.state == PREPARED:
-            # Half of it must never be committed, whatever becomes of this life.
-            self._records.rewrite(attrs.evolve(stage.facts, dropped=True))
+        self._write_dropped(stage)
         stage.life.on("drop")
-        self._resume()
+        self._begin(stage.facts.number, self._remove(stage))
+
+    def _write_dropped(self, stage: StageMachine) -> None:
+        if stage.facts.prepared and not stage.facts.dropped:
+            # Half of it must never be committed, whatever becomes of this life.
+            facts = attrs.evolve(stage.facts, dropped=True)
+            self._records.rewrite(facts)
+            stage.facts = facts
 
     # -- looking after stages
 

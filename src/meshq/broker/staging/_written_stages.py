@@ -9,7 +9,7 @@ from typing import Final
 
 from meshq import limits
 from meshq.address import Target
-from meshq.broker.access._access import Asker, permit_sending
+from meshq.broker.access._access import Asker, permit_keeping, permit_sending
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.stages._ledger_machine import StageFacts, StageMachine
@@ -33,7 +33,7 @@ class OpenStage:
         self.came: int = 0
         #: Where it may send, an ordered set.
         self.targets: dict[Target, None] = {}
-        #: Whether a run waits for room on the disk; what waits behind it, in order.
+        #: Whether a run waits for room; what waits behind it, in order.
         self.busy: bool = False
         self.line: deque[Callable[[], None]] = deque()
         #: Why a run was not stored.
@@ -71,6 +71,7 @@ class WrittenStages:
         """
         if transaction in self._open or len(self._open) >= limits.TRANSACTIONS_MAX:
             raise decline("too_many", f"a session writes at most {limits.TRANSACTIONS_MAX} stages, each once")
+        permit_keeping(self._principal)
         wanted = StageFacts(
             number=0,
             sink=sink,
@@ -84,7 +85,7 @@ class WrittenStages:
         return {"stage": self._open[transaction].stage.facts.number}
 
     def take(self, number: int, sent: int, run: StoredRun, target: Target) -> Values | Steps:
-        """Store a run in a stage, at once or when the disk has room for it.
+        """Store a run in a stage, at once or when there is room for it.
 
         Raises:
             TransactionRolledBackError: something before it is missing; the stage is dropped.
@@ -96,18 +97,22 @@ class WrittenStages:
                 raise self._lost(found)
             if target not in found.targets:
                 permit_sending(self._principal, target)
-            self._stages.ask(target)
+            self._stages.ask(target, run)
+            size = self._stages.weigh(run)
+            large = size > self._release_queue.large_bytes or bool(self._release_queue.queued)
+            waits = large or found.busy or self._stages.lacks_memory(run)
+            if waits:
+                self._stages.memory_line.check(run.size_bytes)
         except MeshqError:
             self.abandon(number)
             raise
         if len(found.targets) < _TARGETS_MAX:
             found.targets[target] = None
         found.came += run.content.rows
-        size = self._stages.weigh(run)
-        if not found.busy and size <= self._release_queue.large_bytes and not self._release_queue.queued:
-            self._add(number, found, run, target)
-            return self._when_durable() if self._stages.scarce else {}
-        return self._when_room(number, found, run, target, size)
+        if waits:
+            return self._when_room(number, found, run, target, size)
+        self._add(number, found, run, target)
+        return self._when_durable() if self._stages.scarce else {}
 
     def _add(self, number: int, found: OpenStage, run: StoredRun, target: Target) -> None:
         try:
@@ -125,14 +130,17 @@ class WrittenStages:
         yield {}
 
     def _when_room(self, number: int, found: OpenStage, run: StoredRun, target: Target, size: int) -> Steps:
-        if found.busy:
-            yield AnswerWait(found.line.append)
-        found.busy = True
-        try:
-            yield DiskSpaceWait(size)
-            self._add(number, found, run, target)
-        finally:
-            self._next(found)
+        with self._stages.memory_line.holding(run.size_bytes):
+            if found.busy:
+                yield AnswerWait(found.line.append)
+            found.busy = True
+            try:
+                if self._stages.lacks_memory(run):
+                    yield AnswerWait(self._stages.memory_line.wait)
+                yield DiskSpaceWait(size)
+                self._add(number, found, run, target)
+            finally:
+                self._next(found)
         yield {}
 
     def _next(self, found: OpenStage) -> None:

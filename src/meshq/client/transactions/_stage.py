@@ -64,7 +64,9 @@ class Stage(Transaction):
         try:
             self._stage = int((await self._session.deadlines.wait(call))["stage"])
         except BaseException:
-            # Whether the node has it or not: it goes with the session, or is not there.
+            if self._session.facts.failure is None:
+                # The node may have opened it, or do so yet: its name would be taken for as long as the session lasts.
+                self._call("roll_back")
             self._end("roll_back")
             raise
         return self
