@@ -12,7 +12,7 @@ STAGE_BUGS: Final = (
         function="meshq.broker:StageDefinitions.restore",
         old='    self.ledger.sinks[facts["sink"]] = SinkFacts(**facts), position\n',
         new="",
-        checkers=("Q1", "Q5", "Q9"),
+        checkers=("Q14", "Q1", "Q5"),
         mesh=True,
     ),
     Bug(
@@ -20,7 +20,7 @@ STAGE_BUGS: Final = (
         function="meshq.broker:LedgerMachine.restored",
         old='                stage.life.on("win")\n',
         new="                pass\n",
-        checkers=("Q1",),
+        checkers=("Q1", "Q14"),
         mesh=True,
     ),
     Bug(
@@ -28,7 +28,7 @@ STAGE_BUGS: Final = (
         function="meshq.broker:MessageMover._place",
         old="        logged = self._staged_places.place(moved, target, gone)\n",
         new="        logged = self._staged_places.place(moved, target, ())\n",
-        checkers=("Q4", "Q5"),
+        checkers=("Q4", "Q5", "Q14"),
         mesh=True,
     ),
     Bug(
@@ -36,7 +36,7 @@ STAGE_BUGS: Final = (
         function="meshq.broker:Stages.commit",
         old="    position = self._records.write_sink(facts)\n",
         new="    position = 0\n",
-        checkers=("Q1", "Q5", "Q9"),
+        checkers=("Q14", "Q1", "Q5"),
         mesh=True,
     ),
 )
