@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+import socket
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -393,6 +396,32 @@ def test_the_settings_that_a_call_takes_are_those_of_a_cluster() -> None:
     assert {"nodes", *CLUSTER_KEYWORDS} == {field.name for field in attrs.fields(ClusterPlan)}
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "test-your-service.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in page for name in CLUSTER_KEYWORDS)
+
+
+def test_sockets_and_threads_of_the_real_world_are_refused_to_the_test_and_to_nobody_else() -> None:
+    asked, answered = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+
+    def other() -> None:
+        asked.get(timeout=30)
+        with socket.socket() as one:
+            answered.put(one.fileno())
+
+    async def test(cluster: Cluster) -> None:
+        text = "a (socket|thread) of the real world can't be part of a simulated test.* meshq_server"
+        for call in (socket.socket, trio.socket.socket, threading.Thread(target=int).start):
+            with pytest.raises(UsageError, match=text):
+                call()
+        with pytest.raises(UsageError, match=text):
+            await trio.to_thread.run_sync(int)
+        asked.put(None)
+        assert answered.get(timeout=30) > 0
+        await send(cluster, "n0", b"a")
+
+    helper = threading.Thread(target=other)
+    helper.start()
+    in_cluster(test, nodes=1)
+    helper.join()
+    socket.socket().close()
 
 
 def test_an_object_that_was_entered_by_hand_and_never_left_is_closed_and_named() -> None:

@@ -36,6 +36,7 @@ from meshq.testing._swarm import Swarm
 from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._mock_time import MockTime
 from meshq.testing.kit._own_frames import trimmed, waiting_lines
+from meshq.testing.kit._real_world import real_world_refused
 
 #: A test that is not done after so many simulated seconds waits for what never comes, unless it sets another limit.
 TEST_S_MAX: Final = 7_200.0
@@ -159,7 +160,7 @@ class SimulatedWorld:
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
             DEFAULT_ENV.set(self.machine(TEST_HOST).env)
-            with self._scope:
+            with self._scope, real_world_refused():
                 self.result = await outcome.acapture(test)
             self.closing = True
             logging.disable(logging.CRITICAL)
