@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from meshq.testing._again import again_line
+from meshq.testing.kit._again_line import again_line
 
 if TYPE_CHECKING:
     from meshq.testing.kit._certificates import Certificates
@@ -168,7 +168,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _closing(test: Callable[..., Any]) -> Callable[..., Any]:
-    """The test, which fails if it leaves open what it has entered by hand."""
+    """Make a test fail that leaves an object open."""
 
     @functools.wraps(test)
     async def closing(**keywords: Any) -> None:

@@ -44,7 +44,7 @@ CLUSTER_KEYWORDS: Final[tuple[str, ...]] = tuple(ClusterKeywords.__annotations__
 
 
 def check_keywords(given: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    """Raise ``SettingsError`` if a keyword is none of those that are allowed."""
+    """Raise ``SettingsError`` for a keyword that is not allowed."""
     names = list(dict.fromkeys(allowed))
     for key, value in given.items():
         if key not in names:

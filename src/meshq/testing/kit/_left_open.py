@@ -1,4 +1,4 @@
-"""The call of an async function of the test: what it leaves open is closed, and named in an error.
+"""Calls of a test's functions that close the objects which a function has left open, and name them in an error.
 
 Whoever enters ``async with`` by hand and never leaves it ends a task inside a cancel scope of the object, which trio
 calls an internal error of its own: the run of the whole test is over without a word about the object.
@@ -49,7 +49,7 @@ def _innermost() -> Any:
 
 
 async def _close(before: object) -> list[str]:
-    """Leave what was entered and not left, the last one first; return what that was."""
+    """Close the objects that this task has entered since ``before``, the last one first; return their names."""
     names: list[str] = []
     while (now := _innermost()) is not before and now is not None:
         owner = _owner_of(now._scope)

@@ -25,7 +25,7 @@ REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
 
 @contextmanager
 def real_world_refused() -> Iterator[None]:
-    """Refuse what this thread opens of the real world inside this block; other threads of the process go on."""
+    """Refuse sockets and threads to this thread inside this block; other threads may have them."""
     own = threading.get_ident()
     real = [(owner, name, getattr(owner, name)) for owner, name, _ in REFUSED]
     try:

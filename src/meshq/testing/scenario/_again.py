@@ -12,7 +12,7 @@ from meshq.testing.scenario._seed_run import Scenario, ScenarioPlan
 
 
 def again_call(scenario: Scenario, plan: ScenarioPlan, seed: int) -> str:
-    """Return the call, or what else there is to do."""
+    """Return the call as text; for a scenario without a name, how to repeat it."""
     name = _name_of(scenario)
     if not name:
         shown = getattr(scenario, "__qualname__", None) or type(scenario).__qualname__
@@ -36,7 +36,7 @@ def _name_of(scenario: Scenario) -> str:
 
 
 def _settings_of(plan: ScenarioPlan) -> tuple[dict[str, Any], list[str]]:
-    """The settings that are not as they are by themselves: those that can be written down, and the names of others."""
+    """Return the settings without their defaults: values that have a text, and the names of the other settings."""
     given: dict[str, Any] = {}
     objects: list[str] = []
     for settings in (plan.cluster, plan):
