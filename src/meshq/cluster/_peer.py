@@ -402,8 +402,7 @@ class Peer:
 
     def pass_on(self) -> bool:
         """Route the messages anew that wait here for the node, if it has left and had handed over all; return whether
-        to call again after a pause instead.  Given up since, it is no less gone.
-        """
+        to call again after a pause instead.  Given up since, it is no less gone."""
         return self.state in ("left", "down") and self._succession.pass_on(self._forwarding, self.label)
 
     @property

@@ -204,7 +204,7 @@ class ClusterTopology(TopologyMember):
             self._news.wake()
 
     def _heard(self, nodes: Iterable[NodeDescription]) -> None:
-        """Have what was said of nodes compared: at once if one of them leaves, since clients are kept out by that."""
+        """Have the known nodes compared, at once if one of these nodes leaves."""
         if any(one.leaving for one in nodes):
             self._compare()
         self._news.wake()

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster say to each other until it has formed: little more of it for each link with more nodes."""
+"""What the nodes of a cluster say to each other until it has formed: no more for each link than has to be."""
 
 from __future__ import annotations
 
