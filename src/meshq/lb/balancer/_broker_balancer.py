@@ -242,9 +242,12 @@ class BrokerBalancer(Service, Redirector):
         check_in_trio("BrokerBalancer")
         self._served()
         done = Completion()
-        self.find_target(key, done.succeed)
-        await trio.lowlevel.checkpoint()
-        found: BalancerTarget | None = await done.wait()
+        withdraw = self._decide(filtered(key, self._key_filter), (), partial(self._point, done.succeed))
+        try:
+            await trio.lowlevel.checkpoint()
+            found: BalancerTarget | None = await done.wait()
+        finally:
+            withdraw()
         return found
 
     def explain_route(self, key: str) -> BalancerRoute:
