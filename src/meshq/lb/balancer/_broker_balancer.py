@@ -24,7 +24,16 @@ from meshq.abc import (
 )
 from meshq.concurrency import Completion
 from meshq.errors import MeshqError, NotActiveError, SettingsError
-from meshq.lb import AffinityCache, BalancerDecision, BalancingMachine, KeyFilter, PoolMachine, filtered, key_of
+from meshq.lb import (
+    AffinityCache,
+    BalancerDecision,
+    BalancingMachine,
+    KeyFilter,
+    PoolMachine,
+    begun_policy,
+    filtered,
+    key_of,
+)
 from meshq.lb.balancer._pool_watch import PoolWatch
 from meshq.lb.balancer._reports import BalancerReports
 from meshq.lb.balancer._settings import DEFAULT_POLICY, BalancerSettings, ClusterPool, DiscoveryPool, Policy, StaticPool
@@ -132,7 +141,7 @@ class BrokerBalancer(Service, Redirector):
         policy, pool = settings.policy, settings.pool
         self._pool = self._watch = None
         if pool is not None and policy is not None:
-            policy = policy.begin(int.from_bytes(control.env.entropy.token(CHANCE_BYTES)))
+            policy = begun_policy("policy", policy, int.from_bytes(control.env.entropy.token(CHANCE_BYTES)))
             self._pool = PoolMachine(quorum_size=pool.quorum_size, own_id=control.node_id.hex())
             self._watch = PoolWatch(pool, broker, self._pool, self._changed)
         self._machine = BalancingMachine(
