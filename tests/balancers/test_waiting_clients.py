@@ -11,7 +11,7 @@ import trio.testing
 from meshq import BrokerBalancer
 from meshq.lb import BalancerDecision
 from meshq.lb.balancer._waiting_clients import WaitingClient, WaitingClients
-from tests.balancers.kit import machines, pool_of
+from tests.balancers.kit import machines, node_of, pool_of
 from tests.cluster.kit import until
 
 
@@ -41,7 +41,7 @@ async def test_a_client_that_comes_costs_those_that_wait_nothing_and_each_is_ans
             waiting.add(WaitingClient(_asked(asked, f"{number}/{until_when}"), answer, until_when))
             await trio.testing.wait_all_tasks_blocked()
         assert not asked and len(waiting) == 50
-        await trio.sleep(3)
+        await trio.sleep(3.1)
         nursery.cancel_scope.cancel()
     assert set(asked.values()) == {1} and len(answered) == 50 and not len(waiting)
     assert all(abs(at - float(key.partition("/")[2])) < 0.001 for key, at in answered.items())
@@ -84,3 +84,31 @@ async def test_who_asks_for_a_target_and_is_cancelled_waits_no_more() -> None:
             await until(lambda: made.balancer().statistics().waiting == 1)
             await made.start("a")
         assert made.balancer().statistics().asked == 1
+
+
+async def test_filters_that_are_changed_hold_for_those_who_wait() -> None:
+    async with machines() as made:
+        pool = pool_of("a", quorum_timeout=30.0)
+        await made.start("front", BrokerBalancer("lb", target_key="client_id", pool=pool), redirect_to="lb")
+        found: dict[str, tuple[str, float]] = {}
+
+        async def arrive(client_id: str) -> None:
+            began = trio.current_time()
+            async with made.dial(client_id=client_id, connection_ttl=60, call_timeout=60) as client:
+                found[client_id] = node_of(client), trio.current_time() - began
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(arrive, "home.1")
+            nursery.start_soon(arrive, "shop.1")
+            await until(lambda: made.balancer().statistics().waiting == 2)
+            made.balancer().set_target_key_filter("^[a-z]+")
+            assert made.balancer().statistics().waiting == 2
+            made.balancer().set_local_target_filter("home")
+            await until(lambda: made.balancer().statistics().waiting == 1)
+            await until(lambda: "home.1" in found)
+            await made.start("a")
+        assert found["home.1"][0] == "front" and found["home.1"][1] < 2
+        assert found["shop.1"][0] == "a"
+        # What is remembered is the key of the new filter.
+        assert "the cache has" in " ".join(made.balancer().explain_route("shop.2").steps)
+        assert made.balancer().statistics().keys == 1

@@ -182,16 +182,22 @@ class BrokerBalancer(Service, Redirector):
 
     def route(self, facts: HandshakeFacts, answer: Callable[[AdmissionDecision], None]) -> Callable[[], None]:
         """Decide about a client of an acceptor, at once or when the pool has its quorum."""
-        key = key_of(facts, self.settings.target_key, self._key_filter)
-        return self._decide(key, facts.visited, partial(self._admit, answer))
+        return self._decide(partial(self._key_of, facts), facts.visited, partial(self._admit, answer))
 
     def find_target(self, key: str, answer: Callable[[BalancerTarget | None], None]) -> None:
         """Decide about a key for a client that asks."""
-        self._decide(filtered(key, self._key_filter), (), partial(self._point, answer))
+        self._decide(partial(self._filtered, key), (), partial(self._point, answer))
+
+    def _key_of(self, facts: HandshakeFacts) -> str:
+        return key_of(facts, self.settings.target_key, self._key_filter)
+
+    def _filtered(self, key: str) -> str:
+        return filtered(key, self._key_filter)
 
     def _decide(
-        self, key: str, visited: Sequence[str], answer: Callable[[BalancerDecision], None]
+        self, key: Callable[[], str], visited: Sequence[str], answer: Callable[[BalancerDecision], None]
     ) -> Callable[[], None]:
+        # The filters may change while a client waits.
         decide = partial(self._decision, key, visited)
         decision, pool = decide(), self.settings.pool
         if not decision.waits or pool is None:
@@ -201,7 +207,8 @@ class BrokerBalancer(Service, Redirector):
         self._waiting.add(client)
         return partial(self._waiting.withdraw, client)
 
-    def _decision(self, key: str, visited: Sequence[str]) -> BalancerDecision:
+    def _decision(self, key_now: Callable[[], str], visited: Sequence[str]) -> BalancerDecision:
+        key = key_now()
         if self._machine is None:
             steps = (f"the balancer {self.name!r} is not served",)
             return BalancerDecision(key=key, outcome="none", target=None, steps=steps)
@@ -251,7 +258,7 @@ class BrokerBalancer(Service, Redirector):
         check_in_trio("BrokerBalancer")
         self._served()
         done = Completion()
-        withdraw = self._decide(filtered(key, self._key_filter), (), partial(self._point, done.succeed))
+        withdraw = self._decide(partial(self._filtered, key), (), partial(self._point, done.succeed))
         try:
             await trio.lowlevel.checkpoint()
             found: BalancerTarget | None = await done.wait()
@@ -270,7 +277,7 @@ class BrokerBalancer(Service, Redirector):
 
     def explain(self, key: str) -> Mapping[str, Any]:
         """Return the decision about a key, and its steps, as the values of an answer; nothing changes."""
-        decision = self._served().explain(filtered(key, self._key_filter), trio.current_time())
+        decision = self._served().explain(self._filtered(key), trio.current_time())
         target = decision.target
         return {
             "key": decision.key,
@@ -312,6 +319,7 @@ class BrokerBalancer(Service, Redirector):
             machine.local_filter = made
         else:
             raise SettingsError("setting", setting, "'target_key_filter' or 'local_target_filter'")
+        self._waiting.look()
 
     def describe(self) -> Mapping[str, Any]:
         """Return the state and the counters, as the values of an answer."""

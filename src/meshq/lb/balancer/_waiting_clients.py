@@ -49,7 +49,7 @@ class WaitingClients:
         self._waiting.pop(client, None)
 
     def look(self) -> None:
-        """Decide anew about all waiting clients, because the pool has changed."""
+        """Decide anew about all waiting clients, because the pool or a filter has changed."""
         for client in [*self._waiting]:
             if client not in self._waiting:
                 continue
