@@ -101,7 +101,10 @@ class BalancingMachine:
             return _decision(key, None, steps)
         ready = {target.url: target for target in pool.ready()}
         offered = tuple(one for one in ready.values() if not one.node_id or one.node_id not in visited)
-        cached = ready.get(self._cache.get(key, now))
+        place, node_id = self._cache.get(key, now)
+        # The node has the key's messages, wherever it is now; a new node at its place is the next best.
+        there = next((one for one in ready.values() if one.node_id and one.node_id == node_id), None)
+        cached = there or ready.get(place)
         if cached in offered and cached is not None:
             steps.append(f"the cache has {cached.url}, which is ready")
             return self._chosen(key, cached, steps, now, remember=remember)
@@ -125,7 +128,7 @@ class BalancingMachine:
         self, key: str, target: BalancerTarget, steps: list[str], now: float, *, remember: bool
     ) -> BalancerDecision:
         if remember:
-            self._cache.put(key, target.url, now)
+            self._cache.put(key, target.url, now, target.node_id)
         return _decision(key, target, steps)
 
 
