@@ -14,7 +14,9 @@ from meshq import (
     BalancerTargetLost,
     BalancerTargetReady,
     BroadcastGroup,
+    Broker,
     BrokerBalancer,
+    ClusterConnection,
     ClusterPool,
     DiscoveryGroup,
     DiscoveryPool,
@@ -23,6 +25,7 @@ from meshq import (
     SharedDirectory,
     StaticPool,
     UseAnotherServerError,
+    abc,
 )
 from tests.balancers.kit import balanced, machines, node_of, place, places, pool_of, so_far, url_of
 from tests.cluster.hosts import hosts
@@ -265,3 +268,23 @@ async def _stay(client: object, *, task_status: trio.TaskStatus[None]) -> None:
     async with client:  # type: ignore[attr-defined]
         task_status.started()
         await trio.sleep(math.inf)
+
+
+async def test_a_node_that_is_reached_in_its_process_only_is_no_target() -> None:
+    def links() -> ClusterConnection:
+        return ClusterConnection("mesh", connector="me", static_connectors=["other"], password="canary-" * 3)
+
+    balancer = BrokerBalancer("lb", pool=ClusterPool("mesh", check_period=0.3, local_target_enabled=True))
+    async with machines() as made:
+        env = made.machine("here")
+        given: dict[str, list[abc.Service]] = {"a": [links()], "front": [links(), balancer]}
+        for name, services in given.items():
+            connectors = {"me": f"inproc://{name}", "other": "inproc://a" if name == "front" else "inproc://front"}
+            url = f"tcp://here:{5_000 + len(made.brokers)}?insecure=true"
+            broker = Broker(name, data_dir=None, acceptors=[url], services=services, connectors=connectors, env=env)
+            made.brokers[name] = broker
+            await made.nursery.start(broker.run)
+        await made.ready("front")
+        await until(lambda: len(made.brokers["front"].service("mesh").topology()) == 2)  # type: ignore[attr-defined]
+        await trio.sleep(2)
+        assert [row.node_name for row in made.balancer().statistics().targets] == ["front"]

@@ -65,7 +65,8 @@ def test_a_local_filter_has_to_match_the_whole_key() -> None:
 @pytest.mark.parametrize(
     "text",
     ["^.{3}", "^[^.]+", "admin", r"^\d+-\w+$", "(eu|us)-.*", "^(?:a|b)c?$", "a{2,5}", "[]x]+", "[^]]",
-     "(ab)+", r"[\]]*", r"\.", "^a.*b.*$", "x*?", "", "^|a", "{", "a{,3}"],
+     "(ab)+", r"[\]]*", r"\.", "^a.*b.*$", "x*?", "", "^|a", "{", "a{,3}", "(tenant-seventeen)+",
+     "{a}", "a{x}", "(?:[0-9a-f]{4}-){1,8}"],
 )  # fmt: skip
 def test_an_expression_that_is_counted_is_taken(text: str) -> None:
     assert KeyFilter("x", text).text == text
@@ -75,7 +76,8 @@ def test_an_expression_that_is_counted_is_taken(text: str) -> None:
     "text",
     ["(a+)+b", "(a|a)*b", "(a|b)+", "(a?){20}", ".*.*.*.*x", "^.*.*.*x", r"(a)\1", "(?=a)b", "(?!a)", "(?<=a)b",
      "(?P<n>a)", "(?i)a", "[a", "(a", "a)", "a**", "a++", "*", "a{300}", "a{0}", "a{5,2}", "a" * 257, "\\", r"\u0041",
-     "(" * 9 + ")" * 9, 3, None, b"a", "((a+)b)+", r"\8"],
+     "(" * 9 + ")" * 9, 3, None, b"a", "((a+)b)+", r"\8", "^(a|a){0020}b", "^(a?){1000}", "a{1,0300}", "a{1000}",
+     "^" + "a?" * 19 + "(?:aa){100}b", "^(?:(?:(?:){255}){255}){64}", "^(a{0,99})(a{0,99})(a{0,98})b"],
 )  # fmt: skip
 def test_an_expression_that_could_take_long_or_is_none_is_refused(text: object) -> None:
     with pytest.raises(SettingsError) as caught:

@@ -207,13 +207,38 @@ def test_a_cached_target_stays_for_as_long_as_the_timeout_says_from_its_last_use
     assert urls(second, "a", now=2.998) != first
 
 
+def test_a_key_stays_with_its_node_at_another_place_and_with_its_place_when_a_new_node_is_there() -> None:
+    places = ("tcp://a1:1", "tcp://a2:1", "tcp://b:1")
+    pool = PoolMachine(quorum_size=1, own_id=OWN)
+    pool.replace(places)
+    for url, number in zip(places, (0, 0, 1), strict=True):
+        pool.answered(url, answer(number), 0.0)
+    made = machine(pool, RoundRobin())
+    keys = "abcdef"
+
+    def nodes() -> list[str]:
+        return [one.node_id for one in (made.decide(key, 0.0).target for key in keys) if one is not None]
+
+    before = nodes()
+    assert set(before) == {"00", "01"} and len(before) == len(keys)
+    pool.failed("tcp://a1:1", "away")
+    assert nodes() == before
+    pool.answered("tcp://a1:1", answer(0), 1.0)
+    assert nodes() == before
+    pool.replace(("tcp://moved:1", "tcp://b:1"))
+    pool.answered("tcp://moved:1", answer(0), 2.0)
+    assert nodes() == before
+    pool.answered("tcp://moved:1", answer(2), 3.0)
+    assert nodes() == ["02" if one == "00" else one for one in before]
+
+
 def test_the_cache_holds_so_many_keys_and_forgets_what_was_used_longest_ago() -> None:
     cache = AffinityCache(10.0, keys_max=2)
     for at, key in enumerate("abac"):
         cache.put(key, "x", float(at))
-    assert [cache.get(key, 4.0) for key in "abc"] == ["x", "", "x"] and cache.by_target() == {"x": 2}
+    assert [cache.get(key, 4.0)[0] for key in "abc"] == ["x", "", "x"] and cache.by_target() == {"x": 2}
     cache.put("d", "y", 12.5)
-    assert len(cache) == 2 and cache.get("a", 12.5) == ""
+    assert len(cache) == 2 and cache.get("a", 12.5) == ("", "")
     cache.clear()
     assert not cache.by_target()
 

@@ -5,7 +5,7 @@ from meshq.lb._balancing_machine import HERE, BalancerDecision, BalancingMachine
 from meshq.lb._consistent_hash import ConsistentHash
 from meshq.lb._key_filter import KeyFilter
 from meshq.lb._least_connections import LeastConnections
-from meshq.lb._naming import NAMES, policy_of
+from meshq.lb._naming import NAMES, begun_policy, policy_of
 from meshq.lb._policies import FirstElement, Random, RandomSticky, RoundRobin
 from meshq.lb._pool_machine import PoolChange, PoolMachine, TargetAnswer, TargetState
 from meshq.lb._target_key import NO_KEY, TARGET_KEYS, filtered, key_of, source_ip
@@ -31,6 +31,7 @@ __all__ = [
     "RoundRobin",
     "TargetAnswer",
     "TargetState",
+    "begun_policy",
     "filtered",
     "key_of",
     "policy_of",

@@ -73,8 +73,18 @@ class BalancingMachine:
         return self._decide(key, now, visited, self._policy, remember=True)
 
     def explain(self, key: str, now: float) -> BalancerDecision:
-        """Return the decision about a key, and change nothing."""
-        return self._decide(key, now, (), copy.deepcopy(self._policy), remember=False)
+        """Return the decision about a key, and change nothing.
+
+        Raises:
+            SettingsError: the policy can't be asked without a change, or chose what it was not given.
+        """
+        try:
+            policy = copy.deepcopy(self._policy)
+        except Exception as error:
+            # A policy of one's own may hold anything, and copying it may run its code.
+            shown, allowed = type(self._policy).__name__, f"a policy that can be copied, to be explained ({error})"
+            raise SettingsError("policy", shown, allowed) from error
+        return self._decide(key, now, (), policy, remember=False)
 
     def _decide(
         self, key: str, now: float, visited: Collection[str], policy: BalancerPolicy | None, *, remember: bool
@@ -96,7 +106,10 @@ class BalancingMachine:
             steps.append("it was sent here, and this broker is a target: it stays here")
             return _decision(key, own, steps)
         offered = tuple(one for one in ready.values() if not one.node_id or one.node_id not in visited)
-        cached = ready.get(self._cache.get(key, now))
+        place, node_id = self._cache.get(key, now)
+        # The node has the key's messages, wherever it is now; a new node at its place is the next best.
+        there = next((one for one in ready.values() if one.node_id and one.node_id == node_id), None)
+        cached = there or ready.get(place)
         if cached in offered and cached is not None:
             steps.append(f"the cache has {cached.url}, which is ready")
             return self._chosen(key, cached, steps, now, remember=remember)
@@ -108,13 +121,10 @@ class BalancingMachine:
             steps.append("all ready targets have sent it on already: it stays here")
             return _decision(key, HERE, steps)
         steps.append(f"the pool has {len(ready)} ready targets" + _less(len(ready) - len(offered)))
-        chosen: object = policy.select(offered, key)
+        chosen = _selected(policy, offered, key)
         if chosen is None:
             steps.append(f"{policy!r} chooses none of them")
             return _decision(key, None, steps)
-        if not isinstance(chosen, BalancerTarget) or chosen not in offered:
-            shown = f"{type(policy).__name__}.select: {chosen!r}"
-            raise SettingsError("policy", shown, "a policy that selects one of the given targets, or None")
         steps.append(f"{policy!r} chooses {chosen.url}")
         # What some targets are left out for is no choice for the next connection.
         return self._chosen(key, chosen, steps, now, remember=remember and len(offered) == len(ready))
@@ -123,8 +133,26 @@ class BalancingMachine:
         self, key: str, target: BalancerTarget, steps: list[str], now: float, *, remember: bool
     ) -> BalancerDecision:
         if remember:
-            self._cache.put(key, target.url, now)
+            self._cache.put(key, target.url, now, target.node_id)
         return _decision(key, target, steps)
+
+
+def _selected(policy: BalancerPolicy, offered: tuple[BalancerTarget, ...], key: str) -> BalancerTarget | None:
+    """Return the target that a policy selects.
+
+    Raises:
+        SettingsError: the policy, which may be the program's, chose what it was not given, or has raised.
+    """
+    name, allowed = type(policy).__name__, "a policy that selects one of the given targets, or None"
+    try:
+        chosen: object = policy.select(offered, key)
+        if chosen is None or (isinstance(chosen, BalancerTarget) and chosen in offered):
+            return chosen
+        shown = repr(chosen)
+    except Exception as error:
+        # Clients are told of it, and what it says is not for them.
+        raise SettingsError("policy", f"{name}.select has raised {type(error).__name__}", allowed) from error
+    raise SettingsError("policy", f"{name}.select: {shown}", allowed)
 
 
 def _less(left_out: int) -> str:

@@ -5,8 +5,9 @@ time: ``(a+)+b``.  A broker judges a key for each connection, in the one thread 
 expressions that an operator changes while it runs.  A limit of time is no help, since ``re`` can't be interrupted.
 
 So an expression is counted before it is used.  The ways in which it may be tried on the longest key are a product of
-small numbers, if nothing repeated holds a choice in itself; what needs more than ``WAYS_MAX`` is refused with a
-sentence that says so, and so is what can't be counted: references to groups, and looking ahead or behind.
+small numbers, if nothing repeated holds a choice in itself, and so are the steps that all these ways take together;
+what needs more than ``STEPS_MAX`` is refused with a sentence that says so, and so is what can't be counted: references
+to groups, and looking ahead or behind.
 """
 
 from __future__ import annotations
@@ -21,25 +22,36 @@ EXPRESSION_CHARACTERS_MAX: Final = 256
 KEY_CHARACTERS_MAX: Final = 256
 #: Groups within groups.
 DEPTH_MAX: Final = 8
-#: Ways to try an expression on the longest key; a million of them take ``re`` a hundredth of a second.
-WAYS_MAX: Final = 1_000_000
+#: Steps of all ways to try an expression on the longest key; a million take ``re`` a few hundredths of a second.
+STEPS_MAX: Final = 1_000_000
+#: Characters that a repeated literal or set passes over in the time of one step.
+_RUN_CHARACTERS: Final = 16
 
 _ALLOWED: Final = (
     "a regular expression of literals, sets, ^, $, |, groups and *, +, ?, {m,n}, in which nothing repeated holds a"
-    f" choice or a repetition, of at most {EXPRESSION_CHARACTERS_MAX} characters, and with at most {WAYS_MAX:,} ways"
+    f" choice or a repetition, of at most {EXPRESSION_CHARACTERS_MAX} characters, and with at most {STEPS_MAX:,} steps"
     f" to try it on a key of {KEY_CHARACTERS_MAX} characters: begin it with ^, or use fewer * and +"
 )
 #: Escapes that stand for one character or for a place; a letter or digit beside them means something else.
 _ESCAPES: Final = frozenset("dDsSwWbBAZtnrfv")
 _REPEAT: Final = re.compile(r"\{(\d{0,3})(?:(,)(\d{0,3}))?\}")
+#: The rest of what ``re`` takes for a repetition, with any number of digits, where none of at most three was found.
+_BRACED: Final = re.compile(r"\d*(?:,\d*)?\}")
 
 
 class _Part(NamedTuple):
-    """A part of an expression: the ways to try it, whether it holds no choice, and whether it begins where keys do."""
+    """A part of an expression.
+
+    ``ways``: in which it can be tried from one place on; ``steps``: of all of them.  ``plain``: it holds no choice.
+    ``anchored``: it begins where keys do.  ``width``: the fewest characters that it takes; ``single``: it is just one.
+    """
 
     ways: int
+    steps: int
     plain: bool
     anchored: bool = False
+    width: int = 0
+    single: bool = False
 
 
 class _NotCountableError(Exception):
@@ -56,8 +68,8 @@ class KeyFilter:
     def __init__(self, setting: str, text: str) -> None:
         self.text: str = text
         try:
-            ways = _Counter(text).ways() if type(text) is str and len(text) <= EXPRESSION_CHARACTERS_MAX else 0
-            if not 0 < ways <= WAYS_MAX:
+            steps = _Counter(text).steps() if type(text) is str and len(text) <= EXPRESSION_CHARACTERS_MAX else 0
+            if not 0 < steps <= STEPS_MAX:
                 raise SettingsError(setting, text if type(text) is not str else text[:64], _ALLOWED)
             self._pattern = re.compile(text)
         except (_NotCountableError, re.error, OverflowError) as error:
@@ -88,14 +100,14 @@ class KeyFilter:
 
 
 class _Counter:
-    """Counts the ways in which an expression can be tried, from its first character to its last."""
+    """Counts the steps in which an expression can be tried, from its first character to its last."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
 
-    def ways(self) -> int:
-        """Return the ways to search for the expression in the longest key.
+    def steps(self) -> int:
+        """Return the most steps that a search for the expression in the longest key takes.
 
         Raises:
             _NotCountableError: it has a part that is not allowed.
@@ -103,7 +115,7 @@ class _Counter:
         found = self._choice(0)
         if self._at < len(self._text):
             raise _NotCountableError
-        return found.ways * (1 if found.anchored else KEY_CHARACTERS_MAX)
+        return found.steps * (1 if found.anchored else KEY_CHARACTERS_MAX)
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
@@ -116,15 +128,21 @@ class _Counter:
             self._at += 1
             branches.append(self._sequence(depth))
         plain = len(branches) == 1 and branches[0].plain
-        return _Part(sum(one.ways for one in branches), plain, all(one.anchored for one in branches))
+        ways, steps = sum(one.ways for one in branches), sum(one.steps for one in branches)
+        anchored, width = all(one.anchored for one in branches), min(one.width for one in branches)
+        return _Part(ways, steps, plain, anchored, width)
 
     def _sequence(self, depth: int) -> _Part:
-        ways, plain, anchored, first = 1, True, False, True
+        # One step to begin with: nothing takes none, however often it is repeated.
+        ways, steps, width, plain, anchored, first = 1, 1, 0, True, False, True
         while self._peek() not in ("", "|", ")"):
             part = self._repeated(self._atom(depth))
             anchored = anchored or (first and part.anchored)
-            ways, plain, first = ways * part.ways, plain and part.plain, False
-        return _Part(ways, plain, anchored)
+            # The part is tried anew for each way of those before it.
+            steps += ways * part.steps
+            ways, width = ways * part.ways, width + part.width
+            plain, first = plain and part.plain, False
+        return _Part(ways, steps, plain, anchored, width)
 
     def _repeated(self, part: _Part) -> _Part:
         low, high = self._quantifier()
@@ -134,7 +152,11 @@ class _Counter:
             # Each of its ways begins anew with each repetition.
             raise _NotCountableError
         ways = part.ways + high - low if high > 1 else part.ways + 1
-        return _Part(ways, part.plain and low == high, part.anchored and low > 0)
+        # The key ends before the last ones begin.
+        times = min(high, KEY_CHARACTERS_MAX // part.width + 1) if part.width else high
+        # Each place where the repetition may end is a step of its own.
+        steps = high - low + 1 + (-(-high // _RUN_CHARACTERS) if part.single else times * part.steps)
+        return _Part(ways, steps, part.plain and low == high, part.anchored and low > 0, low * part.width)
 
     def _quantifier(self) -> tuple[int, int]:
         """Return how often the part before may be there, at least and at most."""
@@ -171,10 +193,10 @@ class _Counter:
             if not escaped or (escaped.isalnum() and escaped not in _ESCAPES):
                 raise _NotCountableError
             self._at += 1
-            return _Part(1, plain=escaped not in "bBAZ", anchored=escaped == "A")
-        elif sign in "*+?":
+            return _Part(1, 1, plain=(one := escaped not in "bBAZ"), anchored=escaped == "A", width=one, single=one)
+        elif sign in "*+?" or (sign == "{" and _BRACED.match(self._text, self._at)):
             raise _NotCountableError
-        return _Part(1, plain=sign not in "^$", anchored=sign == "^")
+        return _Part(1, 1, plain=(one := sign not in "^$"), anchored=sign == "^", width=one, single=one)
 
     def _group(self, depth: int) -> _Part:
         if self._text.startswith("?:", self._at):

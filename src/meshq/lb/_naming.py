@@ -46,6 +46,19 @@ def policy_of(setting: str, value: object) -> BalancerPolicy:
         raise SettingsError(setting, value, _ALLOWED) from error
 
 
+def begun_policy(setting: str, policy: BalancerPolicy, chance: int) -> BalancerPolicy:
+    """Return the copy of a policy with which a factory or a balancer begins.
+
+    Raises:
+        SettingsError: it can't be copied, or begins as no policy; names the setting.
+    """
+    begun: object = policy.begin(chance)
+    if not isinstance(begun, BalancerPolicy):
+        shown = f"{type(policy).__name__}.begin: {begun!r}"
+        raise SettingsError(setting, shown, "a policy whose begin() returns a BalancerPolicy")
+    return begun
+
+
 def _imported(setting: str, text: str) -> object:
     """Import the class that ``module:Class`` names."""
     module, _, name = text.partition(":")

@@ -8,7 +8,7 @@ import attrs
 
 from meshq.client.calls._session_facts import SessionFacts
 from meshq.client.link._node_book_machine import KnownTargets
-from meshq.endpoint import Endpoint
+from meshq.endpoint import Endpoint, told_place
 from meshq.errors import SettingsError, UseAnotherServerError
 from meshq.wire import Close
 
@@ -70,6 +70,8 @@ class Redirects:
             place = Endpoint.parse(close.target_place)
         except SettingsError as error:
             raise UseAnotherServerError(f"{sender} sends this client to what is no place: {error}") from error
+        if not told_place(close.target_place):
+            raise UseAnotherServerError(f"{sender} sends this client to {str(place)!r}, which nobody can dial")
         if place.scheme == "inproc" or (sender.scheme == "tls" and place.scheme != "tls"):
             raise UseAnotherServerError(f"{sender} sends this client to {place}, which is less safe: not followed")
         return attrs.evolve(place, options=sender.options)

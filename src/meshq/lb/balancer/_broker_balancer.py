@@ -24,7 +24,16 @@ from meshq.abc import (
 )
 from meshq.concurrency import Completion
 from meshq.errors import MeshqError, NotActiveError, SettingsError
-from meshq.lb import AffinityCache, BalancerDecision, BalancingMachine, KeyFilter, PoolMachine, filtered, key_of
+from meshq.lb import (
+    AffinityCache,
+    BalancerDecision,
+    BalancingMachine,
+    KeyFilter,
+    PoolMachine,
+    begun_policy,
+    filtered,
+    key_of,
+)
 from meshq.lb.balancer._pool_watch import PoolWatch
 from meshq.lb.balancer._reports import BalancerReports
 from meshq.lb.balancer._settings import DEFAULT_POLICY, BalancerSettings, ClusterPool, DiscoveryPool, Policy, StaticPool
@@ -132,7 +141,7 @@ class BrokerBalancer(Service, Redirector):
         policy, pool = settings.policy, settings.pool
         self._pool = self._watch = None
         if pool is not None and policy is not None:
-            policy = policy.begin(int.from_bytes(control.env.entropy.token(CHANCE_BYTES)))
+            policy = begun_policy("policy", policy, int.from_bytes(control.env.entropy.token(CHANCE_BYTES)))
             self._pool = PoolMachine(quorum_size=pool.quorum_size, own_id=control.node_id.hex())
             self._watch = PoolWatch(pool, broker, self._pool, self._changed)
         self._machine = BalancingMachine(
@@ -173,16 +182,22 @@ class BrokerBalancer(Service, Redirector):
 
     def route(self, facts: HandshakeFacts, answer: Callable[[AdmissionDecision], None]) -> Callable[[], None]:
         """Decide about a client of an acceptor, at once or when the pool has its quorum."""
-        key = key_of(facts, self.settings.target_key, self._key_filter)
-        return self._decide(key, facts.visited, partial(self._admit, answer))
+        return self._decide(partial(self._key_of, facts), facts.visited, partial(self._admit, answer))
 
     def find_target(self, key: str, answer: Callable[[BalancerTarget | None], None]) -> None:
         """Decide about a key for a client that asks."""
-        self._decide(filtered(key, self._key_filter), (), partial(self._point, answer))
+        self._decide(partial(self._filtered, key), (), partial(self._point, answer))
+
+    def _key_of(self, facts: HandshakeFacts) -> str:
+        return key_of(facts, self.settings.target_key, self._key_filter)
+
+    def _filtered(self, key: str) -> str:
+        return filtered(key, self._key_filter)
 
     def _decide(
-        self, key: str, visited: Sequence[str], answer: Callable[[BalancerDecision], None]
+        self, key: Callable[[], str], visited: Sequence[str], answer: Callable[[BalancerDecision], None]
     ) -> Callable[[], None]:
+        # The filters may change while a client waits.
         decide = partial(self._decision, key, visited)
         decision, pool = decide(), self.settings.pool
         if not decision.waits or pool is None:
@@ -192,7 +207,8 @@ class BrokerBalancer(Service, Redirector):
         self._waiting.add(client)
         return partial(self._waiting.withdraw, client)
 
-    def _decision(self, key: str, visited: Sequence[str]) -> BalancerDecision:
+    def _decision(self, key_now: Callable[[], str], visited: Sequence[str]) -> BalancerDecision:
+        key = key_now()
         if self._machine is None:
             steps = (f"the balancer {self.name!r} is not served",)
             return BalancerDecision(key=key, outcome="none", target=None, steps=steps)
@@ -242,9 +258,12 @@ class BrokerBalancer(Service, Redirector):
         check_in_trio("BrokerBalancer")
         self._served()
         done = Completion()
-        self.find_target(key, done.succeed)
-        await trio.lowlevel.checkpoint()
-        found: BalancerTarget | None = await done.wait()
+        withdraw = self._decide(partial(self._filtered, key), (), partial(self._point, done.succeed))
+        try:
+            await trio.lowlevel.checkpoint()
+            found: BalancerTarget | None = await done.wait()
+        finally:
+            withdraw()
         return found
 
     def explain_route(self, key: str) -> BalancerRoute:
@@ -258,7 +277,7 @@ class BrokerBalancer(Service, Redirector):
 
     def explain(self, key: str) -> Mapping[str, Any]:
         """Return the decision about a key, and its steps, as the values of an answer; nothing changes."""
-        decision = self._served().explain(filtered(key, self._key_filter), trio.current_time())
+        decision = self._served().explain(self._filtered(key), trio.current_time())
         target = decision.target
         return {
             "key": decision.key,
@@ -300,6 +319,7 @@ class BrokerBalancer(Service, Redirector):
             machine.local_filter = made
         else:
             raise SettingsError("setting", setting, "'target_key_filter' or 'local_target_filter'")
+        self._waiting.look()
 
     def describe(self) -> Mapping[str, Any]:
         """Return the state and the counters, as the values of an answer."""

@@ -62,7 +62,8 @@ class BalancerReports:
 
     def policy_failed(self, error: MeshqError) -> None:
         """Warn of a policy that can't be used."""
-        self._warnings.say("balancer_policy_failed", f"the policy of the balancer {self._name} fails: {error}")
+        why = "" if error.__cause__ is None else f" ({error.__cause__!r})"
+        self._warnings.say("balancer_policy_failed", f"the policy of the balancer {self._name} fails: {error}{why}")
 
     def tell(self, changes: Sequence[PoolChange], *, ready: int, needed: int) -> None:
         """Tell the operator, and all watchers, of changes of the pool."""

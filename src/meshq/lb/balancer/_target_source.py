@@ -87,7 +87,9 @@ class TargetSource:
         found.pop(own, None)
         if pool.local_target_enabled and self.own_place:
             found[own] = self.own_place
-        return [self._target(found[node_id]) for node_id in sorted(found) if found[node_id]]
+        targets = [self._target(found[node_id]) for node_id in sorted(found)]
+        # A node of this process only is nothing to send others to.
+        return [one for one in targets if one.place and not one.place.startswith("inproc:")]
 
     def _members(self) -> dict[str, str]:
         assert self._cluster is not None

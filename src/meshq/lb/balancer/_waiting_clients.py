@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import trio
@@ -24,7 +25,11 @@ class WaitingClient:
 
 
 class WaitingClients:
-    """All clients that wait, in the order in which they came."""
+    """All clients that wait, in the order in which they came.
+
+    Each waits as long as the others, so that the first one's time is up first.  One that comes costs the others
+    nothing: thousands may wait, and more come each moment.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[WaitingClient, None] = {}
@@ -36,20 +41,20 @@ class WaitingClients:
     def add(self, client: WaitingClient) -> None:
         """Have a client wait."""
         self._waiting[client] = None
-        self._wakeup.wake()
+        if len(self._waiting) == 1:
+            self._wakeup.wake()
 
     def withdraw(self, client: WaitingClient) -> None:
         """Forget a client.  Twice is silent."""
         self._waiting.pop(client, None)
 
     def look(self) -> None:
-        """Decide anew about all waiting clients; the pool has changed, or a time is up."""
-        now = trio.current_time()
+        """Decide anew about all waiting clients, because the pool or a filter has changed."""
         for client in [*self._waiting]:
             if client not in self._waiting:
                 continue
             decision = client.decide()
-            if not decision.waits or client.deadline <= now:
+            if not decision.waits:
                 del self._waiting[client]
                 client.answer(decision)
 
@@ -61,7 +66,15 @@ class WaitingClients:
         """
         while True:
             self._wakeup.clear()
-            soonest = min((client.deadline for client in self._waiting), default=float("inf"))
-            with trio.move_on_at(soonest):
+            first = next(iter(self._waiting), None)
+            with trio.move_on_at(math.inf if first is None else first.deadline):
                 await self._wakeup.wait()
-            self.look()
+            self._answer_late(trio.current_time())
+
+    def _answer_late(self, now: float) -> None:
+        while self._waiting:
+            client = next(iter(self._waiting))
+            if client.deadline > now:
+                break
+            del self._waiting[client]
+            client.answer(client.decide())
