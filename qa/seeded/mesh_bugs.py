@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from qa.seeded.balancer_bugs import BALANCER_BUGS
 from qa.seeded.bridge_bugs import BRIDGE_BUGS
 from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
@@ -81,6 +82,7 @@ MESH_BUGS: Final = (
         checkers=("Q1",),
         mesh=True,
     ),
+    *BALANCER_BUGS,
     *BRIDGE_BUGS,
     *GONE_BUGS,
     *GROUPING_BUGS,
