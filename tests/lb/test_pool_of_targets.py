@@ -290,3 +290,29 @@ def test_a_policy_may_choose_none_and_what_it_was_not_given_is_an_error() -> Non
     for wrong in (BalancerTarget(url="tcp://elsewhere:1"), 7):
         with pytest.raises(SettingsError, match="selects one of the given targets"):
             machine(pool_of(0), Odd(wrong)).decide("a", 0.0)
+
+
+def test_in_a_storm_of_two_thousand_reconnects_no_target_gets_more_than_its_share() -> None:
+    pool = PoolMachine(quorum_size=1, own_id=OWN)
+    urls_of_five = tuple(f"tcp://n{number}:1" for number in range(5))
+    pool.replace(urls_of_five)
+    for number, url in enumerate(urls_of_five):
+        pool.answered(url, answer(number, connections=400), 0.0)
+    made = machine(pool, LeastConnections(), 0.0)
+    # One of five has died with its clients, and all of the others come back as well: 2,000 within two seconds, in
+    # which the four that are left are probed twice, each time with a part of those that were sent to them.
+    pool.failed(urls_of_five[0], "gone")
+    arrived = dict.fromkeys(urls_of_five[1:], 0)
+    for url, number in zip(arrived, range(1, 5), strict=True):
+        pool.answered(url, answer(number), 0.0)
+    for client in range(2_000):
+        now = client / 1_000
+        target = made.decide(f"c{client}", now).target
+        assert target is not None
+        pool.sent(target, now)
+        arrived[target.url] += 1
+        if client in (700, 1_400):
+            for url, number in zip(arrived, range(1, 5), strict=True):
+                # Whoever was sent less than 0.2 s ago has not come yet.
+                pool.answered(url, answer(number, connections=max(arrived[url] - 50, 0)), now)
+    assert sum(arrived.values()) == 2_000 and max(arrived.values()) <= 1.2 * 500

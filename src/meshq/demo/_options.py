@@ -112,11 +112,18 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "they leave behind has to follow, and the last node leaves for good, with its backlog, a prepared transaction "
         f"and large messages; {MOVING_NODES_MIN} nodes at least",
     )
+    parser.add_argument(
+        "--balancer",
+        action="store_true",
+        help="show balancers instead, with --devices N and no other option: a front sends devices to four targets, "
+        "of which one is killed",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
     )
     given = vars(parser.parse_args(arguments))
+    del given["balancer"]
     if given["nodes"] is None:
         given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
     options = Options(**given)
