@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshq.testing._disk_faults import KINDS as DISK_KINDS
-from meshq.testing._network import EFFECTS
+from meshq.testing._network import EFFECTS, LOSSES
 from meshq.testing._network import FAULTS as NETWORK_FAULTS
-from meshq.testing._network import LOSSES
 from qa.seeds import SeedReport, many_seeds
 from qa.simulate import failed_seeds_of, recorded
 from qa.simulation.broker import SIGHTS
