@@ -52,8 +52,9 @@ LOOKED_MAX: Final = 100
 LOOK_S: Final = 0.000_05
 SKIPPED: Final = 25
 PERIODS: Final = 4
-#: For each member, before all are told who there is now: more may come.
+#: For each member, if they are not few, before all are told who there is now: more may come.
 REST_S: Final = 0.002
+FEW: Final = 4
 
 
 class Grouping:
@@ -144,7 +145,7 @@ class Grouping:
         async with trio.open_nursery() as nursery:
             while True:
                 self._look.clear()
-                if self._see():
+                if self._see() and len(self.arbiter.members) > FEW:
                     # A cluster that forms has one more with each look: else all would be told anew each time.
                     await trio.sleep(REST_S * len(self.arbiter.members))
                     self._see()
