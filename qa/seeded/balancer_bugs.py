@@ -60,13 +60,6 @@ BALANCER_BUGS: Final = (
         checkers=("P7",),
     ),
     _Bug(
-        name="choose anew for a client that was sent here",
-        function="meshq.lb:BalancingMachine._decide",
-        old="if visited and own is not None:",
-        new="if visited and own is not None and not own.local:",
-        checkers=("P8",),
-    ),
-    _Bug(
         name="send on what the local filter keeps",
         function="meshq.lb:BalancingMachine._decide",
         old="if local.matches(key):",
@@ -78,7 +71,7 @@ BALANCER_BUGS: Final = (
         function="meshq.lb.balancer:WaitingClients.look",
         old="if not decision.waits or client.deadline <= now:",
         new="if not decision.waits:",
-        checkers=("P7",),
+        checkers=("P7", "SpinError"),
     ),
     _Bug(
         name="give up when a balancer has no target",
