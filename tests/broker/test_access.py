@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from meshq.abc import AdmissionDecision, BalancerTarget, HandshakeFacts, Redirector
 from meshq.bridge import Bridge
 from meshq.broker import RemoteBinding
 from meshq.broker.cursors._cursor_machine import CursorRequest
@@ -161,6 +162,12 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
         },
         set(),
     ),
+    "balancers": ({}, set()),
+    "balancer_targets": ({"name": "lb"}, set()),
+    # Whoever can't be sent on has to be able to ask.
+    "balancer_target": ({"name": "lb", "key": "k"}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "explain_balancer": ({"name": "lb", "key": "k"}, set()),
+    "set_balancer_filter": ({"name": "lb", "setting": "target_key_filter", "text": None}, set()),
     "prepared": ({}, set()),
     "broker": ({}, set()),
     "bridges": ({}, set()),
@@ -202,6 +209,7 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
     core.transactions.stages.commit("used", 0, [], "boss")
+    core.settings.redirectors["lb"] = ToNowhere()
     arguments, permitted = MANAGEMENT[operation]
     if "fence" in arguments:
         arguments = arguments | {"fence": fence}
@@ -213,6 +221,28 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     assert (not refused) is (user in everybody), refused
     if refused:
         assert house.log.last == before
+
+
+class ToNowhere(Redirector):
+    """A balancer without a target."""
+
+    def route(self, facts: HandshakeFacts, answer: Callable[[AdmissionDecision], None]) -> Callable[[], None]:
+        raise AssertionError(f"no acceptor has this balancer, and {facts} came")
+
+    def find_target(self, key: str, answer: Callable[[BalancerTarget | None], None]) -> None:
+        answer(None)
+
+    def explain(self, key: str) -> dict[str, Any]:
+        return {"key": key, "steps": []}
+
+    def set_filter(self, setting: str, text: str | None) -> None:
+        """Have no filter to set."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "lb"}
+
+    def describe_targets(self) -> list[dict[str, Any]]:
+        return []
 
 
 def with_a_cursor(house: House) -> int:

@@ -30,7 +30,7 @@ from tests.env.authorities import Authority
 
 USERS = Security(users={"app": "canary-app", "probe": "canary-probe"})
 APP = {"user": "app", "password": "canary-app"}
-PROBE: dict[str, Any] = {"user": "probe", "password": "canary-probe", "check_period": 0.3}
+PROBE: dict[str, Any] = {"user": "probe", "password": "canary-probe", "check_period": 2.0}
 
 
 class NamedHosts(abc.Network):
