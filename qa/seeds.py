@@ -85,7 +85,8 @@ class SeedReport:
     @property
     def headline(self) -> str:
         """The first line of the finding."""
-        return self.failure.partition("\n")[0]
+        # The text of an error may have lines of its own, which stand for themselves in its representation.
+        return self.failure.partition("\n")[0].partition("\\n")[0]
 
     @property
     def line(self) -> str:

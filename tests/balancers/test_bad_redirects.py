@@ -30,7 +30,7 @@ class Misleading(BrokerBalancer):
     [
         ("inproc://front", "less safe"),
         ("front", "no place"),
-        ("http://a:80", "no place"),
+        ("http://localhost:80", "no place"),
         ("tcp://a:99999", "no place"),
         ("(tcp://a:5000,tcp://b:5000)", "no place"),
         ("tcp://user:canary@a:5000", "no place"),

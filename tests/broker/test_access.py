@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from meshq.abc import AdmissionDecision, BalancerTarget, HandshakeFacts, Redirector
 from meshq.bridge import Bridge
 from meshq.broker import RemoteBinding
 from meshq.broker.cursors._cursor_machine import CursorRequest
@@ -30,6 +29,7 @@ from meshq.wire import (
 )
 from tests.broker.kit import FakeLog, House, RawClient, make_core
 from tests.broker.peers import RawPeer
+from tests.broker.redirectors import ToNowhere
 
 FORBIDDEN = BY_NAME["forbidden"].number
 SECURITY = Security(
@@ -221,28 +221,6 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     assert (not refused) is (user in everybody), refused
     if refused:
         assert house.log.last == before
-
-
-class ToNowhere(Redirector):
-    """A balancer without a target."""
-
-    def route(self, facts: HandshakeFacts, answer: Callable[[AdmissionDecision], None]) -> Callable[[], None]:
-        raise AssertionError(f"no acceptor has this balancer, and {facts} came")
-
-    def find_target(self, key: str, answer: Callable[[BalancerTarget | None], None]) -> None:
-        answer(None)
-
-    def explain(self, key: str) -> dict[str, Any]:
-        return {"key": key, "steps": []}
-
-    def set_filter(self, setting: str, text: str | None) -> None:
-        """Have no filter to set."""
-
-    def describe(self) -> dict[str, Any]:
-        return {"name": "lb"}
-
-    def describe_targets(self) -> list[dict[str, Any]]:
-        return []
 
 
 def with_a_cursor(house: House) -> int:

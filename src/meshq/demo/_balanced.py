@@ -54,7 +54,7 @@ class Spread:
 
     @property
     def differences(self) -> list[str]:
-        """What should not be: devices that have moved without need, or are at the broker that is gone."""
+        """Sentences about devices that moved without need, or are at the broker that is gone; none if all is well."""
         theirs = {device for device, home in self.before.items() if home == KILLED}
         found = []
         if set(self.moved) != theirs:

@@ -1,4 +1,4 @@
-"""The line of staged runs that wait for memory: what is in no journal can be paged only after it was taken.
+"""The line of staged runs that wait for memory: a run that is in no journal can be paged only after it was taken.
 
 Runs that wait, for memory or for the disk, are in memory themselves: their bytes have a bound of their own.
 """
@@ -29,7 +29,7 @@ class MemoryLine:
         self.sent_bytes: int = 0
 
     def check(self, size_bytes: int) -> None:
-        """See that one more run may wait.
+        """Check that the waiting runs leave room for one more.
 
         Raises:
             AddressFullError: too much waits.
@@ -48,7 +48,7 @@ class MemoryLine:
             self.waiting_bytes -= size_bytes
 
     def wait(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when less than the limit is used, after those who came before."""
+        """Call ``then`` when less memory than the limit is used, after the runs that came before."""
         self._line.append(then)
         if len(self._line) == 1:
             self._memory.open(self)

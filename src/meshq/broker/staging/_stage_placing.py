@@ -35,7 +35,7 @@ class StagePlacing:
 
     @property
     def spills(self) -> bool:
-        """Whether what is in no journal can be paged."""
+        """Whether messages that are in no journal can be paged."""
         return self._pager.spills
 
     def place(self, queue: Queue) -> Iterator[Needs | None]:
