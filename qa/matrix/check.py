@@ -171,7 +171,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(wanted: Sequence[str], rows: Sequence[str], jobs: int, result: str | None, said: Sequence[str]) -> int:
+    path = Path(RESULTS) / f"{result}.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if result and path.exists() else {}
     chosen = [ablation for ablation in ABLATIONS if any(part in ablation.name for part in wanted)]
+    if rows:
+        # Those that were played whole since the rows are there lack nothing.
+        chosen = [one for one in chosen if before.get(one.name, {}).get("cells", 0) < len(CELLS)]
     verdicts: list[Verdict] = []
     # Each thread waits for a process of its own.
     with ThreadPoolExecutor(jobs) as pool:
@@ -179,8 +184,6 @@ def _check(wanted: Sequence[str], rows: Sequence[str], jobs: int, result: str | 
             verdicts.append(verdict)
             _report(verdict)
     if result:
-        path = Path(RESULTS) / f"{result}.json"
-        before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if path.exists() else {}
         path.write_text(json.dumps(result_of(verdicts, said, before, rows), indent=1) + "\n", encoding="utf-8")
     return 0 if all(verdict.good for verdict in verdicts) else 1
 
