@@ -81,8 +81,10 @@ def play(cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def check(ablation: Ablation, rows: Sequence[str] = ()) -> Verdict:
-    """Play all cells, or those of features whose names contain one of ``rows``, with a copy of the product that has
-    this ablation."""
+    """Play cells with a copy of the product that has this ablation.
+
+    ``rows``: parts of the names of the features whose cells are played; none: all cells.
+    """
     said = [word for row in rows for word in ("--feature", row)]
     found = run_changed(ablation, "qa.matrix", ["--json", *said], timeout_s=PLAY_S_MAX)
     return judge(ablation, list(found["failed"]), cells_of(rows))
