@@ -341,9 +341,6 @@ class BindingRemoved(Notification):
     queue: str
 
 
-#: Every kind, in the order in which they are shown.
-
-
 @attrs.frozen(kw_only=True)
 class BalancerTargetReady(Notification):
     """A target of a balancer's pool is ready for clients."""
@@ -385,6 +382,7 @@ class BalancerQuorumLost(Notification):
     needed: int
 
 
+#: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
     QueueCreated,
