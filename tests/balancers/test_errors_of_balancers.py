@@ -102,7 +102,8 @@ async def test_a_call_whose_session_is_lost_is_unknown() -> None:
             found.append(await error_of(client, name, argument))
 
         async with trio.open_nursery() as nursery:
-            made.network.cut("front", "shop")
+            # Calls that arrive may be answered: what a dead broker has sent comes all the same, once the link is whole.
+            made.network.partition(["front"], ["shop"])
             for name, argument in CALLS:
                 nursery.start_soon(wait, name, argument)
             await trio.sleep(0.2)

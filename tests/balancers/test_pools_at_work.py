@@ -235,6 +235,7 @@ async def test_a_static_pool_has_its_connectors_in_their_order() -> None:
         assert await place(made, "x") == "a"
 
 
+@pytest.mark.slow
 async def test_only_the_clients_of_a_dead_target_land_elsewhere() -> None:
     async with balanced("abcd", target_key="client_id", policy="consistent_hash", cache_timeout=0.0) as made:
         before = {f"c{number}": await place(made, f"c{number}") for number in range(40)}

@@ -58,6 +58,7 @@ async def test_simple_balancer_has_all_at_the_first_connector_and_at_the_second_
         assert await places(made, 6, initial_connect_attempts=20) == {"b": 6}
 
 
+@pytest.mark.slow
 async def test_consistent_hash_balancer_has_admin_here_and_the_others_hashed_over_the_group_and_this_broker() -> None:
     security = Security(users={name: f"canary-{name}" for name in ("admin", *(f"u{n}" for n in range(20)))})
     async with machines() as made:
@@ -81,6 +82,7 @@ async def test_consistent_hash_balancer_has_admin_here_and_the_others_hashed_ove
         assert {user: await home(user) for user in found} == found
 
 
+@pytest.mark.slow
 async def test_evenly_balancer_spreads_thirty_prefixes_ten_each_and_a_prefix_stays() -> None:
     security = Security(users={"guest": "guest"})
     async with machines() as made:

@@ -108,7 +108,7 @@ async def test_a_bridge_waits_for_a_broker_that_is_not_there_yet(tmp_path: Path)
         assert (await here.queue("out")).ready == 0
 
 
-BODY = b"".join(b"%8d" % number for number in range(2_200_000))
+BODY = b"".join(b"%8d" % number for number in range(220_000)) * 10
 
 
 async def test_a_bridge_streams_what_is_larger_than_a_message(tmp_path: Path) -> None:

@@ -160,11 +160,11 @@ class SimDisk(Disk):
     def spoil(self, path: str, offset: int, data: bytes) -> None:
         """Overwrite bytes of a file, in the cache and on the medium; the file's length stays."""
         node = self._inode(path)
-        node.cache = bytearray(node.cache)
-        node.cache[offset : offset + len(data)] = data
+        node.cache = node.cache.copy()
+        node.cache.write(offset, data)
         if offset < len(node.durable):
-            durable = bytearray(node.durable)
-            durable[offset : offset + len(data)] = data[: len(durable) - offset]
+            durable = node.durable.copy()
+            durable.write(offset, data[: len(durable) - offset])
             node.durable, node.shared = durable, False
 
     def flip_random_bit(self, rng: random.Random | None = None, *, within: str = "") -> tuple[str, int] | None:
@@ -206,7 +206,7 @@ class SimDisk(Disk):
 
     def content(self, path: str) -> bytes:
         """The bytes that a reader of the file gets now."""
-        return bytes(self._inode(path).cache)
+        return self._inode(path).cache.read()
 
     def unsynced(self) -> int:
         """The number of sectors, lengths and names that a power loss could lose now."""

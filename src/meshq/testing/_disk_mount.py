@@ -67,8 +67,7 @@ class SimFile(File):
         error = self._mount.begin("read", self.path)
         if error:
             raise os_error(error, self.path)
-        with memoryview(inode.cache) as view:
-            data = bytes(view[offset : offset + size])
+        data = inode.cache.read(offset, offset + size)
         self._mount.end("read", self.path, offset, len(data))
         return data
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import attrs
 
 from meshq.limits import SECTOR_BYTES
+from meshq.testing._disk_content import Content
 
 #: How much of the last removed files stays readable under new ones.
 LEFTOVER_BYTES_MAX = 64 * 1024
@@ -45,8 +46,8 @@ class Inode:
     """
 
     number: int
-    durable: bytearray = attrs.field(factory=bytearray, repr=False)
-    cache: bytearray = attrs.field(factory=bytearray, repr=False)
+    durable: Content = attrs.field(factory=Content, repr=False)
+    cache: Content = attrs.field(factory=Content, repr=False)
     writes: list[Write] = attrs.field(factory=list, repr=False)
     shared: bool = False
     #: The shortest length to which it was cut since the last sync.
@@ -61,21 +62,20 @@ class Inode:
     def write(self, order: int, offset: int, data: bytes) -> None:
         """Change the cache, and remember the sectors as not synced."""
         if self.cache is self.durable:
-            self.cache = bytearray(self.durable)
+            self.cache = self.durable.copy()
         cache = self.cache
-        if len(cache) < offset:
-            cache.extend(bytes(offset - len(cache)))
+        cache.write(offset, data)
         end = offset + len(data)
-        cache[offset:end] = data
         start = offset - offset % SECTOR_BYTES
         stop = min(-(-end // SECTOR_BYTES) * SECTOR_BYTES, len(cache))
-        with memoryview(cache) as view:
-            self.writes.append(Write(order, start, bytes(view[start:stop])))
+        sectors = data if (start, stop) == (offset, end) else cache.read(start, stop)
+        self.writes.append(Write(order, start, sectors))
 
     def truncate(self, size: int) -> None:
         """Cut the cache; a power loss before the next sync brings the durable bytes back."""
         if size < len(self.cache):
-            self.cache = bytearray(self.cache[:size])
+            self.cache = self.cache.copy()
+            self.cache.resize(size)
             # What was written behind the end is nowhere any more.
             self.writes = [
                 Write(order, offset, data[: max(size - offset, 0)])
@@ -88,8 +88,8 @@ class Inode:
         """Make every write durable."""
         if self.cut is not None:
             if self.shared or self.durable is self.cache:
-                self.durable, self.shared = bytearray(self.durable), False
-            del self.durable[self.cut :]
+                self.durable, self.shared = self.durable.copy(), False
+            self.durable.resize(min(self.cut, len(self.durable)))
             self.cut = None
         self.keep(self.writes)
         self.writes.clear()
@@ -99,13 +99,9 @@ class Inode:
         if not writes:
             return
         if self.shared or self.durable is self.cache:
-            self.durable = bytearray(self.durable)
-            self.shared = False
-        durable = self.durable
+            self.durable, self.shared = self.durable.copy(), False
         for _, offset, data in writes:
-            if len(durable) < offset:
-                durable.extend(bytes(offset - len(durable)))
-            durable[offset : offset + len(data)] = data
+            self.durable.write(offset, data)
 
     def forget_cache(self) -> None:
         """Drop the bytes that are in the cache only: a later read sees the durable ones."""
@@ -202,7 +198,7 @@ class Tree:
         """Forget the contents without references among these, unless a power loss can bring them back."""
         for inode in inodes:
             if inode.references == inode.returning == 0 and self.inodes.pop(inode.number, None) is not None:
-                self.leftovers = (bytes(inode.durable[:LEFTOVER_BYTES_MAX]) + self.leftovers)[:LEFTOVER_BYTES_MAX]
+                self.leftovers = (inode.durable.read(0, LEFTOVER_BYTES_MAX) + self.leftovers)[:LEFTOVER_BYTES_MAX]
 
     def change_names(self, *effects: tuple[str, str, Inode | str | None]) -> None:
         """Change names in the cache, and remember them as not synced."""
@@ -297,7 +293,7 @@ class Tree:
         twin = Tree(leftovers=self.leftovers, next_number=self.next_number, next_order=self.next_order)
         for inode in self.inodes.values():
             inode.shared = True
-            cache = inode.cache if inode.cache is inode.durable else bytearray(inode.cache)
+            cache = inode.cache if inode.cache is inode.durable else inode.cache.copy()
             copy = Inode(inode.number, inode.durable, cache, list(inode.writes), shared=True)
             copy.returning, copy.cut = inode.returning, inode.cut
             twin.inodes[inode.number] = copy
@@ -355,7 +351,7 @@ def _settled(
     if not kept:
         inode.shared = True
         return Inode(inode.number, inode.durable, inode.durable, shared=True), [], False
-    content = bytearray(inode.durable)
+    content = inode.durable.copy()
     end = size = len(content)
     newest: dict[int, SectorEntry] = {}
     for entry in kept:
@@ -365,13 +361,13 @@ def _settled(
         else:
             size = max(size, entry.size)
     if background:
-        content.extend((background * (size // len(background) + 1))[end:size])
+        content.write(end, (background * (size // len(background) + 1))[end:size])
     else:
-        content.extend(bytes(size - end))
+        content.resize(size)
     covered = 0
     for offset, entry in newest.items():
         stop = offset + len(entry.data)
-        content[offset:stop] = entry.data
+        content.write(offset, entry.data)
         covered += max(stop - max(offset, end), 0)
     key = [size, *(part for offset in sorted(newest) for part in (offset, newest[offset].order))]
     return Inode(inode.number, content, content), key, covered < size - end

@@ -31,7 +31,7 @@ from meshq.store.directory._ping_pong_file import DiskFullError, is_disk_full
 from meshq.store.formats._layout_format import BALLAST, Layout
 from meshq.store.segments._segment_writer import PreallocatedSegment
 
-ZEROS: Final = memoryview(bytes(MIB))
+ZEROS: Final = bytes(MIB)
 #: The smallest reserve that is of use, where the disk has no space for a whole one.
 RESERVE_BYTES_MIN: Final = 2 * SEGMENT_HEADER_BYTES
 #: The next segment is made when this share of the active one is used.

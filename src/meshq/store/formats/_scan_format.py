@@ -62,7 +62,10 @@ class Scan:
 
 def is_zero(data: memoryview) -> bool:
     """Whether all bytes are zero."""
-    return all(data[at : at + len(_ZEROS)] == _ZEROS[: len(data) - at] for at in range(0, len(data), len(_ZEROS)))
+    # Bytes are compared many times faster than a view of them.
+    return all(
+        bytes(data[at : at + len(_ZEROS)]) == _ZEROS[: len(data) - at] for at in range(0, len(data), len(_ZEROS))
+    )
 
 
 def scan(
