@@ -29,6 +29,7 @@ BUGS: Final = (
         checkers=("Q1",),
         required=True,
         soon="storage",
+        soon_seed=2,
     ),
     Bug(
         name="truncate at the first bad batch",
@@ -38,6 +39,7 @@ BUGS: Final = (
         checkers=("Q1",),
         required=True,
         soon="storage",
+        soon_seed=33,
     ),
     Bug(
         name="skip the checksum",
@@ -47,6 +49,7 @@ BUGS: Final = (
         checkers=("Q1", "Q2"),
         required=True,
         soon="storage",
+        soon_seed=5,
     ),
     Bug(
         name="forget the duplicate cache at restart",
@@ -64,6 +67,7 @@ BUGS: Final = (
         checkers=("Q4", "Q5", "Q7"),
         required=True,
         soon="storage",
+        soon_seed=11,
     ),
     Bug(
         name="reuse a sequence number",

@@ -23,3 +23,5 @@ class Bug:
     stage: str = ""
     #: A simulation of which the first seeds find it, where it takes the other one dozens; empty: there is none.
     soon: str = ""
+    #: The seed of that simulation that found it last.
+    soon_seed: int = 0
