@@ -264,6 +264,34 @@ def _clusters() -> tuple[Row, ...]:
     )
 
 
+def _balancers() -> tuple[Row, ...]:
+    """What a front does for its clients, and how even it keeps four targets: nobody else here does it."""
+    return (
+        Row(
+            key="P16-redirects",
+            lines=(
+                *_rate("5,000 clients, 100 at a time, are sent on by a front and send a message"),
+                Line(metric="p50_ms", title="a client is sent on: to its first confirmed message", unit="ms"),
+                Line(metric="p99_ms", title="a client is sent on: to its first confirmed message, p99", unit="ms"),
+            ),
+            workloads={"ours": Workload(kind="redirects", count=5_000)},
+        ),
+        Row(
+            key="P16-storm",
+            lines=(
+                Line(
+                    metric="share",
+                    title="2,000 clients come back at once, least_connections: the most that one of four targets has",
+                    unit="shares",
+                    targets=(Target(at_most=1.2),),
+                ),
+                Line(metric="seconds", title="2,000 clients come back after all targets were killed", unit="s"),
+            ),
+            workloads={"ours": Workload(kind="storm", count=2_000)},
+        ),
+    )
+
+
 def _features() -> tuple[Row, ...]:
     """What a stream costs that uses what most streams don't, beside the floor and the anchor of one that doesn't."""
     base = Workload(frame=FLOOR_FRAME)
@@ -338,6 +366,7 @@ ROWS: tuple[Row, ...] = (
     *_states(),
     *_features(),
     *_clusters(),
+    *_balancers(),
 )
 
 

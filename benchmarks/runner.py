@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from benchmarks import clusters
+from benchmarks import balancers, clusters
 from benchmarks.bystanders import Bystanders
 from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
@@ -234,6 +234,8 @@ CLUSTER_KINDS = {
     "drain": clusters.drain,
     "join": clusters.join,
     "idle-cluster": clusters.idle,
+    "redirects": balancers.redirects,
+    "storm": balancers.storm,
 }
 
 

@@ -20,7 +20,8 @@ class Workload:
     """One stream of messages from one producer process through one broker to one consumer process."""
 
     #: What a role does with it: "stream", "one" (each send awaited), "forward" (through two brokers), "inprocess-…",
-    #: "backlog", "idle"; and of a cluster: "redistribute", "drain", "join", "idle-cluster".
+    #: "backlog", "idle"; and of a cluster: "redistribute", "drain", "join", "idle-cluster"; and of a balancer:
+    #: "redirects", "storm".
     kind: str = "stream"
     count: int = 1
     size: int = 100

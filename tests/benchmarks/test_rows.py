@@ -21,6 +21,7 @@ def test_every_row_of_the_plan_is_there() -> None:
         "P13",
         "P14",
         "P15",
+        "P16",
     ]
 
 

@@ -50,11 +50,16 @@ class Files:
     """Certificates on disk."""
 
     def __init__(self, folder: Path) -> None:
-        authority = Authority("ours")
+        self._authority = authority = Authority("ours")
+        self._folder = folder
         self.ours = authority.write(folder / "ours.pem")
         self.broker = authority.issue(folder / "broker.pem", "localhost", "*.shop.test")
         self.other = authority.issue(folder / "other.pem", "elsewhere.test")
         self.client = TLS(authorities=self.ours)
+
+    def certificate(self, name: str) -> str:
+        """A client's certificate."""
+        return self._authority.issue(self._folder / f"{name}.pem", name)
 
 
 @pytest.fixture
@@ -67,7 +72,8 @@ ENV = attrs.evolve(real_env(), network=NamedHosts(real_env().network))
 
 def dial(url: str, files: Files, host: str, **settings: Any) -> Client:
     port = url.rpartition(":")[2]
-    return connect(f"tls://{host}:{port}", tls=files.client, env=ENV, use_topology=False, **{**APP, **settings})
+    settings = {"tls": files.client, **APP, **settings}
+    return connect(f"tls://{host}:{port}", env=ENV, use_topology=False, **settings)
 
 
 @asynccontextmanager
@@ -75,6 +81,12 @@ async def target(files: Files, name: str, certificate: str = "") -> AsyncIterato
     acceptor = Acceptor("tls://127.0.0.1:0", tls=TLS(certificate=certificate or files.broker))
     async with Broker(name, data_dir=None, acceptors=[acceptor], security=USERS) as running:
         yield running
+
+
+def users_at(broker: Broker) -> set[str]:
+    """Who the connections of a broker belong to."""
+    assert broker._node is not None
+    return {connection.server.handshake.user for connection in broker._node.listeners.connections}
 
 
 def place(broker: Broker, host: str) -> str:
@@ -112,6 +124,37 @@ async def test_clients_go_by_the_host_name_that_they_asked_for_and_log_in_again_
             with pytest.raises(SecurityError):
                 async with dial(running.urls[0], files, "red.shop.test", password="canary-wrong"):
                     pass
+
+
+async def test_a_certificate_says_who_a_client_is_at_the_front_and_again_at_its_target(files: Files) -> None:
+    shops = ("red", "blue")
+    tls = {name: TLS(certificate=files.certificate(f"{name}.shops.test"), authorities=files.ours) for name in shops}
+    security = Security(users=USERS.users, certificates={f"DNS={name}.shops.test": name for name in shops})
+    asks = TLS(certificate=files.broker, authorities=files.ours, client_certificates="required")
+
+    def broker(name: str) -> Broker:
+        return Broker(name, data_dir=None, acceptors=[Acceptor("tls://127.0.0.1:0", tls=asks)], security=security)
+
+    async with broker("a") as a, broker("b") as b:
+        places = [place(a, "a.shop.test"), place(b, "b.shop.test")]
+        # The front shows its own certificate, which stands for nobody, and logs in with a password.
+        pool = StaticPool(places, tls=TLS(certificate=files.broker, authorities=files.ours), **PROBE)
+        balancer = BrokerBalancer("lb", target_key="user_name", policy="round_robin", pool=pool)
+        acceptors = [Acceptor("tls://127.0.0.1:0?redirect_to=lb", tls=asks)]
+        async with front(files, balancer, 2, acceptors=acceptors, security=security) as running:
+            found = {}
+            for name in (*shops, *shops):
+                async with dial(running.urls[0], files, "red.shop.test", tls=tls[name], user=None, password=None) as client:
+                    await client.send("q", b"x")
+                    there = client.statistics().node_name
+                    assert found.setdefault(name, there) == there
+                    assert name in users_at({"a": a, "b": b}[there])
+            assert set(found.values()) == {"a", "b"}
+            # Without a certificate nobody is told where anything is.
+            with pytest.raises((SecurityError, ConnectionBrokenError)) as caught:
+                async with dial(running.urls[0], files, "red.shop.test", initial_connect_attempts=1):
+                    pass
+            assert caught.value.outcome == "not_done" and a.statistics().sessions == b.statistics().sessions == 0
 
 
 async def test_a_client_follows_to_a_host_whose_certificate_has_that_name(files: Files) -> None:
