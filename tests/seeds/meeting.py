@@ -12,16 +12,19 @@ from tests.tiers import cores_of_a_test
 ROOT = Path(__file__).parents[2]
 
 
-def reports_that_meet(stage: str, kinds: Sequence[str], *, seeds: int, most: int) -> list[SeedReport]:
+def reports_that_meet(
+    stage: str, kinds: Sequence[str], *, seeds: int, most: int, rare: Sequence[int] = ()
+) -> list[SeedReport]:
     """The reports of the first ``seeds`` seeds and of all that ever failed, none of which may fail, and of so many more
     that each kind was met.
 
     What a seed meets changes with the product; a simulation in which something never happens is told by ``most``.
+    ``rare``: seeds that met what is rare when somebody looked last, which are drawn before the others.
     """
     reports: list[SeedReport] = []
     missing = set(kinds)
     always = dict.fromkeys([*range(seeds), *recorded(ROOT / failed_seeds_of(stage))])
-    drawn = dict.fromkeys([*always, *range(seeds, most)])
+    drawn = dict.fromkeys([*always, *rare, *range(seeds, most)])
     for report in many_seeds(drawn, cores_of_a_test(), stage):
         assert report.passed, report.line
         reports.append(report)
