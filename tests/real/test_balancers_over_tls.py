@@ -144,7 +144,8 @@ async def test_a_certificate_says_who_a_client_is_at_the_front_and_again_at_its_
         async with front(files, balancer, 2, acceptors=acceptors, security=security) as running:
             found = {}
             for name in (*shops, *shops):
-                async with dial(running.urls[0], files, "red.shop.test", tls=tls[name], user=None, password=None) as client:
+                who: dict[str, Any] = {"tls": tls[name], "user": None, "password": None}
+                async with dial(running.urls[0], files, "red.shop.test", **who) as client:
                     await client.send("q", b"x")
                     there = client.statistics().node_name
                     assert found.setdefault(name, there) == there
