@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from meshq.testing._disk_faults import KINDS as DISK_KINDS
 from meshq.testing._network import EFFECTS, LOSSES
 from meshq.testing._network import FAULTS as NETWORK_FAULTS
+from meshq.testing.disk._faults import KINDS as DISK_KINDS
 from qa.seeds import SeedReport, many_seeds
 from qa.simulate import failed_seeds_of, recorded
 from qa.simulation.broker import SIGHTS

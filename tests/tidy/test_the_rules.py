@@ -173,10 +173,10 @@ def test_a_room_may_import_those_below(path: str, lines: list[str]) -> None:
 
 def test_a_public_name_that_is_imported_from_a_private_module_is_found() -> None:
     source = Source.of(
-        "tests/x.py", "from meshq.testing._disk import SimDisk, split\nfrom meshq.testing import Swarm\n"
+        "tests/x.py", "from meshq.testing._node import SimNode, split\nfrom meshq.testing import Swarm\n"
     )
-    (problem,) = said(imports.published_problems(source, "meshq.testing", frozenset({"SimDisk", "Swarm"})))
-    assert problem == "tests/x.py:1: import SimDisk from meshq.testing"
+    (problem,) = said(imports.published_problems(source, "meshq.testing", frozenset({"SimNode", "Swarm"})))
+    assert problem == "tests/x.py:1: import SimNode from meshq.testing"
 
 
 @pytest.mark.parametrize(

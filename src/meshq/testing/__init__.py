@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from meshq.testing._clock import SimEntropy as SimEntropy
     from meshq.testing._clock import SimWallClock as SimWallClock
     from meshq.testing._datagrams import MemoryDatagrams as MemoryDatagrams
-    from meshq.testing._disk import SimDisk as SimDisk
-    from meshq.testing._disk_faults import DiskCall as DiskCall
-    from meshq.testing._disk_faults import DiskFaults as DiskFaults
-    from meshq.testing._disk_faults import DiskOperation as DiskOperation
-    from meshq.testing._disk_faults import SimulatedCrash as SimulatedCrash
     from meshq.testing._ha import MemoryHAPolicy as MemoryHAPolicy
     from meshq.testing._ha import MemoryRole as MemoryRole
     from meshq.testing._movable_clock import MovableClock as MovableClock
@@ -75,6 +70,11 @@ if TYPE_CHECKING:
     from meshq.testing.conformance._targets import check_topology_source as check_topology_source
     from meshq.testing.conformance._threads import THREADS_CHECKS as THREADS_CHECKS
     from meshq.testing.conformance._threads import check_threads as check_threads
+    from meshq.testing.disk._disk import SimDisk as SimDisk
+    from meshq.testing.disk._faults import DiskCall as DiskCall
+    from meshq.testing.disk._faults import DiskFaults as DiskFaults
+    from meshq.testing.disk._faults import DiskOperation as DiskOperation
+    from meshq.testing.disk._faults import SimulatedCrash as SimulatedCrash
     from meshq.testing.kit._certificates import Certificates as Certificates
     from meshq.testing.kit._cluster import Cluster as Cluster
     from meshq.testing.kit._network_face import SimulatedNetwork as SimulatedNetwork
@@ -106,9 +106,9 @@ _HOME: Final[dict[str, str]] = {
     "SimulatedNetwork": "meshq.testing.kit._network_face",
     "DISK_CHECKS": "meshq.testing.conformance._disk",
     "DeadlockError": "meshq.testing._simulation",
-    "DiskCall": "meshq.testing._disk_faults",
-    "DiskFaults": "meshq.testing._disk_faults",
-    "DiskOperation": "meshq.testing._disk_faults",
+    "DiskCall": "meshq.testing.disk._faults",
+    "DiskFaults": "meshq.testing.disk._faults",
+    "DiskOperation": "meshq.testing.disk._faults",
     "ENDPOINT_CHECKS": "meshq.testing.conformance._broadcast",
     "EndpointPlace": "meshq.testing.conformance._broadcast",
     "HA_POLICY_CHECKS": "meshq.testing.conformance._ha",
@@ -133,11 +133,11 @@ _HOME: Final[dict[str, str]] = {
     "REPLICATION_SINK_CHECKS": "meshq.testing.conformance._replication",
     "ReadBatches": "meshq.testing.conformance._replication",
     "STREAM_CHECKS": "meshq.testing.conformance._stream",
-    "SimDisk": "meshq.testing._disk",
+    "SimDisk": "meshq.testing.disk._disk",
     "SimEntropy": "meshq.testing._clock",
     "SimNode": "meshq.testing._node",
     "SimWallClock": "meshq.testing._clock",
-    "SimulatedCrash": "meshq.testing._disk_faults",
+    "SimulatedCrash": "meshq.testing.disk._faults",
     "Simulation": "meshq.testing._simulation",
     "SimulationError": "meshq.testing._simulation",
     "SimulationResult": "meshq.testing._simulation",

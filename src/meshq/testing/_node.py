@@ -14,11 +14,11 @@ from meshq.errors import UsageError
 from meshq.limits import GIB
 from meshq.testing._clock import SimEntropy, SimWallClock, VirtualClock
 from meshq.testing._datagrams import MemoryDatagrams, NoDatagrams
-from meshq.testing._disk import SimDisk
-from meshq.testing._disk_mount import Mount
 from meshq.testing._scheduler import LIFE, Life, Scheduler
 from meshq.testing._swarm import DiskLatency, Swarm
 from meshq.testing._threads import SimThreads, Spending
+from meshq.testing.disk._disk import SimDisk
+from meshq.testing.disk._mount import Mount
 
 
 class Fabric(Protocol):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from meshq.abc import Buffer, Disk, File
-from meshq.testing._disk_faults import DiskCall, DiskOperation, SimulatedCrash, os_error
-from meshq.testing._disk_tree import DIRECTORY, Inode, in_pages, normalize, split
+from meshq.testing.disk._faults import DiskCall, DiskOperation, SimulatedCrash, os_error
+from meshq.testing.disk._tree import DIRECTORY, Inode, in_pages, normalize, split
 
 if TYPE_CHECKING:
-    from meshq.testing._disk import SimDisk
+    from meshq.testing.disk._disk import SimDisk
 
 
 class SimFile(File):

@@ -1,7 +1,7 @@
 """A disk in memory that can lose power, fail and fill up.
 
-``SimDisk`` is a disk for ``meshq.abc``: what it holds is described in ``_disk_tree``, what can happen to it in
-``_disk_faults``.  Its own methods make tests out of it: cut the power, kill the process, flip a bit, list every
+``SimDisk`` is a disk for ``meshq.abc``: what it holds is described in ``_tree``, what can happen to it in
+``_faults``.  Its own methods make tests out of it: cut the power, kill the process, flip a bit, list every
 state that a power loss at this moment could leave.
 """
 
@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from meshq.abc import Disk
-from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, Fuse, os_error
-from meshq.testing._disk_mount import Mount, SimFile
-from meshq.testing._disk_tree import Entry, Inode, NameEntry, SectorEntry, Tree, normalize, split
+from meshq.testing.disk._faults import DiskCall, DiskFaults, DiskOperation, Fuse, os_error
+from meshq.testing.disk._mount import Mount, SimFile
+from meshq.testing.disk._tree import Entry, Inode, NameEntry, SectorEntry, Tree, normalize, split
 
 
 class SimDisk(Disk):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import attrs
 
 from meshq.limits import SECTOR_BYTES
-from meshq.testing._disk_content import Content
+from meshq.testing.disk._content import Content
 
 #: How much of the last removed files stays readable under new ones.
 LEFTOVER_BYTES_MAX = 64 * 1024
