@@ -1,0 +1,1 @@
+"""The run of a broker: its turns as the active node, and how it is seen."""

@@ -1,0 +1,215 @@
+"""The run of a broker, from its start to its end: turns as the active node, and waits between them."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from meshq import abc
+from meshq.broker import EventBus
+from meshq.concurrency import first_error
+from meshq.errors import ClosedError, MeshqError
+from meshq.ids import NodeId
+from meshq.lifecycle import LifeCycle
+from meshq.logs import logger
+from meshq.node._broker_life import BROKER_TRANSITIONS
+from meshq.node._credentials import credentials_of
+from meshq.node._kept_listeners import KeptListeners
+from meshq.node._node import Node
+from meshq.node._policy_block import PolicyBlock
+from meshq.node._settings import BrokerSettings
+from meshq.node._store import journal_of
+from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
+from meshq.node._waiting_node import WaitingNode, waiting_control
+from meshq.notifications import BrokerStateChanged
+
+_log = logger("node")
+
+
+class BrokerRun:
+    """The one run of a broker, with the node of each turn."""
+
+    def __init__(self, settings: BrokerSettings, event_bus: EventBus) -> None:
+        self._settings = settings
+        self._event_bus = event_bus
+        self._stop = trio.Event()
+        self.turn: Turn | None = None
+        #: The state of the broker.
+        self.life: LifeCycle = LifeCycle(f"the broker {settings.name!r}", BROKER_TRANSITIONS)
+        #: Set at the end of the run.
+        self.stopped: trio.Event = trio.Event()
+        #: The node while it is active, and the node while it waits; at most one of the two is there.
+        self.node: Node | None = None
+        self.waiting: WaitingNode | None = None
+        #: The id of the node, as far as it is known.
+        self.node_id: NodeId | None = NodeId(settings.node_id) if settings.node_id is not None else None
+        #: Whether the one who stopped the broker wants another node to take over.
+        self.failover: bool = False
+
+    def end(self) -> None:
+        """Stop the broker: the turn ends, and no other one begins."""
+        self._stop.set()
+        if self.turn is not None:
+            self.turn.end()
+
+    async def run(self, env: abc.Env, task_status: trio.TaskStatus[None]) -> None:
+        """Run the broker until it is stopped.
+
+        Checkpoint: always.
+        Cancellation: it is ``stopped`` at once, as after a crash.
+        Raises: as ``Broker.run``.
+        """
+        self._event_bus.set_clock(env.wall.now_ms)
+        self._change_state("start")
+        report = StartReport(task_status)
+        try:
+            policy = self._settings.policy
+            if policy is None:
+                self.turn = turn = Turn()
+                with turn.scope:
+                    await self._serve(self._settings, env, turn, report)
+            else:
+                await self._take_turns(policy, env, report)
+            if self.life.state != "stopping":
+                # The order came while the node started, or stepped back.
+                self._change_state("stop")
+        except BaseException as error:
+            self._ended_by(error)
+            raise
+        finally:
+            if self.life.state == "stopping":
+                self._change_state("close")
+            self._event_bus.close()
+            self.stopped.set()
+        if report.missed:
+            raise ClosedError(f"the broker {self._settings.name!r} was stopped before it has started")
+
+    def _change_state(self, change: str, error: BaseException | None = None) -> None:
+        state = self.life.on(change)
+        event = {"event": state}
+        if error is None:
+            _log.info("%s is %s", self._settings.name, state, extra=event)
+        else:
+            # What a program's own errors say may be anything.
+            cause = first_error(error)
+            told = str(cause) if isinstance(cause, MeshqError) else f"{type(cause).__module__}.{type(cause).__name__}"
+            _log.error("%s has failed: %s", self._settings.name, told, extra=event)
+        self._event_bus.emit(BrokerStateChanged, state=state)
+
+    def _ended_by(self, error: BaseException) -> None:
+        if self.life.ended:
+            return
+        if not only_cancelled(error):
+            self._change_state("fail", error)
+        elif self.life.state != "stopping":
+            # Whoever cancels it wants it to go, at once; nothing has failed.
+            self._change_state("stop")
+
+    async def _serve(self, settings: BrokerSettings, env: abc.Env, turn: Turn, report: StartReport) -> None:
+        """Open the store, be active until the turn is over, and close the store."""
+        node: Node | None = None
+        try:
+            node = await Node.open(settings, env, journal_of(settings, env, turn.sink), self._event_bus)
+            self.node_id = node.node_id
+            turn.node = node
+            async with trio.open_nursery() as nursery:
+                await node.start(nursery)
+                self.node = node
+                env.local[self._settings.name] = node.inproc
+                self._change_state("activate")
+                turn.active = True
+                report.make()
+                await turn.over.wait()
+                if turn.step_back is None:
+                    self._change_state("stop")
+                    await node.stop()
+                else:
+                    await node.stop(step_back=turn.step_back.reason)
+                nursery.cancel_scope.cancel()
+        except BaseException as error:
+            if not (turn.scope.cancel_called and only_cancelled(error)):
+                self._ended_by(error)
+            raise
+        finally:
+            self.node = None
+            if node is not None:
+                if env.local.get(self._settings.name) is node.inproc:
+                    del env.local[self._settings.name]
+                with trio.CancelScope(shield=True):
+                    await node.close()
+
+    async def _take_turns(self, policy: abc.HAPolicy, env: abc.Env, report: StartReport) -> None:
+        """Wait and be active by turns, as the policy says, until the broker is stopped."""
+        settings, listeners = self._settings, KeptListeners(env.network)
+        env = attrs.evolve(env, network=listeners)
+        credentials = await credentials_of(settings, env)
+        control = waiting_control(settings, env)
+        # Until the policy has let the broker join, a stop cancels the policy.
+        self.turn = joining = Turn()
+        if self._stop.is_set():
+            joining.end()
+        block = PolicyBlock(joining.scope, settings.stop_timeout)
+        try:
+            with joining.scope:
+                async with checked_block(policy.activation(control)) as given:
+                    activation = checked_activation(given)
+                    joining.active = True
+                    with block.used():
+                        while not self._stop.is_set():
+                            waiting = WaitingNode(settings, env, control, credentials, self._event_bus)
+                            told = None if policy.wait_for_activation else report
+                            term = await self._wait(waiting, env, activation, told)
+                            if self._stop.is_set():
+                                listeners.close()
+                                self._change_state("stop")
+                            if term is not None:
+                                await self._hold(term, env, activation, report)
+            block.conclude()
+        finally:
+            listeners.close()
+
+    async def _wait(
+        self, waiting: WaitingNode, env: abc.Env, activation: abc.Activation, report: StartReport | None
+    ) -> abc.ActiveTerm | None:
+        """Be passive until the node may be active, or the broker is stopped; return the term, if there is one."""
+        term: abc.ActiveTerm | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def wait_for_term() -> None:
+                    nonlocal term
+                    term = checked_term(await activation.wait())
+                    nursery.cancel_scope.cancel()
+
+                await waiting.start(nursery)
+                self.waiting = waiting
+                env.local[self._settings.name] = waiting.inproc
+                self._change_state("wait")
+                if report is not None:
+                    report.make()
+                nursery.start_soon(wait_for_term)
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.waiting = None
+            if env.local.get(self._settings.name) is waiting.inproc:
+                del env.local[self._settings.name]
+            waiting.close()
+        return term
+
+    async def _hold(self, term: abc.ActiveTerm, env: abc.Env, activation: abc.Activation, report: StartReport) -> None:
+        """Be active until the node has to step back, or the broker is stopped; then give the role up."""
+        settings = self._settings
+        if not self._stop.is_set():
+            self.turn = turn = Turn(term.sink)
+            self._change_state("start")
+            if term.data_dir is not None:
+                settings = attrs.evolve(settings, data_dir=term.data_dir)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(turn.watch, activation)
+                with turn.scope:
+                    await self._serve(settings, env, turn, report)
+                nursery.cancel_scope.cancel()
+        # The role is given up also where the policy does not come to an end.
+        with trio.move_on_after(settings.stop_timeout):
+            await activation.release(failover=self.failover)
