@@ -206,6 +206,18 @@ class Mount(Disk):
             self.device.tree.change_names((directory, name, inode), (from_directory, from_name, None))
         self.end("replace", new)
 
+    def move_directory(self, old: str, new: str) -> None:
+        old, new = self._start("move_directory", old), normalize(new)
+        node = self._place(old)[2]
+        if node is not DIRECTORY:
+            raise os_error(errno.ENOENT if node is None else errno.ENOTDIR, old)
+        if self._place(new)[2] is not None:
+            raise os_error(errno.EEXIST, new)
+        if new.startswith(f"{old}/"):
+            raise os_error(errno.EINVAL, new)
+        self.device.tree.move_directory(old, new)
+        self.end("move_directory", new)
+
     def remove(self, path: str) -> None:
         path = self._start("remove", path)
         directory, name, _ = self._file(path)
