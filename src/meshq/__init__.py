@@ -121,6 +121,8 @@ if TYPE_CHECKING:
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ha import LiveOnly as LiveOnly
     from meshq.ha import ScaleDown as ScaleDown
+    from meshq.ha import SharedStoreBackup as SharedStoreBackup
+    from meshq.ha import SharedStorePrimary as SharedStorePrimary
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
     from meshq.lb import FirstElement as FirstElement
@@ -152,6 +154,7 @@ if TYPE_CHECKING:
     from meshq.notifications import Notification as Notification
     from meshq.notifications import QueueCreated as QueueCreated
     from meshq.notifications import QueueDeleted as QueueDeleted
+    from meshq.notifications import RoleChanged as RoleChanged
     from meshq.notifications import SecurityRefused as SecurityRefused
     from meshq.notifications import SessionClosed as SessionClosed
     from meshq.notifications import SessionCreated as SessionCreated
@@ -230,6 +233,7 @@ _NOTIFICATIONS: Final = (
     "BindingAdded",
     "BindingRemoved",
     "NodeLeft",
+    "RoleChanged",
     "TransactionDecided",
     "TransactionPrepared",
 )
@@ -294,6 +298,8 @@ _HOME: Final = {
     "LiveOnly": "meshq.ha",
     "QueueOnNode": "meshq.client",
     "ScaleDown": "meshq.ha",
+    "SharedStoreBackup": "meshq.ha",
+    "SharedStorePrimary": "meshq.ha",
     "DrainProgress": "meshq.cluster",
     "PermissionExplanation": "meshq.permissions",
     "Permissions": "meshq.permissions",

@@ -318,6 +318,24 @@ class BindingRemoved(Notification):
     queue: str
 
 
+@attrs.frozen(kw_only=True)
+class RoleChanged(Notification):
+    """The node has another role among the nodes of its pair; ``role``, ``previous``: ``live_only``, ``primary`` or
+    ``backup``.
+
+    ``epoch``: of the node that serves.  ``reason``: ``started``, ``crash``, ``stopped``, ``forced``, ``failback``,
+    ``superseded``, ``lease_lost`` or ``isolated``.  ``without_service``: the seconds from the last moment in which
+    another node was known to serve.
+    """
+
+    kind = "role_changed"
+    role: str
+    previous: str
+    epoch: int
+    reason: str
+    without_service: float
+
+
 #: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
@@ -344,4 +362,5 @@ KINDS: tuple[type[Notification], ...] = (
     NodeLeft,
     BindingAdded,
     BindingRemoved,
+    RoleChanged,
 )

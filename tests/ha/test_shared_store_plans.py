@@ -9,7 +9,7 @@ import pytest
 
 from meshq.errors import SettingsError
 from meshq.ha._epochs_plan import PARTS, ActivationPlan, epoch_name, epoch_of, newest_epoch, plan_activation
-from meshq.ha._fence_plan import check_fence_command, fence_argv, is_overdue
+from meshq.ha._fence_plan import OwnerWatch, check_fence_command, fence_argv
 from meshq.ha._hosts_plan import Isolation, check_hosts_of, place_of
 from meshq.ha._lease_machine import Lease
 from meshq.ha._owner_format import Owner, decode_owner, decode_registration, encode_hint
@@ -17,7 +17,7 @@ from meshq.ha._role_life import ROLE_TRANSITIONS
 from meshq.ha._turns_plan import Registration, TurnFacts, WaitingNodes, may_try, registers
 
 PERIOD = 0.1
-OWNER = Owner(name="a", url="tcp://a:1", host="h", pid=7, node_id="00ff", epoch=3, lease_until=5_000)
+OWNER = Owner(name="a", url="tcp://a:1", host="h", pid=7, node_id="00ff", epoch=3, lease_until=5_000, lease_ms=5_000)
 
 
 # -- whose turn it is
@@ -195,11 +195,17 @@ def test_a_command_that_is_none_is_refused(command: object) -> None:
     assert caught.value.setting == "fence_command"
 
 
-def test_an_owner_is_overdue_when_its_own_lease_is_over_and_it_has_not_given_up() -> None:
-    assert is_overdue(OWNER, 5_001)
-    assert not is_overdue(OWNER, 5_000)
-    assert not is_overdue(attrs.evolve(OWNER, released=True), 9_000)
-    assert not is_overdue(None, 9_000)
+def test_an_owner_hangs_when_its_word_was_the_same_for_a_lease_whatever_its_clock_shows() -> None:
+    watch = OwnerWatch()
+    assert not watch.look(OWNER, 100.0)
+    assert not watch.look(OWNER, 105.0)
+    assert watch.look(OWNER, 105.001)
+    renewed = attrs.evolve(OWNER, lease_until=6_000)
+    assert not watch.look(renewed, 106.0)
+    assert watch.look(renewed, 111.1)
+    released = attrs.evolve(renewed, released=True)
+    assert not watch.look(released, 111.1) and not watch.look(released, 200.0)
+    assert not watch.look(None, 200.0) and not watch.look(None, 300.0)
 
 
 # -- isolation

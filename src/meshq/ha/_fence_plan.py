@@ -38,6 +38,18 @@ def fence_argv(command: Sequence[str], owner: Owner) -> tuple[str, ...]:
     return tuple(_WORD.sub(lambda found: str(getattr(owner, found[1])), one) for one in command)
 
 
-def is_overdue(owner: Owner | None, now_ms: int) -> bool:
-    """Whether the lease of the node that has the store is over, by its own word: it hangs, or was stopped."""
-    return owner is not None and not owner.released and owner.lease_until < now_ms
+class OwnerWatch:
+    """Whether the node that has the store hangs: it has not renewed its lease for as long as that lasts.
+
+    Clocks of hosts differ, so this is the time for which the node that looks has seen the same word of the owner.
+    """
+
+    def __init__(self) -> None:
+        self._owner: Owner | None = None
+        self._since = 0.0
+
+    def look(self, owner: Owner | None, now: float) -> bool:
+        """Compare the word of the owner with that seen before; return whether the owner hangs."""
+        if owner != self._owner:
+            self._owner, self._since = owner, now
+        return owner is not None and not owner.released and now - self._since > owner.lease_ms / 1000

@@ -23,8 +23,8 @@ VERSION: Final = 1
 class Owner:
     """The node that has a store.
 
-    ``lease_until``: until when it may act, by the wall clock of its host, milliseconds.  ``released``: it has given the
-    store up.
+    ``lease_until``: until when it may act, by the wall clock of its host, milliseconds.  ``lease_ms``: for how long it
+    may act at most without writing this anew.  ``released``: it has given the store up.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Owner:
     node_id: str = ""
     epoch: int = 0
     lease_until: int = 0
+    lease_ms: int = 0
     released: bool = False
 
 

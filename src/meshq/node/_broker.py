@@ -25,6 +25,7 @@ from meshq.node._node import Node
 from meshq.node._scale_down import LeavingBroker, hand_over, order_of
 from meshq.node._settings import BrokerSettings
 from meshq.node.terms._broker_run import BrokerRun
+from meshq.node.terms._high_availability import HighAvailability
 from meshq.notifications import Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 from meshq.statistics import BrokerStatistics
@@ -100,6 +101,8 @@ class Broker:
         self._env = env
         self._event_bus = EventBus()
         self._run = BrokerRun(self._settings, self._event_bus)
+        #: The role of the node among those of its pair.
+        self.ha: HighAvailability = HighAvailability(self._run)
         self._block = BackgroundBlock(f"the broker {name!r}")
         # Where it runs, or has run.
         self._loop: trio.lowlevel.TrioToken | None = None

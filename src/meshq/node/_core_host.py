@@ -14,6 +14,11 @@ from meshq.node._paging import PageRequests
 from meshq.wire import LinkOpening
 
 
+def elapsed_ms() -> float:
+    """The time of the loop's monotonic clock in microseconds precision, so that a woken timer is due."""
+    return round(trio.current_time() * 1_000, 3)
+
+
 class CoreHost:
     """The node, as its core sees it."""
 

@@ -30,7 +30,7 @@ from meshq.client import MessageRoute
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
-from meshq.node._core_host import CoreHost
+from meshq.node._core_host import CoreHost, elapsed_ms
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
 from meshq.node._local_broker import local_broker
@@ -41,6 +41,7 @@ from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
 from meshq.node._transfer import LocalTransfer
+from meshq.node.terms._node_term import NodeTerm
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
@@ -61,11 +62,6 @@ LONG_STEP_S = 0.05
 LONG_STEP_PAUSE = 3
 
 
-def elapsed_ms() -> float:
-    """The time of the loop's monotonic clock in microseconds precision, so that a woken timer is due."""
-    return round(trio.current_time() * 1_000, 3)
-
-
 class Node:
     """A node that is running.  ``open`` makes it, ``start`` lets it serve, ``stop`` and ``close`` end it."""
 
@@ -79,11 +75,12 @@ class Node:
         *,
         event_bus: EventBus,
         bodies: FileBodies | None = None,
+        term: NodeTerm | None = None,
     ) -> None:
         self._settings = settings
+        self._term = term or NodeTerm()
         self._env = env
         self._journal = journal
-        self.node_id = node_id
         memory_limit = settings.memory_limit
         if memory_limit is None:
             memory_limit = env.memory_bytes // MEMORY_SHARE
@@ -123,7 +120,7 @@ class Node:
         )
         self.counts = ConnectionCounts()
         links = LinkServer(self.core, self.sessions, self.counts, credentials)
-        self.inproc = InprocAcceptor(settings.name, links)
+        self.inproc = InprocAcceptor(settings.name, links, self._term.guard)
         self.listeners = Listeners(links, env.network, tls=env.tls, bounds=bounds)
         self.handover = HandoverService(settings)
         self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
@@ -135,13 +132,24 @@ class Node:
         self._failure: MeshqError | None = None
         self._failed = trio.Event()
 
+    @property
+    def node_id(self) -> NodeId:
+        """The identity of the node."""
+        return NodeId(self.core.settings.node_id)
+
     @classmethod
     async def open(
-        cls, settings: BrokerSettings, env: abc.Env, journal: Journal | None, event_bus: EventBus | None = None
+        cls,
+        settings: BrokerSettings,
+        env: abc.Env,
+        journal: Journal | None,
+        event_bus: EventBus | None = None,
+        *,
+        term: NodeTerm | None = None,
     ) -> Node:
         """Open the store, if any, and recover its contents.
 
-        ``journal``: the store, which is not open yet.  ``event_bus``: takes the events of the node.
+        ``journal``: the store, not open yet.  ``event_bus``: takes the events of the node.  ``term``: its term.
 
         Checkpoint: always.
         Cancellation: the store is closed again.
@@ -156,12 +164,13 @@ class Node:
         event_bus = event_bus or EventBus()
         if journal is None:
             node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
-            return cls(settings, env, None, node_id, credentials, event_bus=event_bus)
+            return cls(settings, env, None, node_id, credentials, event_bus=event_bus, term=term)
         await journal.open()
         try:
             bounds = connection_bounds(env.descriptors)
             bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads, uploads_max=bounds.uploads)
-            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, event_bus=event_bus, bodies=bodies)
+            about: dict[str, Any] = {"event_bus": event_bus, "bodies": bodies, "term": term}
+            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, **about)
             recovery = node.core.recovery(journal.read_recovered)
             recovery.take(journal.recovered(deleted=True, prefixes=True))
             await bodies.open(recovery.bodies)
@@ -243,6 +252,8 @@ class Node:
             connectors=settings.connectors,
             env=self._env,
             acceptors=self._dialed,
+            data_dir=settings.data_dir,
+            board=self._term.board,
         )
 
     def _dialed(self) -> tuple[str, ...]:
@@ -393,7 +404,7 @@ class Node:
     async def _finish(self) -> None:
         journal, core = self._journal, self.core
         if journal is None:
-            # Nothing is written meanwhile: services would hear that their own node stops, and warn of it.
+            # Nothing is written meanwhile: services would warn that their own node stops.
             for served in self._served:
                 await served.wait_ended()
             return

@@ -103,6 +103,11 @@ class SimFile(File):
         self._mount.end("lock", self.path)
         return inode.locked_by is self
 
+    def unlock(self) -> None:
+        """Take the lock away from the file, if it has it."""
+        if self._inode is not None and self._inode.locked_by is self:
+            self._inode.locked_by = None
+
     def close(self) -> None:
         inode, self._inode = self._inode, None
         if inode is not None:
@@ -258,6 +263,11 @@ class Mount(Disk):
             raise os_error(errno.ENOTDIR if self.device.is_file(path) else errno.ENOENT, path)
         self.device.tree.sync_directory(path)
         self.end("sync_directory", path)
+
+    def lose_locks(self) -> None:
+        """The server of the disk gives the locks of the node away, which the node does not notice."""
+        for file in self.files:
+            file.unlock()
 
     def kill(self) -> None:
         """The node dies: its open files and locks are gone, and no call does anything any more."""

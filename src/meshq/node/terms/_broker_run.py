@@ -6,10 +6,12 @@ import attrs
 import trio
 
 from meshq import abc
+from meshq.abc import RoleBoard
 from meshq.broker import EventBus
 from meshq.concurrency import first_error
-from meshq.errors import ClosedError, MeshqError
-from meshq.ids import NodeId
+from meshq.errors import ClosedError, MeshqError, NotActiveError, RefusedError
+from meshq.ha import LiveOnly
+from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
 from meshq.node._broker_life import BROKER_TRANSITIONS
@@ -21,17 +23,28 @@ from meshq.node._settings import BrokerSettings
 from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
 from meshq.node._waiting_node import WaitingNode, waiting_control
-from meshq.notifications import BrokerStateChanged
+from meshq.node.terms._guarded_links import GuardedNetwork
+from meshq.node.terms._node_term import NodeTerm
+from meshq.node.terms._store_of_one_node import store_of_one_node
+from meshq.notifications import BrokerStateChanged, RoleChanged
 
 _log = logger("node")
 
 
 class BrokerRun:
-    """The one run of a broker, with the node of each turn."""
+    """The run of a broker, with the node of each turn."""
 
     def __init__(self, settings: BrokerSettings, event_bus: EventBus) -> None:
         self._settings = settings
         self._event_bus = event_bus
+        self.name: str = settings.name
+        #: The role of the node, and when it changed last (wall clock, ms); the identity of this life.
+        self.board: RoleBoard = RoleBoard()
+        self.role_since_ms: int = 0
+        self.instance: bytes = b""
+        self._role = self.board.report.role
+        self._activation: abc.Activation | None = None
+        self._env: abc.Env | None = None
         self._stop = trio.Event()
         self.turn: Turn | None = None
         #: The state of the broker.
@@ -45,6 +58,27 @@ class BrokerRun:
         self.node_id: NodeId | None = NodeId(settings.node_id) if settings.node_id is not None else None
         #: Whether the one who stopped the broker wants another node to take over.
         self.failover: bool = False
+
+    @property
+    def policy_kind(self) -> str:
+        """The kind of the policy by which the node is active."""
+        ha = self._settings.ha
+        return LiveOnly.kind if ha is None else ha.kind
+
+    async def hand_over(self, *, back: bool, force: bool) -> None:
+        """Hand the role over, or take it, as the policy does it.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: the policy, or the lack of another node, does not allow it.
+            NotActiveError: the node waits.
+        """
+        if self.life.state not in ("waiting", "starting", "active"):
+            raise NotActiveError(f"the broker {self.name!r} is {self.life.state}")
+        if self._activation is None:
+            raise RefusedError(f"the broker {self.name!r} has no policy by which another node takes over")
+        await self._activation.hand_over(back=back, force=force)
 
     def end(self) -> None:
         """Stop the broker: the turn ends, and no other one begins."""
@@ -60,14 +94,17 @@ class BrokerRun:
         Raises: as ``Broker.run``.
         """
         self._event_bus.set_clock(env.wall.now_ms)
+        self._env = env
+        self.instance = env.entropy.token(IDENTITY_BYTES)
         self._change_state("start")
         report = StartReport(task_status)
         try:
             policy = self._settings.policy
             if policy is None:
                 self.turn = turn = Turn()
-                with turn.scope:
-                    await self._serve(self._settings, env, turn, report)
+                async with store_of_one_node(self._settings, env) as settings:
+                    with turn.scope:
+                        await self._serve(settings, env, turn, report)
             else:
                 await self._take_turns(policy, env, report)
             if self.life.state != "stopping":
@@ -109,7 +146,8 @@ class BrokerRun:
         """Open the store, be active until the turn is over, and close the store."""
         node: Node | None = None
         try:
-            node = await Node.open(settings, env, journal_of(settings, env, turn.sink), self._event_bus)
+            journal = journal_of(settings, env, turn.sink)
+            node = await Node.open(settings, env, journal, self._event_bus, term=NodeTerm(turn.guard, self.board))
             self.node_id = node.node_id
             turn.node = node
             async with trio.open_nursery() as nursery:
@@ -118,6 +156,9 @@ class BrokerRun:
                 env.local[self._settings.name] = node.inproc
                 self._change_state("activate")
                 turn.active = True
+                if self._activation is not None:
+                    self._activation.served()
+                self._note_role()
                 report.make()
                 await turn.over.wait()
                 if turn.step_back is None:
@@ -127,7 +168,7 @@ class BrokerRun:
                     await node.stop(step_back=turn.step_back.reason)
                 nursery.cancel_scope.cancel()
         except BaseException as error:
-            if not (turn.scope.cancel_called and only_cancelled(error)):
+            if not (turn.scope.cancel_called and only_cancelled(error)) and not turn.excuses(error):
                 self._ended_by(error)
             raise
         finally:
@@ -143,7 +184,8 @@ class BrokerRun:
         settings, listeners = self._settings, KeptListeners(env.network)
         env = attrs.evolve(env, network=listeners)
         credentials = await credentials_of(settings, env)
-        control = waiting_control(settings, env)
+        control = waiting_control(settings, env, self._urls, self.board)
+        self.board.watch(self._note_role)
         # Until the policy has let the broker join, a stop cancels the policy.
         self.turn = joining = Turn()
         if self._stop.is_set():
@@ -153,6 +195,8 @@ class BrokerRun:
             with joining.scope:
                 async with checked_block(policy.activation(control)) as given:
                     activation = checked_activation(given)
+                    # One of a program's own may have no more than the three calls that every turn needs.
+                    self._activation = activation if isinstance(activation, abc.Activation) else None
                     joining.active = True
                     with block.used():
                         while not self._stop.is_set():
@@ -166,7 +210,27 @@ class BrokerRun:
                                 await self._hold(term, env, activation, report)
             block.conclude()
         finally:
+            self._activation = None
+            self.board.unwatch(self._note_role)
             listeners.close()
+
+    def _urls(self) -> tuple[str, ...]:
+        serving = self.node or self.waiting
+        return self._settings.dialed(() if serving is None else serving.listeners.urls)
+
+    def _note_role(self) -> None:
+        """Notify of another role: of a new one as soon as clients are served."""
+        report, before = self.board.report, self._role
+        if report.role == before or (report.role == "primary" and self.life.state != "active"):
+            return
+        self._role = report.role
+        if self._env is not None:
+            self.role_since_ms = self._env.wall.now_ms()
+        vacant = self.turn.vacant_since if self.turn is not None and report.role == "primary" else None
+        without_service = 0.0 if vacant is None else trio.current_time() - vacant
+        about = {"role": report.role, "previous": before, "epoch": report.epoch, "reason": report.reason}
+        _log.info("%s is %s now (%s)", self.name, report.role, report.reason, extra={"event": "role_changed"})
+        self._event_bus.emit(RoleChanged, **about, without_service=without_service)
 
     async def _wait(
         self, waiting: WaitingNode, env: abc.Env, activation: abc.Activation, report: StartReport | None
@@ -201,15 +265,20 @@ class BrokerRun:
         """Be active until the node has to step back, or the broker is stopped; then give the role up."""
         settings = self._settings
         if not self._stop.is_set():
-            self.turn = turn = Turn(term.sink)
+            self.turn = turn = Turn(term)
             self._change_state("start")
             if term.data_dir is not None:
                 settings = attrs.evolve(settings, data_dir=term.data_dir)
+            if term.guard is not None:
+                guarded = GuardedNetwork(env.network, term.guard)
+                env = attrs.evolve(env, disk=term.guard.disk(env.disk), network=guarded)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(turn.watch, activation)
-                with turn.scope:
+                with turn.scope, turn.excused():
                     await self._serve(settings, env, turn, report)
                 nursery.cancel_scope.cancel()
+            if turn.step_back is not None and turn.step_back.final:
+                self._stop.set()
         # The role is given up also where the policy does not come to an end.
         with trio.move_on_after(settings.stop_timeout):
             await activation.release(failover=self.failover)

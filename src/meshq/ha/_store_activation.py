@@ -1,0 +1,473 @@
+"""A node's part in the competition for a shared store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
+from meshq.concurrency import ChangeSignal
+from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
+from meshq.ha._fence_plan import OwnerWatch, fence_argv
+from meshq.ha._hosts_plan import Isolation, place_of
+from meshq.ha._lease_machine import Lease
+from meshq.ha._owner_format import Owner
+from meshq.ha._role_life import ROLE_TRANSITIONS
+from meshq.ha._shared_directory import Seen, SharedDirectory
+from meshq.ha._store_settings import StoreRules
+from meshq.ha._store_term import StoreTerm
+from meshq.ha._turns_plan import Registration, TurnFacts, WaitingNodes, may_try, registers
+from meshq.lifecycle import LifeCycle
+from meshq.logs import Warnings
+
+#: The threads for the shared directory, apart from those of the journal: both may wait for the same disk.
+POOL = "ha"
+#: A lease is renewed so many times while it lasts.
+RENEWALS = 3
+#: A node that has handed over registers again after so many leases, if nobody has taken the store.
+YIELDED_LEASES = 4
+NOTHING_SEEN = Seen(owner=None, waiting=(), stopped=False)
+
+
+@asynccontextmanager
+async def joined(rules: StoreRules, control: NodeControl, root: str) -> AsyncIterator[Activation]:
+    """Join the competition, with the tasks of a node that waits and of one that has the store."""
+    failure: MeshqError | OSError | None = None
+    async with trio.open_nursery() as nursery:
+        activation = StoreActivation(rules, control, root)
+        nursery.start_soon(activation.keep)
+        if rules.check_hosts:
+            nursery.start_soon(activation.check_hosts)
+        try:
+            yield activation
+        except (MeshqError, OSError) as error:
+            # It leaves the block as it was raised, in no group.
+            failure = error
+        finally:
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await activation.leave()
+    if failure is not None:
+        raise failure
+
+
+class StoreActivation(Activation):
+    """The competition of one node for the lock of a directory."""
+
+    def __init__(self, rules: StoreRules, control: NodeControl, root: str) -> None:
+        self._rules = rules
+        self._control = control
+        self._env = control.env
+        self._directory = SharedDirectory(control.env.disk, root)
+        self._life = LifeCycle(f"the part of {control.name!r} in {root}", ROLE_TRANSITIONS, first="waiting")
+        self._warnings = Warnings("ha", trio.current_time)
+        self._room = WaitingNodes(rules.lock_check_period)
+        self._owner_watch = OwnerWatch()
+        self._isolation = Isolation()
+        self._term: StoreTerm | None = None
+        self._seen = NOTHING_SEEN
+        self._beat = 0
+        self._forced = False
+        # Until when this node lets others go first, after it has handed over, and the epoch that it gave up.
+        self._yields = (-math.inf, 0)
+        self._fenced: Owner | None = None
+        self._changed = ChangeSignal()
+        self._show("started")
+
+    # -- the contract
+
+    async def wait(self) -> ActiveTerm:
+        """Wait until the node has the lock, and the next epoch has begun."""
+        vacant_since: float | None = None
+        try:
+            while True:
+                await self._look()
+                facts = self._facts()
+                if may_try(facts):
+                    term = await self._try(facts)
+                    if term is not None:
+                        return self._taken(term, vacant_since)
+                    vacant_since = trio.current_time()
+                    await self._free_from_hung()
+                await trio.sleep(self._rules.lock_check_period)
+        except BaseException:
+            self._drop()
+            raise
+
+    async def lost(self) -> StepBack:
+        """Wait for an order to step back, or for another one than that of the last call."""
+        term = self._term
+        while term is None or term.order is None or term.order == term.told:
+            await self._changed.wait()
+        term.told = term.order
+        return term.order
+
+    async def release(self, *, failover: bool) -> None:
+        """Give the store up, and say whether backups may have it."""
+        term = self._term
+        if term is None:
+            await trio.lowlevel.checkpoint()
+            return
+        stopped = term.order is None
+        hands_over = term.hands_over or failover or (stopped and self._rules.failover_on_shutdown)
+        term.lease.end()
+        try:
+            await self._env.threads.run(self._say_released, term, stopped and not hands_over, pool=POOL)
+        except OSError as error:
+            self._complain("release", error)
+        finally:
+            if hands_over:
+                self._yields = (trio.current_time() + YIELDED_LEASES * self._rules.lease, term.epoch.number)
+            self._drop(reason=term.order.reason if term.order is not None else "stopped")
+
+    def served(self) -> None:
+        """Note that clients are served."""
+        if self._life.state == "activating":
+            self._life.on("activate")
+            self._forced = False
+            self._show()
+
+    async def hand_over(self, *, back: bool, force: bool) -> None:
+        """Order a change of role, and wait for the node that serves then."""
+        await trio.lowlevel.checkpoint()
+        term = self._term
+        if term is None:
+            await self._take_over(back=back)
+            return
+        self._check_successor(back=back)
+        epoch = term.epoch.number
+        self._order(StepBack(reason="failback" if back else "forced", at_once=force), hands_over=True)
+        while not self._succeeded(epoch):
+            await self._changed.wait()
+        if self._term is not None and self._term is not term:
+            raise RefusedError("no other node took the store: this one has it again")
+
+    # -- waiting
+
+    def _facts(self) -> TurnFacts:
+        now = trio.current_time()
+        until, epoch = self._yields
+        owner = self._seen.owner
+        taken = owner is not None and owner.epoch > epoch
+        return TurnFacts(
+            name=self._control.name,
+            role=self._rules.role,
+            waiting=self._room.fresh(now),
+            stopped=self._seen.stopped,
+            forced=self._forced,
+            yielding=now < until and not taken,
+            isolated=self._isolation.isolated,
+        )
+
+    async def _look(self) -> None:
+        """Say that the node waits, and read the hints of the others."""
+        try:
+            self._seen = await self._env.threads.run(self._meet, self._registration(), pool=POOL)
+        except OSError as error:
+            self._complain("look", error)
+        self._room.look(self._seen.waiting, trio.current_time())
+        self._show()
+        self._changed.tell()
+
+    def _registration(self) -> Registration | None:
+        if self._term is not None or not registers(self._facts()):
+            return None
+        self._beat += 1
+        return Registration(name=self._control.name, role=self._rules.role, url=self._control.url(), beat=self._beat)
+
+    def _meet(self, registration: Registration | None) -> Seen:
+        if registration is not None:
+            self._directory.register(registration)
+        return self._directory.look()
+
+    async def _try(self, facts: TurnFacts) -> StoreTerm | None:
+        """Try to get the lock; if the node gets it, begin an epoch."""
+        try:
+            await self._env.threads.run(self._take, facts, pool=POOL)
+            if self._term is not None:
+                began, now_ms = trio.current_time(), self._env.wall.now_ms()
+                await self._env.threads.run(self._say_owned, self._term, now_ms, pool=POOL)
+                self._term.lease = Lease(self._rules.lease, began)
+        except OSError as error:
+            self._drop()
+            self._complain("lock", error)
+        return self._term
+
+    def _take(self, facts: TurnFacts) -> None:
+        # What this makes is kept here at once: a caller that is cancelled meanwhile gives it back.
+        lock = self._directory.try_lock()
+        if lock is None:
+            return
+        try:
+            if self._directory.look().stopped and facts.role == "backup" and not facts.forced:
+                # The node that had it was stopped between the look and the lock.
+                lock.close()
+                return
+            epoch = self._directory.begin()
+        except BaseException:
+            lock.close()
+            raise
+        # No lease yet: it begins with the first renewal.
+        self._term = StoreTerm(lock, epoch, Lease(math.inf, 0.0), self._env.disk)
+
+    def _taken(self, term: StoreTerm, vacant_since: float | None) -> ActiveTerm:
+        self._life.on("take")
+        self._show("started" if vacant_since is None else self._why_vacant())
+        self._changed.tell()
+        return ActiveTerm(data_dir=term.epoch.directory, guard=term, vacant_since=vacant_since)
+
+    def _why_vacant(self) -> str:
+        """Why the node before does not have the store any more."""
+        owner = self._seen.owner
+        if self._forced:
+            return "forced"
+        if owner is None or not owner.released:
+            return "crash"
+        return "failback" if self._rules.role == "primary" else "stopped"
+
+    async def _free_from_hung(self) -> None:
+        """Warn of an owner that hangs, once, and run the command that makes sure that it is dead."""
+        owner = self._seen.owner
+        if not self._owner_watch.look(owner, trio.current_time()) or owner is None:
+            return
+        same = attrs.evolve(owner, lease_until=0)
+        if self._fenced == same:
+            return
+        self._fenced = same
+        text = f"{owner.name} (process {owner.pid} at {owner.host}) has the store, and does not renew its lease"
+        self._warnings.say("owner_hangs", f"{text}: nobody takes over until it is dead", owner.name)
+        command = self._rules.fence_command
+        if command is None:
+            return
+        status: int | None = None
+        with trio.move_on_after(self._rules.fence_timeout):
+            try:
+                status = await self._env.programs.run(fence_argv(command, owner))
+            except OSError as error:
+                self._complain("fence_command", error)
+                return
+        if status != 0:
+            ended = "did not end in time" if status is None else f"ended with {status}"
+            self._warnings.say("fence_failed", f"the fence_command for {owner.name} {ended}", owner.name)
+            self._fenced = None
+
+    async def _take_over(self, *, back: bool) -> None:
+        owner = self._seen.owner
+        if owner is not None and not owner.released:
+            raise NotActiveError(f"{self._control.name!r} waits: {owner.name!r} at {owner.url} has the store")
+        if back:
+            raise RefusedError(f"{self._control.name!r} does not have the store that it would give back")
+        self._forced = True
+        while self._life.state != "active":
+            await self._changed.wait()
+
+    # -- with the store
+
+    async def keep(self) -> None:
+        """Renew the lease, and look who waits, until cancelled.
+
+        Checkpoint: always.
+        Cancellation: nothing is renewed any more.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_late_leases)
+            due = -math.inf
+            while True:
+                term = self._term
+                if term is None or self._life.state not in ("activating", "active", "failing_back"):
+                    await self._changed.wait()
+                    due = -math.inf
+                    continue
+                if trio.current_time() >= due:
+                    due = trio.current_time() + self._rules.lease / RENEWALS
+                    await self._renew(term)
+                await self._look()
+                self._fail_back()
+                await trio.sleep(self._rules.lock_check_period)
+
+    async def _renew(self, term: StoreTerm) -> None:
+        began, now_ms = trio.current_time(), self._env.wall.now_ms()
+        try:
+            await self._env.threads.run(self._say_owned, term, now_ms, pool=POOL)
+        except OSError as error:
+            self._complain("renewal", error)
+        else:
+            term.lease.renew(began, trio.current_time())
+        if term.over is not None:
+            self._end(term)
+
+    def _say_owned(self, term: StoreTerm, now_ms: int) -> None:
+        term.fence.check()
+        self._directory.write_owner(self._owner(term, now_ms))
+
+    def _say_released(self, term: StoreTerm, stopped: bool) -> None:
+        term.fence.check()
+        if stopped:
+            self._directory.mark_stopped()
+        self._directory.write_owner(attrs.evolve(self._owner(term, self._env.wall.now_ms()), released=True))
+
+    def _owner(self, term: StoreTerm, now_ms: int) -> Owner:
+        lease_ms = math.ceil(self._rules.lease * 1000)
+        return Owner(
+            name=self._control.name,
+            url=self._control.url(),
+            host=self._env.host,
+            pid=self._env.pid,
+            node_id=self._control.node_id.hex(),
+            epoch=term.epoch.number,
+            lease_until=now_ms + lease_ms,
+            lease_ms=lease_ms,
+        )
+
+    async def _end_late_leases(self) -> None:
+        """End a term whose lease has run out, also while a renewal hangs."""
+        while True:
+            term = self._term
+            if term is None or term.order is not None or term.lease.until == math.inf:
+                await self._changed.wait()
+                continue
+            await trio.sleep_until(term.lease.until)
+            if term.over is not None:
+                self._end(term)
+
+    def _end(self, term: StoreTerm) -> None:
+        order = term.over
+        if order is not None and self._term is term:
+            self._order(order)
+
+    def _fail_back(self) -> None:
+        if self._rules.allow_failback and self._returned():
+            self._order(StepBack(reason="failback", final=not self._rules.restart_backup), hands_over=True)
+
+    def _returned(self) -> tuple[Registration, ...]:
+        """Return the primaries that wait, if this node is a backup."""
+        return tuple(one for one in self._others() if one.role == "primary") if self._rules.role == "backup" else ()
+
+    def _others(self) -> tuple[Registration, ...]:
+        """Return the other nodes that wait, and are alive."""
+        return tuple(one for one in self._room.proved(trio.current_time()) if one.name != self._control.name)
+
+    def _check_successor(self, *, back: bool) -> None:
+        if back and not self._returned():
+            raise RefusedError("no primary waits to whom this node could give the store back")
+        if not self._others():
+            raise RefusedError("no other node waits for the store")
+
+    def _succeeded(self, epoch: int) -> bool:
+        """Whether a later epoch has begun than one that this node gave up."""
+        owner = self._seen.owner
+        return (self._term is not None and self._term.epoch.number > epoch) or (
+            self._term is None and owner is not None and owner.epoch > epoch
+        )
+
+    def _order(self, order: StepBack, *, hands_over: bool = False) -> None:
+        term = self._term
+        if term is None or (term.order is not None and (term.order.at_once or not order.at_once)):
+            return
+        term.order, term.hands_over = order, term.hands_over or hands_over
+        if order.reason in ("failback", "forced") and self._life.state in ("activating", "active"):
+            self._life.on("fail_back")
+        self._show(order.reason)
+        self._changed.tell()
+
+    # -- hosts
+
+    async def check_hosts(self) -> None:
+        """Find out from time to time whether the node is cut off, until cancelled.
+
+        Checkpoint: always.
+        Cancellation: what was found out stays.
+        """
+        while True:
+            answered = await self._answers()
+            was = self._isolation.isolated
+            if self._isolation.round(answered=answered) and not was:
+                self._warnings.say("isolated", f"none of {', '.join(self._rules.check_hosts)} answers")
+                self._order(StepBack(reason="isolated"), hands_over=True)
+            self._show()
+            await trio.sleep(self._rules.check_hosts_period)
+
+    async def _answers(self) -> bool:
+        """Whether one of the hosts answers within the time for it; a refusal is an answer."""
+        answered = False
+
+        async def ask(host: str, port: int) -> None:
+            nonlocal answered
+            try:
+                (await self._env.network.connect(host, port)).close()
+            except ConnectionBrokenError as error:
+                if not isinstance(error.__cause__, ConnectionRefusedError):
+                    return
+            answered = True
+            nursery.cancel_scope.cancel()
+
+        with trio.move_on_after(self._rules.check_hosts_timeout):
+            async with trio.open_nursery() as nursery:
+                for host in self._rules.check_hosts:
+                    nursery.start_soon(ask, *place_of(host))
+        return answered
+
+    # -- the end
+
+    async def leave(self) -> None:
+        """Give up a store that the node still has, and its registration.
+
+        Checkpoint: always.
+        Cancellation: the caller shields it.
+        """
+        self._drop()
+        if self._life.state != "stopped":
+            self._life.on("end")
+        self._show()
+        try:
+            await self._env.threads.run(self._directory.withdraw, self._control.name, pool=POOL)
+        except OSError as error:
+            self._complain("end", error)
+
+    def _drop(self, reason: str = "") -> None:
+        """Close the lock, if the node has it."""
+        term, self._term = self._term, None
+        if term is None:
+            return
+        term.lease.end()
+        term.lock.close()
+        if self._life.state not in ("waiting", "isolated", "stopped"):
+            self._life.on("isolate" if self._isolation.isolated else "step_back")
+        self._show(reason)
+        self._changed.tell()
+
+    def _complain(self, doing: str, error: OSError) -> None:
+        text = f"{doing} of the shared store in {self._directory.root} failed: {error}"
+        self._warnings.say("shared_store", text, doing)
+        self._control.board.show(attrs.evolve(self._control.board.report, last_error=text))
+
+    def _show(self, reason: str = "") -> None:
+        """Show the role of the node."""
+        if self._term is None and self._life.state in ("waiting", "isolated") and not reason:
+            isolated = self._isolation.isolated
+            if isolated != (self._life.state == "isolated"):
+                self._life.on("isolate" if isolated else "reach")
+        before, term, owner = self._control.board.report, self._term, self._seen.owner
+        acting = None
+        if term is not None:
+            acting = RoleMember(name=self._control.name, url=self._control.url(), epoch=term.epoch.number)
+        elif owner is not None and not owner.released:
+            acting = RoleMember(name=owner.name, url=owner.url, epoch=owner.epoch)
+        waiting = [one for one in self._room.fresh(trio.current_time()) if one.name != self._control.name]
+        # The primary comes before all backups.
+        waiting.sort(key=lambda one: one.role != "primary")
+        self._control.board.show(
+            RoleReport(
+                role="backup" if term is None else "primary",
+                phase=self._life.state,
+                reason=reason or before.reason,
+                epoch=acting.epoch if acting is not None else before.epoch,
+                acting=acting,
+                waiting=tuple(RoleMember(name=one.name, url=one.url) for one in waiting),
+                last_error=before.last_error,
+            )
+        )

@@ -1,0 +1,180 @@
+"""The role of a broker's node, as programs see it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Protocol
+
+import trio
+
+from meshq.abc import RoleBoard, RoleMember
+from meshq.concurrency import ChangeSignal
+from meshq.errors import CallTimeoutError, UsageError
+from meshq.loops import check_in_trio
+
+_ROLES: Final = ("live_only", "primary", "backup")
+
+
+class RoleHolder(Protocol):
+    """The run of a broker, as its role needs it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the broker."""
+
+    @property
+    def board(self) -> RoleBoard:
+        """The role of the node."""
+
+    @property
+    def policy_kind(self) -> str:
+        """The kind of the policy."""
+
+    @property
+    def instance(self) -> bytes:
+        """The identity of this life."""
+
+    @property
+    def role_since_ms(self) -> int:
+        """When the role changed last."""
+
+    async def hand_over(self, *, back: bool, force: bool) -> None:
+        """Hand the role over."""
+
+
+class HighAvailability:
+    """The role of a broker's node among the nodes of its pair; every field is a plain read."""
+
+    def __init__(self, run: RoleHolder) -> None:
+        self._run = run
+        self._changed = ChangeSignal()
+        run.board.watch(self._changed.tell)
+
+    def __repr__(self) -> str:
+        return f"<HighAvailability {self.policy} {self.role} {self.phase} epoch={self.epoch}>"
+
+    @property
+    def _board(self) -> RoleBoard:
+        return self._run.board
+
+    @property
+    def policy(self) -> str:
+        """The kind of the policy: ``live_only``, ``shared_store_primary``, ``shared_store_backup``, ``custom``."""
+        return self._run.policy_kind
+
+    @property
+    def role(self) -> str:
+        """``live_only``; ``primary`` (it serves, or is about to) or ``backup``."""
+        return self._board.report.role
+
+    @property
+    def phase(self) -> str:
+        """``waiting``, ``activating``, ``active``, ``failing_back``, ``isolated`` or ``stopped``."""
+        return self._board.report.phase
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the node that serves, as far as this node knows; 0: there was none."""
+        return self._board.report.epoch
+
+    @property
+    def acting(self) -> RoleMember | None:
+        """The node that serves, as far as that is known."""
+        return self._board.report.acting
+
+    @property
+    def waiting(self) -> tuple[RoleMember, ...]:
+        """The other nodes that wait to take over, in the order in which they come."""
+        return self._board.report.waiting
+
+    @property
+    def instance(self) -> bytes:
+        """The identity of this life of the broker: 16 random bytes; empty before the start."""
+        return self._run.instance
+
+    @property
+    def since(self) -> int:
+        """When the role changed last: milliseconds since 1970, UTC; 0: it never did."""
+        return self._run.role_since_ms
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether the node serves without a replica that its policy asks for; never with a shared store."""
+        return False
+
+    @property
+    def last_error(self) -> str:
+        """The last thing that went wrong in the competition for the role; empty: nothing did."""
+        return self._board.report.last_error
+
+    async def wait_for(
+        self,
+        role: str | None = None,
+        phase: str | None = None,
+        epoch: int | None = None,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Wait until all that is given is so: a role, a phase, at least an epoch.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError: it was not so within ``timeout`` seconds; the error says what is missing.
+            UsageError: there is no such role.
+        """
+        check_in_trio("Broker")
+        if role not in (None, *_ROLES):
+            raise UsageError(f"{role!r} is no role; allowed: {', '.join(_ROLES)}")
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(timeout):
+            while self._missing(role, phase, epoch):
+                await self._changed.wait()
+            return
+        missing = ", ".join(self._missing(role, phase, epoch))
+        text = f"the broker {self._run.name!r} did not become what was waited for: {missing}"
+        raise CallTimeoutError(text) from trio.TooSlowError(f"{timeout:g} s are over")
+
+    def _missing(self, role: str | None, phase: str | None, epoch: int | None) -> list[str]:
+        missing = []
+        if role is not None and self.role != role:
+            missing.append(f"role {role} (it is {self.role})")
+        if phase is not None and self.phase != phase:
+            missing.append(f"phase {phase} (it is {self.phase})")
+        if epoch is not None and self.epoch < epoch:
+            missing.append(f"epoch {epoch} (it is {self.epoch})")
+        return missing
+
+    async def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role over to a waiting node, and return when that node serves.
+
+        Of a node that waits, because the one that served was stopped: take the role.
+        ``force``: nothing is finished first, and clients are not told.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no other node waits; outcome not done.
+            NotActiveError: this node waits, and another one serves.
+            CallTimeoutError: no node serves within ``timeout`` seconds; outcome unknown.
+        """
+        await self._hand_over(back=False, force=force, timeout_s=timeout)
+
+    async def fail_back(self, *, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role back to the waiting primary, and return when the primary serves.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no primary waits, or this node is the primary; outcome not done.
+            NotActiveError: this node waits.
+            CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
+        """
+        await self._hand_over(back=True, force=False, timeout_s=timeout)
+
+    async def _hand_over(self, *, back: bool, force: bool, timeout_s: float) -> None:
+        check_in_trio("Broker")
+        with trio.move_on_after(timeout_s):
+            await self._run.hand_over(back=back, force=force)
+            return
+        text = f"no other node has taken over from {self._run.name!r} within {timeout_s:g} s"
+        raise CallTimeoutError(text, outcome="unknown") from trio.TooSlowError("the time is over")
