@@ -76,11 +76,12 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "simulation": frozenset({"checkers"}),
         "mesh": frozenset({"checkers", "simulation"}),
         "chain": frozenset({"checkers", "simulation"}),
+        "ha": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
-        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "grouping_model"}),
+        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "grouping_model", "ha"}),
     },
     "client": {
         "settings": frozenset(),
