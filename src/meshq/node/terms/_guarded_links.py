@@ -93,9 +93,9 @@ class GuardedLink(Link):
         self._inner = inner
         self._guard = guard
         self._out: list[Frame] = []
-        self.lossless = inner.lossless
-        self.local = inner.local
-        self.peer = inner.peer
+        self.lossless: bool = inner.lossless
+        self.local: bool = inner.local
+        self.peer: str = inner.peer
 
     def start(self, receiver: FrameReceiver[Frame]) -> None:
         """Hand over received frames."""
