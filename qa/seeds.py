@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 
 from meshq.testing import SimulationResult
+from qa.balanced.scenario import run_balanced_seed
 from qa.chain.scenario import run_chain_seed
 from qa.checkers.end import HistoryError
 from qa.grouping_model.scenario import run_grouping_seed
@@ -29,8 +30,8 @@ BROKER: Final = "broker"
 #: power fail, and nothing else; of a broker that has to step back from time to time; of such a broker whose records
 #: have to be durable at a partner, too; of three brokers that are linked; of four to seven; of three that move messages
 #: to each other's consumers; of three that find each other; of three of which one drains and goes for good; of
-#: three to five that are linked to their neighbours only; of two to six whose message groups alone are real; and of two
-#: or three that share a store.
+#: three to five that are linked to their neighbours only; of balancers and their targets; of two to six whose message
+#: groups alone are real; and of two or three that share a store.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "storage": partial(run_seed, kinds=STORAGE_FAULTS),
@@ -42,6 +43,7 @@ STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     "discovery": partial(run_mesh_seed, discovered=True),
     "drain": partial(run_mesh_seed, drained=True),
     "chain": run_chain_seed,
+    "balanced": run_balanced_seed,
     "grouping": run_grouping_seed,
     "ha": run_pair_seed,
 }
@@ -85,7 +87,8 @@ class SeedReport:
     @property
     def headline(self) -> str:
         """The first line of the finding."""
-        return self.failure.partition("\n")[0]
+        # The text of an error may have lines of its own, which stand for themselves in its representation.
+        return self.failure.partition("\n")[0].partition("\\n")[0]
 
     @property
     def line(self) -> str:

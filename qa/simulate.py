@@ -5,7 +5,8 @@
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
 ``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
 goes; ``--ha`` two or three with one store; ``--wide`` four to seven; ``--chain`` three to five in a chain or a ring;
-``--grouping`` the protocol of message groups alone, whose seeds take a tenth of a second.
+``--balanced`` a front and five targets, or five brokers that balance each other; ``--grouping`` the protocol of message
+groups alone, whose seeds take a tenth of a second.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results, a few seeds at a time; with ``--resume`` the same
@@ -37,6 +38,7 @@ ABOUT_STAGES: Final = {
     "mesh": "three brokers that are linked, not one",
     "wide": "four to seven brokers that are linked",
     "chain": "three to five brokers, each linked to its neighbours only, in a chain or a ring",
+    "balanced": "a front and five targets, or five brokers that balance each other",
     "drain": "three linked brokers, of which one hands its messages over to another one, and goes for good",
     "redistribution": "three linked brokers, which move messages to each other's consumers",
     "discovery": "three linked brokers that are told nothing but a multicast group",

@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 import meshq
-from meshq.abc import Service
+from meshq.abc import Redirector, Service
 from meshq.client import EventStream
 
 TABLE: Final = Path(__file__).with_name("documented_errors.toml")
@@ -28,8 +28,9 @@ INNER: Final = {
     # For trio programs: the other faces run their brokers in threads anyway, and drain these by a stop.
     "Broker": {"run_in_thread", "drain"},
     "Client": {"over"},
-    "ClientFactory": {"link"},
+    "ClientFactory": {"link", "probe"},
     "BroadcastGroup": SERVICE_MEMBERS,
+    "BrokerBalancer": SERVICE_MEMBERS | {name for name in vars(Redirector) if not name.startswith("_")},
     "ClusterConnection": SERVICE_MEMBERS,
     "DiscoveryGroup": SERVICE_MEMBERS,
     # What a group asks of its endpoint.

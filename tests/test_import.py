@@ -112,9 +112,14 @@ def test_whatever_a_public_call_gives_can_be_imported_from_here() -> None:
             given = typing.get_type_hints(function, localns=names).get("return")
             missing |= {kind: f"{owner.__name__}.{name}" for kind in classes_in(given) if kind not in public}
     # What a service, a journal's owner and a node's own parts are given.
-    assert {kind.__name__ for kind in missing} <= {"CommitLog", "PeerLink", "Replay", "LargeBodyFiles", "RunView"}, (
-        missing
-    )
+    assert {kind.__name__ for kind in missing} <= {
+        "BrokerProbe",
+        "CommitLog",
+        "PeerLink",
+        "Replay",
+        "LargeBodyFiles",
+        "RunView",
+    }, missing
 
 
 def classes_in(annotation: object) -> list[type]:
@@ -161,6 +166,8 @@ GIVEN: dict[str, typing.Any] = {
     "position": 1,
     "positions": [1],
     "settings": meshq.AddressSettings(),
+    "batch": 1,
+    "stages": [1],
     "timeout": 1,
     "xid": b"x",
 }
@@ -168,7 +175,9 @@ GIVEN: dict[str, typing.Any] = {
 
 def made(name: str) -> typing.Any:
     """An object of a class of the trio face, as somebody has it who never entered it."""
-    broker = meshq.Broker("b", data_dir=None, services=[meshq.ClusterConnection("c", connector="here")])
+    cluster = meshq.ClusterConnection("c", connector="here")
+    balancer = meshq.BrokerBalancer("l", local_target_filter="x")
+    broker = meshq.Broker("b", data_dir=None, services=[cluster, balancer])
     multicast = meshq.UDPMulticast("231.7.7.7", 9876, bind_address="127.0.0.1")
     client = meshq.connect("tcp://127.0.0.1:1")
     consumer = client.consumer("q")
@@ -176,6 +185,9 @@ def made(name: str) -> typing.Any:
     found: dict[str, typing.Callable[[], object]] = {
         "BodyStream": delivery.open,
         "Bridge": lambda: meshq.Bridge("b", queue="q", target="tcp://127.0.0.1:1"),
+        "BrokerBalancer": lambda: meshq.BrokerBalancer("l", local_target_filter="x"),
+        "BrokerBalancerInThread": lambda: broker.run_in_thread().balancer("l"),
+        "ClientBalancer": lambda: client.balancer("l"),
         "BroadcastGroup": lambda: meshq.BroadcastGroup("g", multicast, connectors=["here"]),
         "Broker": lambda: broker,
         "BrokerInThread": broker.run_in_thread,

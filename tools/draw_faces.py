@@ -22,6 +22,7 @@ import attrs
 from tools.face_words import ADAPTED, FACES, OTHERWISE, WIDTH, Face, Method, method_of, said
 
 from meshq import client, cluster
+from meshq.lb import balancer
 
 SOURCE: Final = Path(__file__).parents[1] / "src" / "meshq"
 
@@ -49,7 +50,9 @@ _MESSAGES: Final = frozenset(
     {"send", "send_many", "request", "flush", "producer", "consumer", "subscribe", "serve", "statistics", "topology"}
     | {"cursor", "cursors", "delete_cursor"}
 )
-_BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over"})
+#: What is about stages and batches.
+_STAGES: Final = frozenset({"stage", "commit_batch", "abandon_batch", "sinks", "stages", "delete_sink"})
+_BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over", "balancer"})
 #: What the parts of a trio class say to each other.
 _INNER: Final = frozenset({"flush_now", "flush_idle", "ready", "renewed", "settle"})
 
@@ -59,7 +62,15 @@ PARTS: Final = (
         "AdministrationCalls",
         "The calls of a client that create, delete and inspect queues and the like, and the calls of transactions.",
         client.Client,
-        beside=_MESSAGES | _BY_HAND,
+        beside=_MESSAGES | _STAGES | _BY_HAND,
+        declared=("_block: {Block}",),
+    ),
+    Part(
+        "stages",
+        "StageCalls",
+        "The calls of a client that write stages and decide about batches.",
+        client.Client,
+        only=_STAGES,
         declared=("_block: {Block}",),
     ),
     Part(
@@ -123,7 +134,9 @@ MODULES: Final = {
 #: Classes written by hand, whose methods have the documentation of the trio class; and those whose calls hop.
 BY_HAND: Final[Mapping[str, type[Any]]] = {
     "BodyStream": client.BodyStream,
+    "BrokerBalancer": balancer.BrokerBalancer,
     "Client": client.Client,
+    "ClientBalancer": client.ClientBalancer,
     "ClientFactory": client.ClientFactory,
     "ClusterConnection": cluster.ClusterConnection,
     "Consumer": client.Consumer,
@@ -133,7 +146,15 @@ BY_HAND: Final[Mapping[str, type[Any]]] = {
     "Producer": client.Producer,
     "Transaction": client.Transaction,
 }
-HOPPING: Final = (client.BodyStream, client.Client, client.Cursor, cluster.ClusterConnection, client.Transaction)
+HOPPING: Final = (
+    client.BodyStream,
+    balancer.BrokerBalancer,
+    client.Client,
+    client.ClientBalancer,
+    client.Cursor,
+    cluster.ClusterConnection,
+    client.Transaction,
+)
 DUNDERS: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__"}
 LOOPS: Final = {"aio": "TaskLoop", "blocking": "ThreadLoop"}
 BLOCKS: Final[dict[Face, str]] = {"aio": "TaskBlockRunner", "blocking": "ThreadBlockRunner"}

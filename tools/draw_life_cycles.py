@@ -9,6 +9,7 @@ from meshq.broker.connection._handshake_life import HANDSHAKE_TRANSITIONS
 from meshq.broker.cursors._cursor_life import CURSOR_TRANSITIONS
 from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
 from meshq.broker.session._session_life import SESSION_TRANSITIONS
+from meshq.broker.stages._stage_life import STAGE_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.outgoing._outbox_life import OUTBOX_TRANSITIONS
@@ -21,6 +22,7 @@ from meshq.cluster._peer_life import PEER_TRANSITIONS
 from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.ha._role_life import ROLE_TRANSITIONS
+from meshq.lb import TARGET_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.portal._buffer_life import BUFFER_TRANSITIONS
@@ -37,6 +39,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Drain": ("cluster/leaving/_drain_plan.py", DRAIN_TRANSITIONS),
     "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Cursor": ("broker/cursors/_cursor_life.py", CURSOR_TRANSITIONS),
+    "Stage": ("broker/stages/_stage_life.py", STAGE_TRANSITIONS),
     "Journal": ("store/commit/_journal_life.py", JOURNAL_TRANSITIONS),
     "Segment allocator": ("store/allocation/_segment_allocator.py", ALLOCATOR_TRANSITIONS),
     "Session at the broker": ("broker/session/_session_life.py", SESSION_TRANSITIONS),
@@ -54,6 +57,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Peer of a cluster connection": ("cluster/_peer_life.py", PEER_TRANSITIONS),
     "Transaction of a client": ("client/transactions/_transaction_life.py", TRANSACTION_TRANSITIONS),
     "Task that a test has started on a node": ("testing/kit/_spawned_task.py", SPAWNED_TASK_TRANSITIONS),
+    "Target of a balancer": ("lb/_target_life.py", TARGET_TRANSITIONS),
     "Bridge": ("bridge/_bridge_life.py", BRIDGE_TRANSITIONS),
 }
 HEAD = """# Life cycles

@@ -335,4 +335,10 @@ ABLATIONS: Final = (
         old="        self._two_phase.take_up(prepared)\n",
         new="        pass\n",
     ),
+    Ablation(
+        features=("batch of stages",),
+        function="meshq.broker:LedgerMachine.verdict",
+        old="    if sink in self.sinks and batch <= self.sinks[sink][0].batch:\n        return Verdict(already=True)\n",
+        new="",
+    ),
 )

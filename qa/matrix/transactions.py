@@ -132,4 +132,32 @@ class Prepared(Feature):
         return xids, before, [await stage.drain(queue) for queue in ("work", "out")]
 
 
-TRANSACTIONS = (TransactedSends(), TransactedAcks(), Rollback(), Prepared())
+class BatchOfStages(Feature):
+    """Two of three prepared stages are committed as one batch by the next client, and once, however often it asks."""
+
+    name = "batch of stages"
+    less = TransactedSends.less
+    #: The stages that are there; the queue before the commit and after it; whether each of two commits was the second;
+    #: and the queue after that one.
+    works = (3, (), (b"a", b"b"), (False, True), ())
+    # The stages are known; what they sent was not durable.
+    left = (3, (), (), (False, True), ())
+    gone = (0, (), (), (False, True), ())
+
+    async def arrange(self, stage: Stage) -> None:
+        for partition, attempt, body in ((1, 0, b"b"), (0, 0, b"never"), (0, 1, b"a")):
+            async with stage.client.stage("sink", 1, partition=partition, attempt=attempt) as part:
+                await stage.send_in(part, "out", body)
+
+    async def act(self, stage: Stage) -> Any:
+        async with stage.another() as other:
+            there = await other.stages("sink")
+            before = await stage.drain("out")
+            named = [one.stage for one in there if (one.partition, one.attempt) != (0, 0)]
+            first = await other.commit_batch("sink", 1, named)
+            got = await stage.drain("out")
+            again = await other.commit_batch("sink", 1, named)
+        return len(there), before, got, (first.already, again.already), await stage.drain("out")
+
+
+TRANSACTIONS = (TransactedSends(), TransactedAcks(), Rollback(), Prepared(), BatchOfStages())

@@ -29,6 +29,7 @@ class MeshFaults(Faults):
     """Faults of a mesh; each is aimed at one node, drawn anew."""
 
     kinds: tuple[str, ...] = MESH_KINDS
+    pauses: tuple[float, ...] = (0.5, 1.5, 4.0)
 
     def __init__(
         self,

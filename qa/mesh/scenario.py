@@ -1,4 +1,4 @@
-"""The simulated mesh: three brokers that are linked, their clients, a minute of faults, then the accounts of all.
+"""The simulated mesh: three brokers that are linked, their clients, faults, then the accounts of all.
 
 ``run_mesh_seed`` is one seed.  Queues have a place on each node; what is promised of a queue is checked over all of
 its places, and over what is on its way between them.
@@ -23,6 +23,7 @@ from qa.mesh.bursts.delays import DELAY_SIGHTS, MeshDelays
 from qa.mesh.bursts.flood import Flood
 from qa.mesh.bursts.groups import GROUP_SIGHTS, MeshGroups
 from qa.mesh.bursts.limits import LIMIT_SIGHTS, MeshLimits
+from qa.mesh.bursts.payrolls import PAYROLL_SIGHTS, MeshPayrolls
 from qa.mesh.bursts.tapes import TAPES_SIGHTS, MeshTapes
 from qa.mesh.departure import FURNISHED, MeshDeparture
 from qa.mesh.discovery import DiscoveredMemberships, Stranger
@@ -42,7 +43,7 @@ from qa.simulation.accounts import Recount, barrier, settle_down
 from qa.simulation.faults import Machine
 from qa.simulation.one_run import run_scenario
 from qa.simulation.recovery import record_recoveries
-from qa.simulation.scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
+from qa.simulation.scenario import LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
 from qa.simulation.workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender, topic_filter
 from qa.simulation.workload_receive import PLAIN, Queues, Receiver, Settling
 from qa.simulation.workload_transacting import Transacting
@@ -55,6 +56,7 @@ MESH_SIGHTS: Final = (
     *GONE_SIGHTS,
     *GROUP_SIGHTS,
     *LIMIT_SIGHTS,
+    *PAYROLL_SIGHTS,
     *ROAMER_SIGHTS,
     *STUCK_SIGHTS,
     *TAPES_SIGHTS,
@@ -68,6 +70,8 @@ MESH_SIGHTS: Final = (
     "flood",
     "tcp_only",
 )
+#: Faults come so long, and closer together than at a single broker, so that there are as many in less time.
+FAULTS_S: Final = 30.0
 #: Three nodes cost as much as three: so each has less to do than a single one, and no seed is short of sends.
 PACE: Final = 0.3
 IDLE_S: Final = 1.0
@@ -180,13 +184,19 @@ def _begin_finding(simulation: Simulation, scene: Scene, discovery: DiscoveredMe
 
 
 async def _judge_bursts(
-    scene: Scene, nodes: list[MeshNode], groups: MeshGroups, limits: MeshLimits, tapes: MeshTapes
+    scene: Scene,
+    nodes: list[MeshNode],
+    groups: MeshGroups,
+    limits: MeshLimits,
+    tapes: MeshTapes,
+    payrolls: MeshPayrolls,
 ) -> None:
-    """Judge the last messages of groups, and of a bounded queue, and count the sights of replayers; the clients of the
-    workload are dead."""
+    """Judge the last messages of groups, and of a bounded queue, the stages, and count the sights of replayers; the
+    clients of the workload are dead."""
     await groups.judge(scene)
     await limits.judge(scene, nodes)
     tapes.count()
+    await payrolls.judge(nodes)
 
 
 def _end_finding(
@@ -222,7 +232,7 @@ async def mesh_scenario(
     discovered: bool = False,
     drained: bool = False,
 ) -> Outcome:
-    """A seed's minute, and its accounts.
+    """The faults of a seed, and its accounts.
 
     ``wide``: there are four nodes, five or seven.  ``redistributed``: messages go from node to node while they have no
     consumer.  ``discovered``: the nodes know nothing of each other but a multicast group.  ``drained``: a node hands
@@ -231,15 +241,15 @@ async def mesh_scenario(
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
     """
-    rng = simulation.swarm.rng
+    swarm, rng = simulation.swarm, simulation.swarm.rng
     history = History(trio.current_time)
     scene = Scene(history)
     mode = "on_demand" if redistributed or drained else rng("mesh").choice(MODES)
     names = tuple(rng("mesh/width").choice(WIDE)) if wide else NODES
     bridges, delays = MeshBridges(simulation.swarm, names), MeshDelays(simulation.swarm, names)
     groups, limits = MeshGroups(simulation.swarm), MeshLimits(simulation.swarm, names, drained=drained)
-    tapes = MeshTapes(simulation.swarm, names, drained=drained)
-    for one in (bridges, delays, groups, limits, tapes):
+    tapes, payrolls = MeshTapes(swarm, names, drained=drained), MeshPayrolls(swarm, names, drained=drained)
+    for one in (bridges, delays, groups, limits, tapes, payrolls):
         one.known(history)
     redistribution = MeshRedistribution(simulation.swarm, history) if redistributed else None
     discovery = DiscoveredMemberships(simulation.swarm) if discovered else None
@@ -253,7 +263,7 @@ async def mesh_scenario(
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(names) else 0
     for node in nodes:
         await _furnish(node, (STRANDED,) if redistributed else FURNISHED if drained else (), redistribution)
-    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups, limits, tapes)
+    cast = MeshCast(simulation, scene, nodes, bridges, delays, groups, limits, tapes, payrolls)
     _begin(nodes, cast, departure)
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode, departure=departure)
     faults = MeshFaults(simulation, scene, nodes, cast.machines, gone, memberships=memberships)
@@ -262,7 +272,7 @@ async def mesh_scenario(
     reader, roamer = _reader(simulation, nodes), _begin_roaming(simulation, scene, nodes)
     for machine in cast.all_machines:
         machine.start()
-    await faults.run(DURATION_S)
+    await faults.run(FAULTS_S)
     while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
         await trio.sleep(1.0)
     if gone.done:
@@ -274,7 +284,7 @@ async def mesh_scenario(
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    more_queues = functools.partial(_drained, delays, limits, groups, tapes)
+    more_queues = functools.partial(_drained, delays, limits, groups, tapes, payrolls)
     await _peace(scene, cast, nodes, bridges, more_queues, gone, retiring)
     await _moved_messages(scene, nodes, departure, redistribution)
     await _judge_cluster(nodes, reader, roamer)
@@ -282,7 +292,7 @@ async def mesh_scenario(
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
-    await _judge_bursts(scene, nodes, groups, limits, tapes)
+    await _judge_bursts(scene, nodes, groups, limits, tapes, payrolls)
     for node in nodes:
         node.dismiss()
         node.rest()
@@ -293,9 +303,11 @@ async def mesh_scenario(
     return Outcome(history, faults.happened, scene.confirmed)
 
 
-def _drained(delays: MeshDelays, limits: MeshLimits, groups: MeshGroups, tapes: MeshTapes) -> list[str]:
+def _drained(
+    delays: MeshDelays, limits: MeshLimits, groups: MeshGroups, tapes: MeshTapes, payrolls: MeshPayrolls
+) -> list[str]:
     """Return the queues of the bursts that are empty in the end."""
-    return [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues]
+    return [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues, *payrolls.queues]
 
 
 async def _peace(
@@ -390,4 +402,4 @@ def run_mesh_seed(
     made = functools.partial(
         mesh_scenario, wide=wide, redistributed=redistributed, discovered=discovered, drained=drained
     )
-    return run_scenario(seed, made, duration_s=DURATION_S, limit_s=LIMIT_S)
+    return run_scenario(seed, made, duration_s=FAULTS_S, limit_s=LIMIT_S)

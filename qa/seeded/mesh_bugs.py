@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from qa.seeded.balancer_bugs import BALANCER_BUGS
 from qa.seeded.bridge_bugs import BRIDGE_BUGS
 from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
@@ -11,6 +12,7 @@ from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.grouping_bugs import GROUPING_BUGS
 from qa.seeded.limit_bugs import LIMIT_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
+from qa.seeded.stage_bugs import STAGE_BUGS
 from qa.seeded.topology_bugs import TOPOLOGY_BUGS
 
 MESH_BUGS: Final = (
@@ -81,11 +83,13 @@ MESH_BUGS: Final = (
         checkers=("Q1",),
         mesh=True,
     ),
+    *BALANCER_BUGS,
     *BRIDGE_BUGS,
     *GONE_BUGS,
     *GROUPING_BUGS,
     *LIMIT_BUGS,
     *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
+    *STAGE_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS)

@@ -56,6 +56,8 @@ class Faults:
     """The faults of a run, as the seed decides."""
 
     kinds: tuple[str, ...] = KINDS
+    #: How long all is well between two faults, on average; a seed has one of these, in seconds.
+    pauses: tuple[float, ...] = (1.0, 3.0, 8.0)
 
     def __init__(self, simulation: Simulation, scene: Scene, broker: BrokerNode, clients: list[Machine]) -> None:
         assert isinstance(simulation.fabric, MemoryNetwork)
@@ -218,7 +220,7 @@ class Faults:
         Checkpoint: always.  Cancellation: ends it.
         """
         on = [kind for kind in self.kinds if self.swarm.on(f"fault.{kind}")] or list(self.kinds)
-        pause = self.rng.choice((1.0, 3.0, 8.0))
+        pause = self.rng.choice(self.pauses)
         while trio.current_time() < until or self.happened < FAULTS_MIN:
             await trio.sleep(pause * (0.5 + self.rng.random()))
             kind = self.rng.choice(on)

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from meshq.abc import BalancerTarget as BalancerTarget
     from meshq.bridge import Bridge as Bridge
     from meshq.bridge import BridgeStatistics as BridgeStatistics
+    from meshq.client import BatchCommit as BatchCommit
     from meshq.client import BodyStream as BodyStream
     from meshq.client import Client as Client
+    from meshq.client import ClientBalancer as ClientBalancer
     from meshq.client import ClientFactory as ClientFactory
     from meshq.client import ClientSettings as ClientSettings
     from meshq.client import ClientStatistics as ClientStatistics
@@ -66,8 +68,11 @@ if TYPE_CHECKING:
     from meshq.client import QueueStatistics as QueueStatistics
     from meshq.client import Reattached as Reattached
     from meshq.client import ReceivedMessage as ReceivedMessage
+    from meshq.client import Redirected as Redirected
     from meshq.client import ScaledDown as ScaledDown
     from meshq.client import SequenceHole as SequenceHole
+    from meshq.client import SinkStatistics as SinkStatistics
+    from meshq.client import StageStatistics as StageStatistics
     from meshq.client import TopologyChanged as TopologyChanged
     from meshq.client import TopologyNode as TopologyNode
     from meshq.client import Transaction as Transaction
@@ -125,17 +130,29 @@ if TYPE_CHECKING:
     from meshq.ha import SharedStorePrimary as SharedStorePrimary
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
+    from meshq.lb import ConsistentHash as ConsistentHash
     from meshq.lb import FirstElement as FirstElement
+    from meshq.lb import LeastConnections as LeastConnections
     from meshq.lb import Random as Random
     from meshq.lb import RandomSticky as RandomSticky
     from meshq.lb import RoundRobin as RoundRobin
+    from meshq.lb.balancer import BrokerBalancer as BrokerBalancer
+    from meshq.lb.balancer import ClusterPool as ClusterPool
+    from meshq.lb.balancer import DiscoveryPool as DiscoveryPool
+    from meshq.lb.balancer import StaticPool as StaticPool
     from meshq.message import Message as Message
     from meshq.message import MessageOrigin as MessageOrigin
     from meshq.node import Broker as Broker
+    from meshq.node import BrokerBalancerInThread as BrokerBalancerInThread
     from meshq.node import BrokerInThread as BrokerInThread
     from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
+    from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
+    from meshq.notifications import BalancerQuorumReached as BalancerQuorumReached
+    from meshq.notifications import BalancerTargetLost as BalancerTargetLost
+    from meshq.notifications import BalancerTargetReady as BalancerTargetReady
+    from meshq.notifications import BatchCommitted as BatchCommitted
     from meshq.notifications import BindingAdded as BindingAdded
     from meshq.notifications import BindingRemoved as BindingRemoved
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
@@ -158,6 +175,7 @@ if TYPE_CHECKING:
     from meshq.notifications import SecurityRefused as SecurityRefused
     from meshq.notifications import SessionClosed as SessionClosed
     from meshq.notifications import SessionCreated as SessionCreated
+    from meshq.notifications import StageExpired as StageExpired
     from meshq.notifications import StoreDamaged as StoreDamaged
     from meshq.notifications import TransactionDecided as TransactionDecided
     from meshq.notifications import TransactionPrepared as TransactionPrepared
@@ -170,6 +188,9 @@ if TYPE_CHECKING:
     from meshq.settings import JournalSettings as JournalSettings
     from meshq.settings import Secret as Secret
     from meshq.settings import Security as Security
+    from meshq.statistics import BalancerRoute as BalancerRoute
+    from meshq.statistics import BalancerStatistics as BalancerStatistics
+    from meshq.statistics import BalancerTargetStatistics as BalancerTargetStatistics
     from meshq.statistics import BrokerStatistics as BrokerStatistics
     from meshq.statistics import JournalStatistics as JournalStatistics
     from meshq.statistics import StuckMessages as StuckMessages
@@ -211,6 +232,7 @@ _ERRORS: Final = (
 
 _NOTIFICATIONS: Final = (
     "AddressFull",
+    "BatchCommitted",
     "BrokerStateChanged",
     "ConsumerClosed",
     "CursorLagging",
@@ -228,7 +250,12 @@ _NOTIFICATIONS: Final = (
     "SecurityRefused",
     "SessionClosed",
     "SessionCreated",
+    "StageExpired",
     "StoreDamaged",
+    "BalancerQuorumLost",
+    "BalancerQuorumReached",
+    "BalancerTargetLost",
+    "BalancerTargetReady",
     "NodeJoined",
     "BindingAdded",
     "BindingRemoved",
@@ -244,6 +271,7 @@ _HOME: Final = {
     "AddressSettings": "meshq.settings",
     "BalancerPolicy": "meshq.abc",
     "BalancerTarget": "meshq.abc",
+    "BatchCommit": "meshq.client",
     "BodyStream": "meshq.client",
     "Bridge": "meshq.bridge",
     "BridgeStatistics": "meshq.bridge",
@@ -313,11 +341,25 @@ _HOME: Final = {
     "ReceivedMessage": "meshq.client",
     "RemoteQueue": "meshq.cluster",
     "RoundRobin": "meshq.lb",
+    "ClientBalancer": "meshq.client",
+    "BrokerBalancerInThread": "meshq.node",
+    "Redirected": "meshq.client",
+    "BalancerRoute": "meshq.statistics",
+    "BalancerStatistics": "meshq.statistics",
+    "BalancerTargetStatistics": "meshq.statistics",
+    "BrokerBalancer": "meshq.lb.balancer",
+    "ClusterPool": "meshq.lb.balancer",
+    "DiscoveryPool": "meshq.lb.balancer",
+    "StaticPool": "meshq.lb.balancer",
+    "ConsistentHash": "meshq.lb",
+    "LeastConnections": "meshq.lb",
     "ScaledDown": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
     "ServiceInThread": "meshq.node",
     "SharedDirectory": "meshq.discovery",
+    "SinkStatistics": "meshq.client",
+    "StageStatistics": "meshq.client",
     "StaticUnicast": "meshq.discovery",
     "StoreDirectories": "meshq.directories",
     "StuckMessages": "meshq.statistics",

@@ -13,6 +13,9 @@ Routing = Literal["anycast", "multicast"]
 ROUTINGS: Final = get_args(Routing)
 #: How the names begin that no user can give.
 INTERNAL: Final = "$meshq."
+#: How the names of the queues of stages begin, and the address of all of them.
+STAGE: Final = f"{INTERNAL}stage."
+STAGES: Final = f"{INTERNAL}stages"
 #: The name of the links that a node makes to hand over; no cluster connection has it.
 HANDOVER: Final = "$handover"
 #: How the names of temporary queues begin, which a broker gives.

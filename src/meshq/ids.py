@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, NewType
 
 from meshq.errors import SettingsError
-from meshq.limits import XID_BYTES_MAX
+from meshq.limits import SINK_BYTES_MAX, XID_BYTES_MAX
 
 #: The number of a record since its journal began; the first is 1, and 0 means "nowhere".
 Position = NewType("Position", int)
@@ -20,6 +20,8 @@ Sequence = NewType("Sequence", int)
 QueueId = NewType("QueueId", int)
 
 IDENTITY_BYTES = 16
+#: The number of a batch, of a partition and of an attempt are below this.
+NUMBER_END = 1 << 63
 
 
 class NodeId(bytes):
@@ -71,3 +73,25 @@ def check_xid(value: object) -> bytes:
     if type(value) is not bytes or not 0 < len(value) <= XID_BYTES_MAX:
         raise SettingsError("xid", value, f"1 to {XID_BYTES_MAX} bytes")
     return value
+
+
+def check_sink(sink: object) -> str:
+    """Check the name of a sink; return it.
+
+    Raises:
+        SettingsError: it is not text, empty, too long, or has characters that are not printed.
+    """
+    if type(sink) is str and sink and sink.isprintable() and len(sink.encode()) <= SINK_BYTES_MAX:
+        return sink
+    raise SettingsError("sink", sink, f"printable text of 1 to {SINK_BYTES_MAX} bytes")
+
+
+def check_number(name: str, value: object) -> int:
+    """Check the number of a batch, partition, attempt or stage; return it.
+
+    Raises:
+        SettingsError: it is no whole number from 0, or too large.
+    """
+    if type(value) is int and 0 <= value < NUMBER_END:
+        return value
+    raise SettingsError(name, value, f"a whole number from 0 to {NUMBER_END - 1}")

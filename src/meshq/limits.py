@@ -197,6 +197,22 @@ DECISIONS_REMEMBERED: Final = 10_000
 #: Seconds for which an open one may be idle.
 TRANSACTION_TIMEOUT_S: Final = 300.0
 
+# -- stages -------------------------------------------------------------------------------------------------------
+#: Stages of a node that are open, wait for a decision or are being placed: each has a queue and a record.
+STAGES_MAX: Final = 2_048
+#: Stages that the commit of a batch names: four bytes each, and all of them fit in the header of one frame.
+BATCH_STAGES_MAX: Final = 900
+#: Of the staged messages that wait for room in memory or on the disk; or as many as the memory that a node may use.
+STAGED_WAITING_BYTES_MIN: Final = 64 * MIB
+#: Sinks in the ledger of a node: each has one record, for as long as it is not deleted.
+SINKS_MAX: Final = 10_000
+#: Of the name of a sink, encoded.
+SINK_BYTES_MAX: Final = 128
+#: Seconds for which a stage waits for a decision, unless its writer says otherwise.
+STAGE_TIMEOUT_S: Final = 3_600.0
+STAGE_TIMEOUT_S_MIN: Final = 1.0
+STAGE_TIMEOUT_S_MAX: Final = 7 * 86_400.0
+
 # -- descriptors ---------------------------------------------------------------------------------------------------
 #: Assumed where the system names no limit for a process, or none that can be reached.
 DESCRIPTORS_UNKNOWN: Final = 65_536
@@ -278,6 +294,8 @@ assert (
 ), "who has which messages of a run must fit in its record"
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"
 assert BODY_BYTES_MAX + KIB <= TRANSACTION_BYTES_MAX, "a transaction can send the largest message"
+assert BATCH_STAGES_MAX <= STAGES_MAX, "a batch is of stages that are there"
+assert 4 * BATCH_STAGES_MAX + SINK_BYTES_MAX + 256 <= HEADER_BYTES_MAX, "the commit of a batch must fit in a header"
 assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"
 assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more than its header"
 assert FILTER_BYTES_MAX + 2 * ADDRESS_BYTES_MAX + 256 <= HEADER_BYTES_MAX, "a consumer's header must hold its filter"

@@ -227,6 +227,29 @@ class CursorReleased(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class BatchCommitted(Notification):
+    """A batch of a sink was committed: the messages of so many stages go to their addresses."""
+
+    kind = "batch_committed"
+    sink: str
+    batch: int
+    stages: int
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
+class StageExpired(Notification):
+    """A stage was dropped: its batch was not decided in time."""
+
+    kind = "stage_expired"
+    sink: str
+    batch: int
+    partition: int
+    attempt: int
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
 class AddressFull(Notification):
     """An address has reached a limit of its settings; ``policy`` is what happens to further messages.
 
@@ -336,6 +359,47 @@ class RoleChanged(Notification):
     without_service: float
 
 
+@attrs.frozen(kw_only=True)
+class BalancerTargetReady(Notification):
+    """A target of a balancer's pool is ready for clients."""
+
+    kind = "balancer_target_ready"
+    balancer: str
+    url: str
+    node_id: str
+
+
+@attrs.frozen(kw_only=True)
+class BalancerTargetLost(Notification):
+    """A target of a balancer's pool is not ready any more, or not in the pool."""
+
+    kind = "balancer_target_lost"
+    balancer: str
+    url: str
+    node_id: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class BalancerQuorumReached(Notification):
+    """As many targets of a balancer's pool are ready as the quorum wants."""
+
+    kind = "balancer_quorum_reached"
+    balancer: str
+    ready: int
+    needed: int
+
+
+@attrs.frozen(kw_only=True)
+class BalancerQuorumLost(Notification):
+    """Fewer targets of a balancer's pool are ready than the quorum wants: clients without a target get none."""
+
+    kind = "balancer_quorum_lost"
+    balancer: str
+    ready: int
+    needed: int
+
+
 #: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
@@ -355,6 +419,8 @@ KINDS: tuple[type[Notification], ...] = (
     TransactionDecided,
     CursorLagging,
     CursorReleased,
+    BatchCommitted,
+    StageExpired,
     AddressFull,
     MemoryFull,
     StoreDamaged,
@@ -362,5 +428,9 @@ KINDS: tuple[type[Notification], ...] = (
     NodeLeft,
     BindingAdded,
     BindingRemoved,
+    BalancerTargetReady,
+    BalancerTargetLost,
+    BalancerQuorumReached,
+    BalancerQuorumLost,
     RoleChanged,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -181,3 +181,80 @@ class StuckMessages:
     def of(cls, row: Mapping[str, Any]) -> StuckMessages:
         """Build the record from a row of a broker's answer."""
         return cls(**{**row, "node_ids": tuple(row["node_ids"].split())})
+
+
+@attrs.frozen(kw_only=True)
+class BalancerTargetStatistics:
+    """A target of a balancer.  ``local``: the broker itself."""
+
+    url: str
+    #: The id and the name of the node that has answered there; empty: none has.
+    node_id: str
+    node_name: str
+    local: bool
+    #: ``new``, ``ready`` or ``not_ready``; and why it is not ready.
+    state: str
+    error: str
+    #: Its clients, as it said last, and those that were sent there since.
+    connections: int
+    under_way: int
+    #: The keys that keep it.
+    keys: int
+
+
+@attrs.frozen(kw_only=True)
+class BalancerStatistics:
+    """The state and counters of a balancer; the counters began at 0 when its broker started."""
+
+    name: str
+    target_key: str
+    #: Empty: there is none.
+    target_key_filter: str
+    local_target_filter: str
+    policy: str
+    #: Whether as many targets are ready as the quorum wants; True where there is no pool.
+    active: bool
+    quorum_size: int
+    ready: int
+    #: Clients that wait for the quorum.
+    waiting: int
+    #: The keys that are remembered with their targets.
+    keys: int
+    #: Clients that were sent to another broker, that stayed, and for which there was no target.
+    redirected: int
+    accepted: int
+    refused: int
+    #: Questions for a target that were answered.
+    asked: int
+    targets: tuple[BalancerTargetStatistics, ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]) -> BalancerStatistics:
+        """Build the record from a broker's answers; unknown values of a newer broker are ignored."""
+        rows = tuple(BalancerTargetStatistics(**_known(BalancerTargetStatistics, row)) for row in targets)
+        return cls(**_known(cls, values), targets=rows)
+
+
+@attrs.frozen(kw_only=True)
+class BalancerRoute:
+    """The route of a client with a key: where a balancer would send it now.
+
+    ``outcome``: ``local``, ``remote`` or ``none``; ``url`` and ``node_id`` of the target.  ``steps``: what is asked, in
+    order, and what comes of it.
+    """
+
+    key: str
+    outcome: str
+    url: str
+    node_id: str
+    steps: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], steps: Sequence[str]) -> BalancerRoute:
+        """Build the record from a broker's answer; unknown values of a newer broker are ignored."""
+        return cls(**_known(cls, values), steps=tuple(steps))
+
+
+def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in attrs.fields(kind)} - {"steps", "targets"}
+    return {name: value for name, value in values.items() if name in names}

@@ -29,6 +29,7 @@ from meshq.wire import (
 )
 from tests.broker.kit import FakeLog, House, RawClient, make_core
 from tests.broker.peers import RawPeer
+from tests.broker.redirectors import ToNowhere
 
 FORBIDDEN = BY_NAME["forbidden"].number
 SECURITY = Security(
@@ -161,6 +162,12 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
         },
         set(),
     ),
+    "balancers": ({}, set()),
+    "balancer_targets": ({"name": "lb"}, set()),
+    # Whoever can't be sent on has to be able to ask.
+    "balancer_target": ({"name": "lb", "key": "k"}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "explain_balancer": ({"name": "lb", "key": "k"}, set()),
+    "set_balancer_filter": ({"name": "lb", "setting": "target_key_filter", "text": None}, set()),
     "prepared": ({}, set()),
     "broker": ({}, set()),
     "bridges": ({}, set()),
@@ -175,6 +182,12 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     # The reader has registered it.
     "delete_cursor": ({"queue": "taped", "name": "c"}, {"reader"}),
     "cursor_lag": ({"queue": "taped", "name": "c"}, {"reader"}),
+    # A sink that nobody has used is whose commit comes first, of those who may send anything.
+    "commit_batch": ({"sink": "new", "batch": 0, "stages": b""}, {"writer", "nobody"}),
+    "abandon_batch": ({"sink": "new", "batch": 0}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "sinks": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "stages": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "delete_sink": ({"sink": "used"}, set()),
     "holes": ({"queue": "q", "lo": 1, "hi": 1}, {"reader", "looker"}),
     "cursors": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
@@ -195,6 +208,8 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     core.definitions.settings.set("set", {})
     core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
+    core.transactions.stages.commit("used", 0, [], "boss")
+    core.settings.redirectors["lb"] = ToNowhere()
     arguments, permitted = MANAGEMENT[operation]
     if "fence" in arguments:
         arguments = arguments | {"fence": fence}

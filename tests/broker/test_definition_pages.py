@@ -17,6 +17,7 @@ from tests.broker.kit import make_core
 FORMATS = Path(__file__).parents[2] / "docs" / "formats"
 PAGE = (FORMATS / "definitions.md").read_text(encoding="utf-8")
 CURSORS = (FORMATS / "cursors.md").read_text(encoding="utf-8")
+STAGES = (FORMATS / "stages.md").read_text(encoding="utf-8")
 EXAMPLE: list[dict[str, Any]] = [
     {"kind": "address", "name": "news", "routing": "multicast", "on_use": False},
     {
@@ -47,6 +48,7 @@ def keys_on(page: str) -> dict[str, list[list[str]]]:
 
 def test_the_pages_name_every_kind_of_definition_and_every_key() -> None:
     peers = keys_on((FORMATS / "definitions-of-peers.md").read_text(encoding="utf-8")) | keys_on(CURSORS)
+    peers |= keys_on(STAGES)
     said = {
         kind: {name.strip("` ") for cells in rows for name in cells[0].split(",")}
         for kind, rows in {**keys_on(PAGE), **peers}.items()
@@ -118,3 +120,23 @@ def test_holes_that_cant_be_read_are_damage() -> None:
         payload = records.encode_definition({"kind": "holes", "queue": 7, "epoch": 8, "ranges": ranges})
         with pytest.raises(DamagedError, match="holes of a queue"):
             make_core().recovery().take([JournalRecord(1, records.DEFINITION, payload)])
+
+
+def test_the_example_of_stages_is_written_and_read_as_it_says() -> None:
+    stage = {"kind": "stage", "number": 7, "sink": "s", "batch": 3, "partition": 0, "attempt": 0}
+    stage |= {"timeout_ms": 60_000, "user": "", "prepared": True, "dropped": False, "messages": 2}
+    sink = {"kind": "sink", "sink": "s", "batch": 3, "user": "", "placing": (7).to_bytes(4, "little")}
+    found = bytes.fromhex("".join(STAGES.split("```text\n")[1].split("```")[0].split()))
+    payloads = [records.encode_definition(values) for values in (stage, sink)]
+    assert found == b"".join(payloads)
+    core = make_core()
+    core.recovery().take([JournalRecord(at, records.DEFINITION, one) for at, one in enumerate(payloads, start=1)])
+    ledger = core.transactions.stages.ledger
+    assert ledger.stages[7].life.state == "placing" and ledger.sinks["s"][0].batch == 3
+    assert core.router.queues["$meshq.stage.7"].number == 7 and core.router.last_number == 7
+
+
+def test_numbers_of_stages_that_cant_be_read_are_damage() -> None:
+    payload = records.encode_definition({"kind": "sink", "sink": "s", "batch": 3, "placing": b"123"})
+    with pytest.raises(DamagedError, match="the numbers of stages"):
+        make_core().recovery().take([JournalRecord(1, records.DEFINITION, payload)])

@@ -19,40 +19,7 @@ from meshq.cluster.grouping._arbiter_machine import (
     arbiter_of,
 )
 from meshq.cluster.grouping._letter import KEPT_BYTES_MAX, kept, restored
-
-ALL = frozenset("abc")
-
-
-def name_of(arbiter: str, members: frozenset[str] = ALL, more: str = "", among: str = "") -> tuple[str, str]:
-    """A name of which a node is the arbiter, and another one when that has gone."""
-    names = (("q", f"group {number}{more}") for number in range(1_000))
-    found = (name for name in names if arbiter_of(name, members) == arbiter)
-    return next(name for name in found if not among or arbiter_of(name, members - {arbiter}) == among)
-
-
-class Cluster:
-    """The arbiters of some nodes, and their letters."""
-
-    def __init__(self, nodes: str = "abc") -> None:
-        self.nodes = {node: ArbiterMachine(node) for node in nodes}
-        self.serials = dict.fromkeys(nodes, 0)
-        for one in self.nodes.values():
-            one.see(nodes)
-
-    def say(
-        self, sender: str, to: str, *said: Said, begins: bool | None = None, complete: bool = False, instance: str = "1"
-    ) -> list[str]:
-        """``begins``: None if one letter tells all."""
-        begins = complete if begins is None else begins
-        self.serials[sender] += 1
-        letter = Sender(sender, instance, self.serials[sender])
-        return self.nodes[to].hear(letter, self.nodes[sender].members, said, begins=begins, complete=complete)
-
-    def introduce(self) -> None:
-        for sender in self.nodes:
-            for to in self.nodes:
-                if sender != to:
-                    self.say(sender, to, complete=True)
+from tests.cluster.arbiters import ALL, Cluster, name_of, restarted
 
 
 def test_every_node_finds_the_same_arbiter_and_names_are_spread_evenly() -> None:
@@ -210,17 +177,6 @@ def test_a_restart_of_the_arbiter_moves_no_pin_and_what_is_held_counts_more_than
     assert cluster.say("b", "a", Said(HOLD, *other)) == ["c"]
 
 
-def restarted(before: ArbiterMachine, members: str = "abc") -> ArbiterMachine:
-    """The next life of the arbiter ``a``, with all that it has kept."""
-    anew = ArbiterMachine("a")
-    for name, holder in before.pins.items():
-        anew.restore(name, holder)
-    for known, lives in restored(*kept(before.introduced())):
-        anew.restore_introduced(known, lives)
-    anew.see(members)
-    return anew
-
-
 def test_a_restart_of_the_arbiter_needs_nobody_who_was_heard_before() -> None:
     cluster = Cluster()
     cluster.introduce()
@@ -298,18 +254,6 @@ def test_what_was_kept_counts_only_for_the_members_that_all_knew_then() -> None:
     assert not anew.ready and not anew.introduced()
 
 
-def test_a_count_that_a_restart_interrupts_leaves_all_introduced_and_no_pin_forgotten() -> None:
-    cluster, _ = crowded()
-    arbiter = cluster.nodes["a"]
-    assert arbiter.introduced() == {ALL: {"b": "1", "c": "1"}}
-    pins = dict(arbiter.pins)
-    assert arbiter.count([])
-    # Else no group would get a pin before all are back, one that is away for long among them.
-    assert arbiter.introduced() == {ALL: {"b": "1", "c": "1"}}
-    anew = restarted(arbiter)
-    assert anew.ready and pins.items() >= anew.pins.items() == arbiter.pins.items()
-
-
 def test_what_comes_late_changes_nothing() -> None:
     cluster = Cluster()
     cluster.introduce()
@@ -381,64 +325,6 @@ def test_two_nodes_that_have_met_never_give_one_pin_twice(first: int) -> None:
             else cluster.say("a", node, Said(WANT, *name, "b"))
         )
     assert sum(map(bool, given)) <= 1
-
-
-def crowded() -> tuple[Cluster, list[tuple[str, str]]]:
-    """Nodes of which ``a`` has given four pins to ``b`` at the request of ``c``, and thinks that three are enough."""
-    cluster = Cluster()
-    cluster.introduce()
-    names = [name_of("a", more=str(number)) for number in range(4)]
-    cluster.nodes["a"]._pins_max = 1
-    for name in names:
-        assert cluster.say("c", "a", Said(WANT, *name, "b")) == ["b"]
-    return cluster, names
-
-
-def test_too_many_pins_are_counted_and_those_given_up_that_their_nodes_do_not_hold() -> None:
-    cluster, names = crowded()
-    arbiter = cluster.nodes["a"]
-    assert arbiter.count([]) and not arbiter.count([])
-    assert sorted(arbiter.lacking()) == ["b", "c"]
-    cluster.say("b", "a", Said(HOLD, *names[0]), begins=True)
-    # Who asks for its own one holds it from the answer on, and what is given meanwhile is not counted.
-    assert cluster.say("b", "a", Said(WANT, *names[1], "b")) == ["b"]
-    fresh = name_of("a", more="!")
-    assert cluster.say("c", "a", Said(WANT, *fresh, "b")) == ["b"]
-    cluster.say("b", "a", begins=False, complete=True)
-    assert {*arbiter.pins} == {names[0], names[1], fresh}
-    assert {*names[2:]} <= {*arbiter.changed}
-    cluster.say("c", "a", begins=True, complete=True)
-    assert not arbiter.lacking() and arbiter.counted == 1
-
-
-def test_what_a_node_began_to_tell_before_the_count_does_not_count() -> None:
-    cluster, names = crowded()
-    arbiter = cluster.nodes["a"]
-    cluster.say("b", "a", *(Said(HOLD, *name) for name in names), begins=True)
-    assert arbiter.count([])
-    cluster.say("b", "a", begins=False, complete=True)
-    assert {*arbiter.pins} == {*names} and "b" in arbiter.lacking()
-    cluster.say("b", "a", *(Said(HOLD, *name) for name in names[:3]), begins=True, complete=True)
-    assert {*arbiter.pins} == {*names[:3]}
-
-
-def test_as_many_pins_as_are_allowed_for_each_member_are_not_counted() -> None:
-    cluster, names = crowded()
-    cluster.say("b", "a", Said(FREE, *names[0]))
-    assert not cluster.nodes["a"].count([])
-
-
-def test_pins_that_are_held_are_counted_anew_only_when_there_are_twice_as_many() -> None:
-    cluster, names = crowded()
-    arbiter = cluster.nodes["a"]
-    assert arbiter.count([])
-    cluster.say("b", "a", *(Said(HOLD, *name) for name in names), begins=True, complete=True)
-    cluster.say("c", "a", begins=True, complete=True)
-    assert {*arbiter.pins} == {*names} and not arbiter.count([])
-    for number in range(4, 9):
-        assert not arbiter.count([])
-        assert cluster.say("c", "a", Said(WANT, *name_of("a", more=str(number)), "b")) == ["b"]
-    assert arbiter.count([]) and arbiter.counted == 2
 
 
 def test_no_pin_is_given_while_what_the_members_told_is_in_doubt() -> None:

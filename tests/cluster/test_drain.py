@@ -10,6 +10,7 @@ import trio
 
 from meshq import (
     AddressFullError,
+    BusyError,
     CursorHeldError,
     EventStream,
     MeshqError,
@@ -117,6 +118,24 @@ async def test_a_node_whose_queues_have_cursors_is_not_drained_and_names_them() 
             await client.delete_cursor("q", "audit")
         assert (await drained(nodes)).state == "transferred"
         assert bodies(await taken(nodes, "b")) == numbered(3)
+
+
+async def test_a_node_with_stages_or_a_batch_ledger_is_not_drained_and_names_the_sinks() -> None:
+    async with nodes_with_queues() as nodes:
+        async with nodes.client("a") as client:
+            async with client.stage("nightly", 1) as part:
+                await part.send("q", b"1")
+            with pytest.raises(BusyError, match="delete_sink them first: 'nightly'"):
+                await drained(nodes)
+            assert part.stage_id is not None
+            await client.commit_batch("nightly", 1, [part.stage_id])
+        await until(lambda: not inside(nodes).transfer.inventory().forwarded)
+        with pytest.raises(BusyError, match="'nightly'"):
+            await drained(nodes)
+        async with nodes.client("a") as client:
+            await client.delete_sink("nightly")
+        assert (await drained(nodes)).state == "transferred"
+        assert bodies(await taken(nodes, "b")) == [b"1"]
 
 
 async def test_a_dry_run_counts_and_changes_nothing() -> None:

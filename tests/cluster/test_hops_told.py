@@ -10,6 +10,7 @@ import trio
 from meshq import AddressSettings, Client, Delivery, MessageHop, MessageId, MessageTrace, SettingsError
 from meshq.broker.log._hop_log import RUNS_MAX, Hop, HopLog
 from meshq.client.admin._message_hops import _Found, in_order
+from tests.cluster.kit import until
 from tests.cluster.nodes import Nodes, connection, nodes
 from tests.cluster.test_cluster_queue import pair
 from tests.cluster.test_hops import connections, way
@@ -115,6 +116,7 @@ async def test_a_route_over_nodes_says_what_each_of_them_would_do() -> None:
         await there.create_queue("q")
         async with there.consumer("q", filter="x = 1"), between.consumer("q", filter="x = 2"):
             await made.known("a").wait_for(queue="q", queues=2, consumers=2)
+            await until(lambda: len(made.known("a").topology()) == len("abcd"))
             async with made.brokers["a"].client() as client:
                 found = {}
                 for x in (1, 2):

@@ -9,6 +9,7 @@ from meshq.config._units_format import BYTES, SECONDS, units_of
 
 DURATIONS = {
     "broadcast_period",
+    "cache_timeout",
     "call_failover_timeout",
     "call_timeout",
     "check_period",
@@ -19,6 +20,7 @@ DURATIONS = {
     "max_retry_interval",
     "max_session_ttl",
     "notification_interval",
+    "quorum_timeout",
     "redelivery_delay",
     "redistribution_delay",
     "refresh_timeout",
@@ -47,6 +49,7 @@ NUMBERS = {
     "max_size_messages",
     "notification_attempts",
     "port",
+    "quorum_size",
     "reconnect_attempts",
     "redelivery_delay_multiplier",
     "retry_interval_multiplier",

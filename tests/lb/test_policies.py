@@ -218,4 +218,5 @@ def test_what_is_no_policy_is_refused_with_the_names_of_those_that_are(value: ob
     with pytest.raises(SettingsError) as caught:
         policy_of("load_balancing", value)
     assert caught.value.setting == "load_balancing" and caught.value.outcome == "not_done"
-    assert "'round_robin', 'random', 'random_sticky', 'first_element', 'module:Class'" in str(caught.value)
+    names = "'round_robin', 'random', 'random_sticky', 'first_element', 'consistent_hash', 'least_connections'"
+    assert f"{names}, 'module:Class'" in str(caught.value)

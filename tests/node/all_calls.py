@@ -11,6 +11,7 @@ from meshq import Consumer, Delivery, Transaction
 from tests.node import calls
 from tests.node.calls import Call, count, emptied, received
 from tests.node.ground import Ground
+from tests.node.stage_calls import STAGE_CALLS
 
 
 async def _large(ground: Ground) -> Delivery:
@@ -117,6 +118,7 @@ XID: Final = b"order-7"
 
 CALLS: Final = (
     *calls.CALLS,
+    *STAGE_CALLS,
     Call(
         name="Client.send, a large body",
         prepare=emptied,

@@ -39,6 +39,7 @@ async def _handler(delivery: Delivery) -> None:
 
 #: Callable → how it is told of something that is not allowed, and the setting that the error names.
 WRONG: dict[str, list[tuple[Use, str]]] = {
+    "Client.balancer": [(lambda client: client.balancer(""), "name")],
     "Client.consumer": [
         (lambda client: client.consumer("q", window=0), "window"),
         (lambda client: client.consumer("q", ack="later"), "ack"),
@@ -77,6 +78,19 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
         (lambda client: client.explain_route("q", user=7), "user"),  # type: ignore[arg-type]
     ],
     "Client.cursor": [(lambda client: client.cursor("q", "c", lease=0), "lease")],
+    "Client.stage": [
+        (lambda client: client.stage("", 0), "sink"),
+        (lambda client: client.stage("s", -1), "batch"),
+        (lambda client: client.stage("s", 0, timeout=0.5), "timeout"),
+    ],
+    "Client.commit_batch": [
+        (lambda client: client.commit_batch("s", 0, [0]), "stages"),
+        (lambda client: client.commit_batch("s", 0, range(1, 902)), "stages"),
+        (lambda client: client.commit_batch("x" * 129, 0, []), "sink"),
+    ],
+    "Client.abandon_batch": [(lambda client: client.abandon_batch("s", "0"), "batch")],  # type: ignore[arg-type]
+    "Client.stages": [(lambda client: client.stages(""), "sink")],
+    "Client.delete_sink": [(lambda client: client.delete_sink(7), "sink")],  # type: ignore[arg-type]
     "Client.cluster_queue": [(lambda client: client.cluster_queue(""), "name")],
     "Client.trace": [(lambda client: client.trace("x"), "message_id")],  # type: ignore[arg-type]
     "Client.move_messages": [
@@ -127,6 +141,8 @@ ABSENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "Client.give_back": lambda client: client.give_back("0" * 32),
     "Client.cursors": lambda client: client.cursors("nowhere"),
     "Client.delete_cursor": lambda client: client.delete_cursor("nowhere", "c"),
+    "Client.commit_batch": lambda client: client.commit_batch("nowhere", 0, [1]),
+    "Client.delete_sink": lambda client: client.delete_sink("nowhere"),
     "Client.purge_queue": lambda client: client.purge_queue("nowhere"),
     "Client.pause_bridge": lambda client: client.pause_bridge("nowhere"),
     "Client.resume_bridge": lambda client: client.resume_bridge("nowhere"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshq import Bridge, Broker, Client, Permissions, Security, SecurityError, connect
+from meshq import Bridge, Broker, BrokerBalancer, Client, Permissions, Security, SecurityError, connect
 from meshq.broker.management._management import OPERATIONS
 
 CURSOR: dict[str, Any] = {"queue": "orders", "name": "audit"}
@@ -28,6 +28,12 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("pause_bridge", {"name": "b"}, {}),
     ("resume_bridge", {"name": "b"}, {}),
     ("broker", {}, {"name": "hq", "state": "active", "durable": False}),
+    ("balancers", {}, {"more": False}),
+    ("balancer_targets", {"name": "lb"}, {"name": "lb", "active": True, "targets": [], "more": False}),
+    ("balancer_target", {"name": "lb", "key": "here"}, {"found": True, "local": True}),
+    ("balancer_target", {"name": "lb", "key": "there"}, {"found": False}),
+    ("explain_balancer", {"name": "lb", "key": "here"}, {"outcome": "local", "more": False}),
+    ("set_balancer_filter", {"name": "lb", "setting": "local_target_filter", "text": "^there$"}, {}),
     ("delete_divert", {"name": "d"}, {}),
     ("set_address_settings", {"pattern": "orders", "max_delivery_attempts": 3}, {}),
     ("address_settings", {"address": "orders"}, {"max_delivery_attempts": 3, "max_redelivery_delay": "inf"}),
@@ -57,6 +63,12 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("cursors", {}, {"more": False}),
     ("release_cursor", OWNED, {}),
     ("delete_cursor", CURSOR, {}),
+    ("commit_batch", {"sink": "nightly", "batch": 1, "stages": []}, {"already": False, "messages": 0}),
+    ("commit_batch", {"sink": "nightly", "batch": 1, "stages": [7]}, {"already": True}),
+    ("abandon_batch", {"sink": "nightly", "batch": 2}, {"stages": 0}),
+    ("sinks", {}, {"sinks": [{"sink": "nightly", "user": "", "batch": 1, "placing": 0, "stages": 0}], "more": False}),
+    ("stages", {"sink": "nightly"}, {"stages": [], "more": False}),
+    ("delete_sink", {"sink": "nightly"}, {}),
     ("purge_queue", {"name": "orders"}, {"removed": 0}),
     ("delete_queue", {"name": "orders"}, {"removed": 0}),
     ("unsubscribe", {"address": "news", "name": "mine"}, {"removed": 0}),
@@ -78,7 +90,10 @@ async def test_every_operation_is_carried_out_for_a_message() -> None:
             "hq",
             data_dir=None,
             acceptors=["tcp://127.0.0.1:0"],
-            services=[Bridge("b", queue="out", target="inproc://nowhere")],
+            services=[
+                Bridge("b", queue="out", target="inproc://nowhere"),
+                BrokerBalancer("lb", local_target_filter="here"),
+            ],
         ) as broker,
         connect(broker.urls[0]) as client,
         connect(broker.urls[0]) as other,

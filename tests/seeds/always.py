@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshq.testing._disk_faults import KINDS as DISK_KINDS
-from meshq.testing._network import EFFECTS
+from meshq.testing._network import EFFECTS, LOSSES
 from meshq.testing._network import FAULTS as NETWORK_FAULTS
-from meshq.testing._network import LOSSES
 from qa.seeds import SeedReport, many_seeds
 from qa.simulate import failed_seeds_of, recorded
 from qa.simulation.broker import SIGHTS
@@ -32,6 +31,8 @@ FAILPOINTS = (
     "journal.roll_early",
     "journal.thread_always",
 )
+#: Those that only the mesh comes upon.
+MESH_FAILPOINTS = ("broker.stage_piece",)
 #: What happened besides, as the broker and the disk tell it.
 CONSEQUENCES = (
     "disk.create.EMFILE",
@@ -74,11 +75,15 @@ def check_minimums(reports: list[SeedReport]) -> None:
 
 
 def check_all_was_met(
-    reports: list[SeedReport], kinds: Sequence[str], *, sights: Sequence[str] = SIGHTS
+    reports: list[SeedReport],
+    kinds: Sequence[str],
+    *,
+    sights: Sequence[str] = SIGHTS,
+    failpoints: Sequence[str] = FAILPOINTS,
 ) -> dict[str, int]:
     """Every fault and every failpoint happened in some seed, and none that nobody knows of; how often each did."""
     expected = [f"fault.{kind}" for kind in kinds]
-    expected += [f"chaos.{point}" for point in FAILPOINTS]
+    expected += [f"chaos.{point}" for point in failpoints]
     expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
     expected += [f"seen.{sight}" for sight in sights]
     expected += [*DISK_KINDS, *CONSEQUENCES, "node.kill", "node.pause", "node.power_off"]

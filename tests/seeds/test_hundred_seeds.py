@@ -14,7 +14,15 @@ from qa.simulation.users import USER_SIGHTS
 from qa.simulation.workload_cursor import TAPE_SIGHTS
 from qa.simulation.workload_sifted import SIFTED_SIGHTS
 from qa.simulation.workload_undertaker import UNDERTAKER_SIGHTS
-from tests.seeds.always import FAILPOINTS, IMPOSSIBLE, ROOT, TIMEOUT_S, check_all_was_met, reports_of_all
+from tests.seeds.always import (
+    FAILPOINTS,
+    IMPOSSIBLE,
+    MESH_FAILPOINTS,
+    ROOT,
+    TIMEOUT_S,
+    check_all_was_met,
+    reports_of_all,
+)
 
 #: What those meet who are there in some seeds only.
 CAST_SIGHTS = (*USER_SIGHTS, *UNDERTAKER_SIGHTS, *SIFTED_SIGHTS, *TAPE_SIGHTS)
@@ -33,6 +41,6 @@ def test_every_promise_is_kept_in_a_hundred_seeds_that_meet_every_fault() -> Non
 def test_every_failpoint_of_the_product_is_listed() -> None:
     product = [path for path in (ROOT / "src" / "meshq").rglob("*.py") if path.parent.name != "testing"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in product)
-    missing = [point for point in FAILPOINTS if f'failpoint("{point}")' not in text]
+    missing = [point for point in (*FAILPOINTS, *MESH_FAILPOINTS) if f'failpoint("{point}")' not in text]
     assert not missing
-    assert text.count('failpoint("') == len(FAILPOINTS)
+    assert text.count('failpoint("') == len(FAILPOINTS) + len(MESH_FAILPOINTS)

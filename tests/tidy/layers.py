@@ -49,8 +49,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ha": GROUND | {"cluster", "client", "discovery", "store", "wire"},
     "node": _BELOW_NODE,
     "portal": GROUND | {"env", "client"},
-    "blocking": GROUND | {"env", "client", "cluster", "discovery", "node", "portal"},
-    "aio": GROUND | {"env", "client", "cluster", "discovery", "node", "portal"},
+    "blocking": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "node", "portal"},
+    "aio": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "node", "portal"},
     "spark": GROUND | {"client"},
     "console": GROUND | {"client", "node"},
     "config": _BELOW_NODE | {"node"},
@@ -65,8 +65,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 #: The rooms of the broker; each may import those before it.
 _BROKER_ROOMS = (
-    *("bodies", "records", "cursors", "queue", "events", "work", "log", "catalog", "access"),
-    *("ingress", "settlement", "paging", "replay", "transactions", "core", "management", "session", "connection"),
+    *("bodies", "records", "cursors", "stages", "queue", "events", "work", "log", "catalog", "access"),
+    *("ingress", "settlement", "paging", "replay", "staging", "transactions"),
+    *("core", "management", "session", "connection"),
 )
 #: Package -> its rooms, from the ground up -> the rooms that each may import, also under ``TYPE_CHECKING``.  The files
 #: at the top of a package are a room with the package's name, and so are the names that its ``__init__`` passes on.
@@ -77,11 +78,12 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "mesh": frozenset({"checkers", "simulation"}),
         "chain": frozenset({"checkers", "simulation"}),
         "ha": frozenset({"checkers", "simulation"}),
+        "balanced": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
-        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "grouping_model", "ha"}),
+        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "grouping_model", "ha"}),
     },
     "client": {
         "settings": frozenset(),

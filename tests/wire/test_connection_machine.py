@@ -35,6 +35,10 @@ def brought_to(state: ConnectionState, opener: Sender = Sender.CLIENT) -> tuple[
         speaker, listener = (there, here) if sender is Sender.SERVER else (here, there)
         speaker.sending(frame_type)
         listener.received(frame_type)
+        if here.state is ConnectionState.AUTHENTICATED and state is ConnectionState.PROBING:
+            here.sending(FrameType.PROBE)
+            there.received(FrameType.PROBE)
+            break
     if state is ConnectionState.CLOSED:
         here.sending(FrameType.CLOSE)
         there.received(FrameType.CLOSE)

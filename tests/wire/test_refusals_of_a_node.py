@@ -58,6 +58,7 @@ from tests.broker.kit import nothing
 from tests.wire._frames_strategy import Plan, Step
 from tests.wire._node_peer import MemoryNode, NodePeer
 from tests.wire.cursor_scenes import CURSOR_SCENES, attached, said
+from tests.wire.stage_scenes import batch_placing
 from tests.wire.test_wrong_frames import BY_FRAMES
 
 PRODUCER = bytes(range(16))
@@ -389,6 +390,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "rolled_back": called("commit", "transaction", 1, "sent", 1, "acked", 0),
     "in_use": in_use,
     **CURSOR_SCENES,
+    "batch_placing": batch_placing,
     "forbidden": forbidden,
     "use_another_server": use_another_server,
     "not_handed_over": not_handed_over,

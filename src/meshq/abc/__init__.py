@@ -37,6 +37,7 @@ from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._programs import NoPrograms, Programs
 from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
+from meshq.abc._redirection import Redirector, Redirectors
 from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
 from meshq.abc._roles import RoleBoard, RoleMember, RoleReport
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
@@ -95,6 +96,8 @@ __all__ = [
     "PinnedGroups",
     "Programs",
     "Redirect",
+    "Redirector",
+    "Redirectors",
     "Refuse",
     "RemoteBindings",
     "RemoteDemand",

@@ -25,6 +25,8 @@ class HandshakeFacts:
     resumes: bool
     sessions: int
     user_sessions: int
+    roles: tuple[str, ...] = ()
+    visited: tuple[str, ...] = ()
 
 
 @attrs.frozen

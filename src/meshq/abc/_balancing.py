@@ -16,12 +16,14 @@ class BalancerTarget:
     """A broker that a policy may choose.
 
     ``url``: where it is reached, without options.  ``node_id``: its id, hexadecimal; empty: it is not known yet.
-    ``local``: it is the broker that asks; never so for a client.
+    ``local``: it is the broker that asks; never so for a client.  ``connections``: of clients, those under way to it
+    included, as far as a balancer knows; 0 for a client.  Targets that differ in nothing else are equal.
     """
 
     url: str
     node_id: str = ""
     local: bool = False
+    connections: int = attrs.field(default=0, eq=False)
 
 
 class BalancerPolicy(ABC):

@@ -14,6 +14,7 @@ from meshq.abc._held import HeldQueues
 from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
 from meshq.abc._questions import OwnAnswers
+from meshq.abc._redirection import Redirectors
 from meshq.abc._roles import RoleBoard
 from meshq.abc._topology import Topologies
 from meshq.abc._transfer import Transfer
@@ -77,7 +78,7 @@ class NotificationSink(Protocol):
 class LocalBroker:
     """An active broker, with everything that its services may use.
 
-    ``acceptor``: opens links for clients of the broker.
+    ``acceptor``: opens links for clients of the broker.  ``services``: those of the broker, this one among them.
     """
 
     control: NodeControl
@@ -92,6 +93,8 @@ class LocalBroker:
     answers: OwnAnswers
     held: HeldQueues
     groups: PinnedGroups
+    redirectors: Redirectors
+    services: Sequence[Service]
 
 
 class Controllable(ABC):
@@ -147,6 +150,10 @@ class Service(ABC):
         Raises:
             SettingsError: the service needs an acceptor that other machines can dial.
         """
+        return
+
+    def check_services(self, services: Sequence[Service]) -> None:
+        """Check the other services of the broker.  Raises: SettingsError: one is missing that this service names."""
         return
 
     def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:

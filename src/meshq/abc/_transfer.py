@@ -85,6 +85,10 @@ class Transfer(ABC):
         """Return the queues here that a cursor has, each with the name of the cursor."""
 
     @abstractmethod
+    def sinks(self) -> Sequence[str]:
+        """Return the names of the sinks that have stages or an entry in the batch ledger here."""
+
+    @abstractmethod
     def lacking(self, target: StoreAndForwardQueue) -> Sequence[str]:
         """Return the names of the durable queues, with or without messages, that the other node does not have, as far
         as it has described its queues, and of which it was not told in this life."""

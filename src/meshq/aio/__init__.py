@@ -1,5 +1,6 @@
 """The client and the broker for asyncio: same names, defaults and errors."""
 
+from meshq.aio._balancer import BrokerBalancer, ClientBalancer
 from meshq.aio._body_stream import BodyStream
 from meshq.aio._broker import Broker
 from meshq.aio._client import Client
@@ -15,7 +16,9 @@ from meshq.aio._transaction import Transaction
 __all__ = [
     "BodyStream",
     "Broker",
+    "BrokerBalancer",
     "Client",
+    "ClientBalancer",
     "ClientFactory",
     "ClusterConnection",
     "Consumer",

@@ -10,6 +10,7 @@ from typing import Self, Unpack
 
 import trio
 
+from meshq.aio._balancer import BrokerBalancer
 from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
@@ -51,6 +52,14 @@ class Broker(BrokerFace):
             NotFoundError: the broker has none.
         """
         return ClusterConnection(self._inner.cluster(name), self._loop)
+
+    def balancer(self, name: str) -> BrokerBalancer:
+        """Return the balancer of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return BrokerBalancer(self._inner.balancer(name), self._loop)
 
     def events(self) -> EventStream[Notification]:
         """Return an async iterator of the broker's notifications from now on, also before the broker has started.

@@ -1,5 +1,6 @@
 """The broker and the client without async, for threads and scripts: same names, defaults and errors."""
 
+from meshq.blocking._balancer import BrokerBalancer, ClientBalancer
 from meshq.blocking._body_stream import BodyStream
 from meshq.blocking._broker import Broker
 from meshq.blocking._client import Client
@@ -15,7 +16,9 @@ from meshq.blocking._transaction import Transaction
 __all__ = [
     "BodyStream",
     "Broker",
+    "BrokerBalancer",
     "Client",
+    "ClientBalancer",
     "ClientFactory",
     "ClusterConnection",
     "Consumer",

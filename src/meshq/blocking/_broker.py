@@ -9,6 +9,7 @@ from typing import Self, Unpack
 
 import trio
 
+from meshq.blocking._balancer import BrokerBalancer
 from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
@@ -48,6 +49,14 @@ class Broker(BrokerFace):
             NotFoundError: the broker has none.
         """
         return ClusterConnection(self._inner.cluster(name), self._loop)
+
+    def balancer(self, name: str) -> BrokerBalancer:
+        """Return the balancer of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return BrokerBalancer(self._inner.balancer(name), self._loop)
 
     def events(self) -> EventStream[Notification]:
         """Return an iterator of the broker's notifications from now on, also before the broker has started.

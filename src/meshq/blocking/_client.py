@@ -7,11 +7,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from meshq import client as trio_client
+from meshq.blocking._balancer import ClientBalancer
 from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._delivery import Handler
 from meshq.blocking._events import EventStream
 from meshq.blocking._generated_administration import AdministrationCalls
 from meshq.blocking._generated_client import ClientCalls
+from meshq.blocking._generated_stages import StageCalls
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.blocking._worker import Worker
 from meshq.client import ConnectionEvent, HandlerErrors, check_serving, watch
@@ -19,7 +21,7 @@ from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.portal import OpenProducers, Workers
 
 
-class Client(AdministrationCalls, ClientCalls):
+class Client(AdministrationCalls, StageCalls, ClientCalls):
     """A client: one session at a broker, for any thread.  Made by ``connect``, ``ClientFactory.connect`` or
     ``broker.client``.
 
@@ -90,6 +92,14 @@ class Client(AdministrationCalls, ClientCalls):
     def session(self) -> Client:
         """Create another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
+
+    def balancer(self, name: str) -> ClientBalancer:
+        """Return a balancer of the broker, by its name; whether there is one shows its first call.
+
+        Raises:
+            SettingsError: no balancer can have the name.
+        """
+        return ClientBalancer(self._call, self._inner.balancer(name))
 
     def events(self) -> EventStream[ConnectionEvent]:
         """Return an iterator of the connection's events from now on."""

@@ -137,6 +137,11 @@ class TransactionCalls(ABC):
         )
 
     @property
+    def stage_id(self) -> int | None:
+        """The number of a stage, for ``commit_batch``; None for all other transactions."""
+        return self._inner.stage_id
+
+    @property
     def state(self) -> str:
         """``new``, ``active``, ``prepared``, ``committed`` or ``rolled back``."""
         return self._inner.state

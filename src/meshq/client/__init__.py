@@ -13,6 +13,7 @@ from meshq.client._bridge_calls import (
 from meshq.client._client import Client
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
+from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._cluster_queues import (
     ClusteredConsumer,
     ClusterQueue,
@@ -41,8 +42,10 @@ from meshq.client.link._events import (
     EventStream,
     FailedOver,
     Reattached,
+    Redirected,
 )
 from meshq.client.link._peer_link import PeerLink
+from meshq.client.link._probe import BrokerProbe, ProbedBroker, same_node
 from meshq.client.link._topology import ScaledDown, TopologyChanged, TopologyNode, topology_of
 from meshq.client.receive._body_stream import BodyStream
 from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
@@ -58,6 +61,7 @@ from meshq.client.send._send_batches import BridgedMessage
 from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url_format import shown as shown_url
+from meshq.client.transactions._stage_calls import BatchCommit, SinkStatistics, StageStatistics
 from meshq.client.transactions._transaction import Transaction
 from meshq.client.transactions._transaction_calls import settle_by_consumer
 
@@ -65,10 +69,13 @@ __all__ = [
     "EVENTS_MAX",
     "AckMode",
     "AnnouncementPlan",
+    "BatchCommit",
     "BodySource",
     "BodyStream",
     "BridgedMessage",
+    "BrokerProbe",
     "Client",
+    "ClientBalancer",
     "ClientFactory",
     "ClientOptions",
     "ClientSettings",
@@ -105,6 +112,7 @@ __all__ = [
     "PeerEvents",
     "PeerLink",
     "PreparedTransaction",
+    "ProbedBroker",
     "Producer",
     "ProducerFeed",
     "ProducerStatistics",
@@ -112,8 +120,11 @@ __all__ = [
     "QueueStatistics",
     "Reattached",
     "ReceivedMessage",
+    "Redirected",
     "ScaledDown",
     "SequenceHole",
+    "SinkStatistics",
+    "StageStatistics",
     "TopologyChanged",
     "TopologyNode",
     "Transaction",
@@ -126,6 +137,7 @@ __all__ = [
     "on_failed_attempts",
     "place_of",
     "put_back",
+    "same_node",
     "send_bridged",
     "settle_by_consumer",
     "shown_url",

@@ -12,8 +12,9 @@ import trio
 
 from meshq import limits
 from meshq.abc import Env, ToldNode
-from meshq.address import parse_place
+from meshq.address import check_name, parse_place
 from meshq.client.admin._admin import Administration
+from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._statistics import ClientStatistics
 from meshq.client.incoming._delivered_run import ReceivedMessage
 from meshq.client.link._connection import Connection
@@ -37,6 +38,7 @@ from meshq.client.session._client_context import ClientContext
 from meshq.client.session._flusher import Flusher
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientOptions, ClientSettings
+from meshq.client.transactions._stage_calls import StageCalls
 from meshq.client.transactions._two_phase import TransactionCalls
 from meshq.concurrency import Block, Completion, copied_error, first_error
 from meshq.endpoint import Endpoint
@@ -46,7 +48,7 @@ from meshq.message import Message, PropertyValue, check_durable, keywords_of
 from meshq.wire import Link, encode_one
 
 
-class Client(ReceivingCalls, TransactionCalls, Administration):
+class Client(ReceivingCalls, TransactionCalls, StageCalls, Administration):
     """A client: one session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
@@ -237,6 +239,14 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
         """Create another session, on a connection of its own, with the same settings."""
         return Client(self._targets, self._settings, self._env)
 
+    def balancer(self, name: str) -> ClientBalancer:
+        """Return a balancer of the broker, by its name; whether there is one shows its first call.
+
+        Raises:
+            SettingsError: no balancer can have the name.
+        """
+        return ClientBalancer(self._context, check_name("name", name))
+
     def events(self) -> EventStream[ConnectionEvent]:
         """Return an async iterator of the connection's events from now on."""
         stream: EventStream[ConnectionEvent] = EventStream()
@@ -253,7 +263,9 @@ class Client(ReceivingCalls, TransactionCalls, Administration):
 
     def _told(self, before: Sequence[ToldNode]) -> None:
         nodes, now = self._session.told.nodes, trio.current_time()
-        self._targets.told(nodes)
+        if not self._connection.redirected:
+            # A client that a balancer has sent here begins at its own URL again.
+            self._targets.told(nodes)
         self._connection.begun()
         event = topology_changed(before, nodes, at=now, peer=self._connection.peer)
         if event is not None:

@@ -16,8 +16,10 @@ from meshq.client.link._balanced_order import NodeChoice
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets, ConnectTarget, InprocTarget, TcpTarget, TlsTarget
 from meshq.client.link._discovered_targets import DiscoveredTopology
+from meshq.client.link._login import Login
 from meshq.client.link._node_book_machine import NodeBook, ToldPlaceRules
 from meshq.client.link._peer_link import PeerLink
+from meshq.client.link._probe import BrokerProbe
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.session._cluster_link_channel import PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
@@ -28,6 +30,7 @@ from meshq.endpoint import Endpoint
 from meshq.env import default_env
 from meshq.errors import SettingsError, UsageError
 from meshq.settings import takes_settings
+from meshq.wire import Role
 
 #: Settings that a link between nodes has not.
 _NOT_OF_LINKS: Final = ("use_topology", "load_balancing")
@@ -137,6 +140,15 @@ class ClientFactory:
             choice = NodeChoice(policy, self._env, key=key, book=book)
             self._targets = attrs.evolve(self._link_targets, choice=choice, book=book)
         return Client(self._targets, self.settings, self._env)
+
+    def probe(self, *, label: str, role: Role = "client", instance: bytes = b"") -> BrokerProbe:
+        """A probe of the broker at the first place of the URL.
+
+        ``label``: who asks, for logs; ``role``, ``instance``: as of a node that links.
+        """
+        settings = self.settings
+        login = Login(self._env.entropy.token, settings.user, settings.password, role=role, instance=instance)
+        return BrokerProbe(self._target(self.endpoints[0]), login, label)
 
     def link(
         self,

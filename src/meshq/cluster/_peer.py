@@ -306,8 +306,10 @@ class Peer:
 
     def told(self, nodes: Sequence[ToldNode]) -> None:
         """Note all nodes that the other node knows now."""
+        before = self.word
         self._topology.told(self.url, nodes)
-        self._changed()
+        if self.word != before:
+            self._changed()
 
     def _begin(self) -> None:
         """Start to send waiting messages, once the other node's queues and its stored position are known."""
@@ -400,8 +402,7 @@ class Peer:
 
     def pass_on(self) -> bool:
         """Route the messages anew that wait here for the node, if it has left and had handed over all; return whether
-        to call again after a pause instead.  Given up since, it is no less gone.
-        """
+        to call again after a pause instead.  Given up since, it is no less gone."""
         return self.state in ("left", "down") and self._succession.pass_on(self._forwarding, self.label)
 
     @property

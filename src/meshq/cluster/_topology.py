@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -20,6 +20,8 @@ from meshq.wire import COUNTER_MAX
 
 #: Nodes of which it is kept that they hand over, at most.
 GIVERS_MAX: Final = 256
+#: Seconds between two looks at what was told, for each known node: what a look costs grows with these.
+REST_S: Final = 0.002
 _log: Final = logger("cluster")
 
 
@@ -84,6 +86,8 @@ class ClusterTopology(TopologyMember):
         # Nodes that hand over, or did, and have named no successor; this life has seen them do it.
         self._givers: dict[bytes, None] = {}
         self._news = Wakeup()
+        # Ends the rest between two looks: a node that leaves may soon be unable to tell it.
+        self._urgent = Wakeup()
         own = NodeDescription(
             node_id=control.node_id,
             instance=control.instance,
@@ -138,6 +142,7 @@ class ClusterTopology(TopologyMember):
         """Tell the others that this node leaves, its successor, and to whom it hands over now; empty: to none."""
         self._machine.leave(successor, target)
         self._compare()
+        self._urgent.wake()
 
     def linked_here(self, node_id: bytes) -> bool:
         """Whether a node has a link to this node now."""
@@ -166,12 +171,12 @@ class ClusterTopology(TopologyMember):
     def linked(self, session: int, node: NodeDescription) -> None:
         self._sessions[session] = node.node_id
         self._machine.meet(session, node)
-        self._compare()
+        self._heard((node,))
 
     def unlinked(self, session: int) -> None:
         self._sessions.pop(session, None)
         if self._machine.part(session, "away"):
-            self._compare()
+            self._news.wake()
 
     def missing(self, node_id: bytes, instance: bytes) -> str:
         about, expected = self._machine.described(node_id), self._expected(node_id)
@@ -189,7 +194,7 @@ class ClusterTopology(TopologyMember):
     def met(self, url: str, node_id: bytes, name: str) -> None:
         """Note that a link to another node has begun, which may say more of itself, or nothing."""
         self._machine.meet(url, NodeDescription(node_id=node_id, name=name, primary=told_place(url)))
-        self._compare()
+        self._news.wake()
 
     def word(self, url: str) -> NodeDescription | None:
         """Return the last word of the node at a URL about itself, in its present session or the last one."""
@@ -203,12 +208,18 @@ class ClusterTopology(TopologyMember):
         """Note the nodes that the node at the other end of a link knows now."""
         self._words.update((url, one.about) for one in nodes if one.distance == 0)
         self._machine.tell(url, nodes)
-        self._compare()
+        self._heard(one.about for one in nodes)
 
     def parted(self, url: str, how: str) -> None:
         """Note that a link to another node has ended, and how.  Twice is silent."""
         if self._machine.part(url, how):
+            self._news.wake()
+
+    def _heard(self, nodes: Iterable[NodeDescription]) -> None:
+        """Have the known nodes compared, at once if one of these nodes leaves."""
+        if any(one.leaving for one in nodes):
             self._compare()
+        self._news.wake()
 
     def _compare(self) -> None:
         for one in self._machine.nodes():
@@ -240,8 +251,13 @@ class ClusterTopology(TopologyMember):
         try:
             self._describe()
             while True:
+                self._compare()
                 self._news.clear()
                 broker.topologies.changed()
+                # What comes in meanwhile is told in one piece: while a cluster forms each node hears news of each other
+                # one from all of them, and whoever passed on each piece at once would tell all others of each.
+                with trio.move_on_after(REST_S * len(self._machine.nodes())):
+                    await self._urgent.wait()
                 await self._news.wait()
         finally:
             self._board.unwatch(self._describe)

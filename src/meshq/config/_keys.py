@@ -12,14 +12,16 @@ import attrs
 from meshq.abc import BroadcastEndpoint
 from meshq.bridge import Bridge
 from meshq.cluster import ClusterConnection
+from meshq.config._pool_table import PoolTable
 from meshq.config._units_format import units_of
 from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, StaticUnicast, UDPMulticast, Zeroconf
+from meshq.lb.balancer import BrokerBalancer
 from meshq.node import Broker
 from meshq.settings import TLS
 
 #: The kinds of services, as a file names them.
 SERVICES: Final[dict[str, type[Any]]] = {
-    service.kind: service for service in (Bridge, ClusterConnection, BroadcastGroup, DiscoveryGroup)
+    service.kind: service for service in (Bridge, ClusterConnection, BroadcastGroup, DiscoveryGroup, BrokerBalancer)
 }
 #: The kinds of endpoints of discovery, as a file names them.
 ENDPOINTS: Final[dict[str, type[BroadcastEndpoint]]] = {
@@ -34,8 +36,12 @@ class GroupName:
     """The name of a discovery group of the same file."""
 
 
+class PolicyName:
+    """The name of a policy, or ``module:Class``; the same one several times is the same policy."""
+
+
 #: Keys whose type in a file is another one than in a program.
-_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": object}
+_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": object, "pool": PoolTable, "policy": PolicyName}
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)
 
@@ -117,6 +123,7 @@ def tables() -> dict[str, type[Any]]:
         found[f'[[services]] with kind = "{service}"'] = kind
     for name, endpoint in ENDPOINTS.items():
         found[f"[services.endpoint.{name}]"] = endpoint
+    found["[services.pool]"] = PoolTable
     while waiting:
         path, kind = waiting.pop(0)
         for key in keys_of(kind).values():

@@ -15,8 +15,9 @@ import cattrs
 from meshq.abc import BroadcastEndpoint, Service
 from meshq.cluster import ClusterConnection
 from meshq.config._files import read_secret
-from meshq.config._keys import ENDPOINTS, SERVICES, GroupName, Key, is_class, is_table, keys_of
+from meshq.config._keys import ENDPOINTS, SERVICES, GroupName, Key, PolicyName, is_class, is_table, keys_of
 from meshq.config._lines_format import KeyLines, Path, shown
+from meshq.config._pool_table import PoolTable
 from meshq.config._units_format import in_units
 from meshq.directories import StoreDirectories
 from meshq.discovery import DiscoveryGroup
@@ -62,6 +63,8 @@ class Reader:
             (lambda kind: kind is GroupName, self._group),
             (lambda kind: kind in _SECRETS, self._secret),
             (_is_union, self._union),
+            (lambda kind: kind is PoolTable, self._pool),
+            (lambda kind: kind is PolicyName, _policy_name),
         ]
         for predicate, hook in hooks:
             self._converter.register_structure_hook_func(predicate, hook)
@@ -132,10 +135,12 @@ class Reader:
                 if bracket:
                     place: Path = (name, ast.literal_eval(inner.removesuffix("]")))
                 else:
-                    several = getattr(service.settings, name, None)
+                    pool = getattr(service.settings, "pool", None)
+                    several = getattr(pool or service.settings, name, None)
                     place = (
                         "services",
                         at,
+                        *(("pool",) if pool is not None else ()),
                         name,
                         *((several.index(error.value),) if isinstance(several, tuple) else ()),
                     )
@@ -247,6 +252,11 @@ class Reader:
             raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: {allowed}")
         return self._groups[value]
 
+    def _pool(self, value: object, kind: Any) -> Any:
+        """Make the pool of a balancer: its table names one source."""
+        made = self.table(value, PoolTable)
+        return made if made is MISSING else made.pool()
+
     # -- several
 
     def _sequence(self, value: object, kind: Any) -> Any:
@@ -325,6 +335,10 @@ def _said_by_the_broker(name: str, value: object, given: Mapping[str, Any]) -> P
         found = [("acceptors", at) for at, one in enumerate(acceptors) if one.url == value]
     elif name == "discovery":
         found = [("acceptors", at, name) for at, one in enumerate(acceptors) if one.discovery == value]
+    elif name == "redirect_to":
+        found = [("acceptors", at) for at, one in enumerate(acceptors) if one.redirect_to == value]
+    elif name == "cluster_connection":
+        found = [("services", at, "pool", name) for at, one in enumerate(services) if one.kind == "broker_balancer"]
     elif name == "certificates":
         found = [("security", name)]
     elif name == "password":
@@ -395,6 +409,14 @@ def _bytes(value: object, _: object) -> bytes:
         return bytes.fromhex(value if isinstance(value, str) else "-")
     except ValueError:
         raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: hexadecimal digits, two for each byte") from None
+
+
+def _policy_name(value: object, _: object) -> Any:
+    """Take a policy's name, or several times the same one."""
+    names = value if isinstance(value, list) else [value]
+    if not names or any(not isinstance(name, str) for name in names):
+        raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a text")
+    return names
 
 
 def _is_union(kind: Any) -> bool:

@@ -136,9 +136,20 @@ async def _supervise(options: Options, path: Path) -> int:
     return STATUS_DIFFERS if result.differences else STATUS_GOOD
 
 
+def _balanced(arguments: Sequence[str]) -> int:
+    """The demo of balancers; returns the exit status."""
+    from meshq.demo._balanced import parse_devices, run_balanced, table
+
+    spread = trio.run(run_balanced, parse_devices(arguments))
+    print(table(spread), flush=True)
+    return STATUS_DIFFERS if spread.differences else STATUS_GOOD
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the demo as the command line says; returns the exit status."""
     try:
+        if "--balancer" in arguments:
+            return _balanced(arguments)
         options = parse_options(arguments)
         if os.name != "posix":
             raise UsageError("the demo kills processes with SIGKILL, which this system doesn't have")

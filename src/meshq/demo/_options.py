@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from meshq.demo._discovery import DIRECTORY, GROUP, MULTICAST, Discovery
-from meshq.demo._kill_plan import (
+from meshq.demo._steps._kill_plan import (
     DELIVERED_MIN,
     FIRST_KILLED,
     NODES,
@@ -21,7 +21,7 @@ from meshq.demo._kill_plan import (
     WAITING_MIN,
     rows_min,
 )
-from meshq.demo._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
+from meshq.demo._steps._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
 from meshq.errors import SettingsError
 
 _DESCRIPTION: Final = (
@@ -112,11 +112,18 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "they leave behind has to follow, and the last node leaves for good, with its backlog, a prepared transaction "
         f"and large messages; {MOVING_NODES_MIN} nodes at least",
     )
+    parser.add_argument(
+        "--balancer",
+        action="store_true",
+        help="show balancers instead, with --devices N and no other option: a front sends devices to four targets, "
+        "of which one is killed",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
     )
     given = vars(parser.parse_args(arguments))
+    del given["balancer"]
     if given["nodes"] is None:
         given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
     options = Options(**given)

@@ -8,6 +8,8 @@ from typing import Final
 
 from meshq.abc import BalancerPolicy
 from meshq.errors import SettingsError
+from meshq.lb._consistent_hash import ConsistentHash
+from meshq.lb._least_connections import LeastConnections
 from meshq.lb._policies import FirstElement, Random, RandomSticky, RoundRobin
 
 #: Name -> policy.
@@ -16,6 +18,8 @@ NAMES: Final[dict[str, type[BalancerPolicy]]] = {
     "random": Random,
     "random_sticky": RandomSticky,
     "first_element": FirstElement,
+    "consistent_hash": ConsistentHash,
+    "least_connections": LeastConnections,
 }
 _ALLOWED: Final = (
     f"{', '.join(map(repr, NAMES))}, 'module:Class', a subclass of meshq.BalancerPolicy that needs no arguments,"
@@ -40,6 +44,19 @@ def policy_of(setting: str, value: object) -> BalancerPolicy:
         return found()
     except TypeError as error:
         raise SettingsError(setting, value, _ALLOWED) from error
+
+
+def begun_policy(setting: str, policy: BalancerPolicy, chance: int) -> BalancerPolicy:
+    """Return the copy of a policy with which a factory or a balancer begins.
+
+    Raises:
+        SettingsError: it can't be copied, or begins as no policy; names the setting.
+    """
+    begun: object = policy.begin(chance)
+    if not isinstance(begun, BalancerPolicy):
+        shown = f"{type(policy).__name__}.begin: {begun!r}"
+        raise SettingsError(setting, shown, "a policy whose begin() returns a BalancerPolicy")
+    return begun
 
 
 def _imported(setting: str, text: str) -> object:

@@ -4,13 +4,15 @@ from meshq.node._broker import EVENTS_MAX, Broker
 from meshq.node._broker_face import BrokerFace, watch
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigures
-from meshq.node._service_in_thread import ServiceInThread
+from meshq.node._service_in_thread import BalancerFigures, BrokerBalancerInThread, ServiceInThread
 from meshq.node.terms._high_availability import HighAvailability
 from meshq.statistics import BrokerStatistics
 
 __all__ = [
     "EVENTS_MAX",
+    "BalancerFigures",
     "Broker",
+    "BrokerBalancerInThread",
     "BrokerFace",
     "BrokerInThread",
     "BrokerStatistics",

@@ -17,7 +17,6 @@ from meshq.directories import StoreDirectories
 from meshq.env import default_env
 from meshq.errors import NotActiveError, UsageError
 from meshq.ids import NodeId
-from meshq.logs import logger
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
 from meshq.node._broker_in_thread import BrokerInThread
@@ -33,10 +32,10 @@ from meshq.wire import Link
 
 if TYPE_CHECKING:
     from meshq.cluster import ClusterConnection, Drain
+    from meshq.lb.balancer import BrokerBalancer
 
 #: Notifications kept for a program that does not look.
 EVENTS_MAX = 4_096
-_log = logger("node")
 
 
 class Broker:
@@ -164,6 +163,14 @@ class Broker:
         from meshq.cluster import ClusterConnection
 
         return cast(ClusterConnection, self.service(name, kind=ClusterConnection.kind))
+
+    def balancer(self, name: str) -> BrokerBalancer:
+        """Return the balancer of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return cast("BrokerBalancer", self.service(name, kind="broker_balancer"))
 
     def service(self, name: str, *, kind: str | None = None) -> abc.Service:
         """Return the service of this name: a bridge, a cluster connection, or a class of your own.

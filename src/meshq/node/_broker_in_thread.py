@@ -20,7 +20,7 @@ from meshq.ids import NodeId
 from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
 from meshq.node._cluster_in_thread import ClusterConnectionInThread
-from meshq.node._service_in_thread import ServiceInThread
+from meshq.node._service_in_thread import BrokerBalancerInThread, ServiceInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics
@@ -135,6 +135,14 @@ class BrokerInThread:
             NotFoundError: the broker has none.
         """
         return ClusterConnectionInThread(self._broker.cluster(name), _BrokerCalls(self))
+
+    def balancer(self, name: str) -> BrokerBalancerInThread:
+        """Return the balancer of this name, with the methods of ``BrokerBalancer`` for tasks of the host.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return BrokerBalancerInThread(self._broker.balancer(name), _BrokerCalls(self))
 
     def service(self, name: str, *, kind: str | None = None) -> ServiceInThread:
         """Return the service of this name, for tasks of the host.

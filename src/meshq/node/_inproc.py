@@ -47,6 +47,9 @@ class InprocAcceptor:
     def attached(self, connection: ServerConnection) -> None:
         """Do nothing: a handshake within the process has no deadline."""
 
+    def routing(self, connection: ServerConnection) -> None:
+        """Do nothing: no balancer decides about links within the process."""
+
     def taken_in(self, connection: ServerConnection) -> None:
         """Do nothing: frames of a direct link come when the client sends, and no reader waits."""
 

@@ -470,7 +470,13 @@ def _filters(texts: Sequence[str]) -> tuple[Filter, ...]:
 
 
 def local_broker(
-    core: Core, control: abc.NodeControl, acceptor: abc.LocalAcceptor, *, transfer: abc.Transfer
+    core: Core,
+    control: abc.NodeControl,
+    acceptor: abc.LocalAcceptor,
+    *,
+    transfer: abc.Transfer,
+    redirectors: abc.Redirectors,
+    services: Sequence[abc.Service],
 ) -> abc.LocalBroker:
     """Return the broker of a core, as its services see it."""
     return abc.LocalBroker(
@@ -486,4 +492,6 @@ def local_broker(
         answers=LocalAnswers(core),
         held=LocalHeldQueues(core),
         groups=ClusteredGroups(core),
+        redirectors=redirectors,
+        services=services,
     )

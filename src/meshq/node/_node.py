@@ -40,6 +40,7 @@ from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
+from meshq.node._stranded_messages import LocalRedirectors
 from meshq.node._transfer import LocalTransfer
 from meshq.node.terms._node_term import NodeTerm
 from meshq.notifications import StoreDamaged
@@ -225,7 +226,12 @@ class Node:
                 core.settings.controlled[service.name] = service
             core.settings.links.append(service.bridges)
         broker = local_broker(
-            core, control, self.inproc, transfer=LocalTransfer(core, self.sessions, self._connections)
+            core,
+            control,
+            self.inproc,
+            transfer=LocalTransfer(core, self.sessions, self._connections),
+            redirectors=LocalRedirectors(core, self.sessions),
+            services=services,
         )
         for service in services:
             service.take_up(broker)
@@ -339,11 +345,12 @@ class Node:
             await paging.run(task_status=task_status)
 
     async def _age(self) -> None:
-        """Tell the core of each second that passes while a transaction is open, or a cursor may be given up."""
+        """Tell the core of each second that passes while a transaction or a stage is there, or a cursor may be given
+        up."""
         transactions = self.core.transactions
         while True:
             await trio.sleep(TRANSACTIONS_TICK_S)
-            if len(transactions) or self.core.cursors.watched:
+            if len(transactions) or transactions.stages.watched or self.core.cursors.watched:
                 self.core.second_passed()
 
     async def _alarm(self) -> None:

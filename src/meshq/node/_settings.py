@@ -276,10 +276,12 @@ class BrokerSettings:
             raise SettingsError("certificates", self.security.certificates, allowed)
         self._check_pair()
         self._check_scale_down()
+        self._check_redirects()
         loopback = all(acceptor.endpoint.loopback for acceptor in self.acceptors)
         for service in self.services:
             service.check_exposure(loopback=loopback)
             service.check_acceptors(self.dialed())
+            service.check_services(self.services)
 
     def _announce_acceptors(self) -> None:
         """Add the services that announce acceptors, unless an earlier version of these settings has them."""
@@ -326,6 +328,14 @@ class BrokerSettings:
             if "://" not in name and name not in self.connectors:
                 known = ", ".join(sorted(self.connectors)) or "none"
                 raise SettingsError("connectors", name, f"URLs, or connectors of the broker: {known}")
+
+    def _check_redirects(self) -> None:
+        """Check that the balancer of each acceptor that has one is among the services."""
+        known = [one.name for one in self.services if one.kind == "broker_balancer"]
+        for acceptor in self.acceptors:
+            if acceptor.redirect_to not in (None, *known):
+                allowed = f"one of the broker's balancers: {', '.join(map(repr, known)) or 'none'}"
+                raise SettingsError("redirect_to", acceptor.redirect_to, allowed)
 
     def service(self, name: str, kind: str | None) -> Service:
         """Return the service of this name.

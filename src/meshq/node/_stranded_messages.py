@@ -12,6 +12,7 @@ from meshq import abc
 from meshq.broker import (
     Core,
     LongOperation,
+    SessionRegistry,
     answer_call,
     filters_here,
     flat,
@@ -191,3 +192,19 @@ class _OwnCall:
         if self._error is not None:
             raise self._error
         return self._values
+
+
+class LocalRedirectors(abc.Redirectors):
+    """The balancers of one life of a node."""
+
+    def __init__(self, core: Core, sessions: SessionRegistry) -> None:
+        self._core = core
+        self._sessions = sessions
+
+    def add(self, name: str, redirector: abc.Redirector) -> None:
+        """Let acceptors and operators use a balancer."""
+        self._core.settings.redirectors[name] = redirector
+
+    def clients(self) -> int:
+        """Return how many clients are connected now."""
+        return self._sessions.clients

@@ -68,6 +68,11 @@ class LocalTransfer(abc.Transfer):
         found = [(queue.name, queue.roster.cursor) for queue in self._core.cursors.queues()]
         return [(name, cursor.facts.name) for name, cursor in found if cursor is not None]
 
+    def sinks(self) -> list[str]:
+        """Return the names of the sinks that have stages or an entry in the batch ledger."""
+        ledger = self._core.transactions.stages.ledger
+        return sorted({*ledger.sinks, *(stage.facts.sink for stage in ledger.stages.values())})
+
     def lacking(self, target: abc.StoreAndForwardQueue) -> list[str]:
         """List the durable queues that the target's node lacks and was not told of."""
         forward = self._core.router.by_number.get(target.number)

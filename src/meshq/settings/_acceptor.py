@@ -23,6 +23,11 @@ def _protocols(value: Any) -> tuple[str, ...]:
     return ("meshq",)
 
 
+def _balancer(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not str or not value):
+        raise SettingsError(attribute.name, value, "the name of a BrokerBalancer of the broker, or None")
+
+
 def _discovery(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not str or "://" not in value):
         raise SettingsError(attribute.name, value, "a URL, such as multicast://NAME, or None")
@@ -37,7 +42,9 @@ class Acceptor:
     ``protocols``: what is spoken there; ``meshq`` is the only one that there is.
     ``discovery``: where the acceptor is announced, ``multicast://NAME``, ``udp://GROUP:PORT`` or ``zeroconf://NAME``,
     each with ``?broadcast_period=2&bind_address=HOST``; None: nowhere.
-    ``insecure`` and ``protocols`` may also be options of the URL: ``?insecure=true&protocols=meshq``.
+    ``redirect_to``: the name of the balancer that decides which clients go on to another broker; None: all stay.
+    ``insecure``, ``protocols`` and ``redirect_to`` may also be options of the URL:
+    ``?insecure=true&protocols=meshq&redirect_to=NAME``.
     """
 
     url: str
@@ -45,18 +52,24 @@ class Acceptor:
     insecure: bool = attrs.field(default=False, kw_only=True, validator=is_bool)
     protocols: tuple[str, ...] = attrs.field(default=("meshq",), kw_only=True, converter=_protocols)
     discovery: str | None = attrs.field(default=None, kw_only=True, validator=_discovery)
+    redirect_to: str | None = attrs.field(default=None, kw_only=True, validator=_balancer)
     endpoint: Endpoint = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         endpoint = Endpoint.parse(self.url)
-        insecure, protocols = self.insecure, self.protocols
+        insecure, protocols, redirect_to = self.insecure, self.protocols, self.redirect_to
         for key, value in endpoint.options:
             if key == "insecure" and value in ("true", "false"):
                 insecure = value == "true"
             elif key == "protocols":
-                protocols = _protocols(value.split(","))
+                # The protocol that acceptors of the ActiveMQ documentation call CORE has this one in its place.
+                protocols = _protocols(["meshq" if one == "CORE" else one for one in value.split(",")])
+            elif key in ("redirect_to", "redirect-to") and value:
+                if redirect_to not in (None, value):
+                    raise SettingsError("redirect_to", value, f"one balancer; {redirect_to!r} is given as well")
+                redirect_to = value
             else:
-                allowed = "the options insecure=true|false and protocols=meshq"
+                allowed = "the options insecure=true|false, protocols=meshq and redirect_to=NAME"
                 raise SettingsError("acceptor", shown_options(self.url), allowed)
         if endpoint.scheme not in ("tcp", "tls"):
             raise SettingsError("acceptor", self.url, "tcp://HOST:PORT or tls://HOST:PORT")
@@ -69,3 +82,4 @@ class Acceptor:
         object.__setattr__(self, "endpoint", endpoint)
         object.__setattr__(self, "insecure", insecure)
         object.__setattr__(self, "protocols", protocols)
+        object.__setattr__(self, "redirect_to", redirect_to)

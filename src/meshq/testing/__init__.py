@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from meshq.testing.kit._server import ServerInThread as ServerInThread
     from meshq.testing.kit._spawned_task import SpawnedTask as SpawnedTask
     from meshq.testing.scenario._fault import Fault as Fault
+    from meshq.testing.scenario._simulate import EmptySimulationWarning as EmptySimulationWarning
     from meshq.testing.scenario._simulate import SeedFailure as SeedFailure
     from meshq.testing.scenario._simulate import SimulationFailed as SimulationFailed
     from meshq.testing.scenario._simulate import SimulationReport as SimulationReport
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
 
 #: Where each public name is defined.
 _HOME: Final[dict[str, str]] = {
+    "EmptySimulationWarning": "meshq.testing.scenario._simulate",
     "Fault": "meshq.testing.scenario._fault",
     "SeedFailure": "meshq.testing.scenario._simulate",
     "SimulationFailed": "meshq.testing.scenario._simulate",

@@ -12,6 +12,8 @@ from typing import Final
 
 #: How often a failpoint that is on takes the rare way, one of these by seed.
 FAILPOINT_RATES: Final = (0.02, 0.1, 0.5)
+#: Rates of those that would leave no time for anything else: each lost connection is dialled, and its session resumed.
+LOWER_RATES: Final = {"broker.drop_connection": (0.01, 0.05, 0.2)}
 
 
 class Swarm:
@@ -57,7 +59,8 @@ class Swarm:
         point = self._failpoint.get(name)
         if point is None:
             rng = self.rng(f"chaos/{name}")
-            rate = rng.choice(FAILPOINT_RATES) if self.on(f"chaos.{name}") else 0.0
+            rates = LOWER_RATES.get(name, FAILPOINT_RATES)
+            rate = rng.choice(rates) if self.on(f"chaos.{name}") else 0.0
             point = self._failpoint[name] = (rate, rng)
             self.count(f"chaos.{name}", 0)
         rate, rng = point

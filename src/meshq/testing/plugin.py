@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from meshq.testing.kit._again_line import again_line
+
 if TYPE_CHECKING:
     from meshq.testing.kit._certificates import Certificates
     from meshq.testing.kit._process_cluster import ProcessCluster
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
 #: Fixtures of a simulated test, which runs on trio.
 TRIO_FIXTURES: Final = ("meshq_broker", "meshq_client", "meshq_cluster", "meshq_journal", "meshq_network")
 INSTALL: Final = "pip install 'meshq[testing]'"
+#: The most that a test may take, in simulated seconds.
+LIMIT_S_MAX: Final = 1e9
 #: The async function of a test that is ours.
 TEST: Final = pytest.StashKey[Callable[..., Any]]()
 #: The mark of a function that ``@simulated`` has made.
 SIMULATED: Final = "meshq_simulated"
+#: Why a test can't run; found when tests are collected, and told by this test alone.
+REFUSED: Final = pytest.StashKey[str]()
 #: The world in which a test runs, or has run.
 WORLD: Final = pytest.StashKey[Any]()
 
@@ -45,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--meshq-trace", action="store_true", default=None, help=trace)
     parser.addini("meshq_seed", seed, default="")
     parser.addini("meshq_trace", trace, type="bool", default=False)
+    parser.addini("meshq_limit", "simulated seconds that a simulated test may take (7200)", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         from meshq.testing.kit import _missing_fixtures as fixtures  # type: ignore[no-redef]
     config.pluginmanager.register(fixtures, "meshq-fixtures")
+    config.addinivalue_line("markers", "meshq_limit(seconds): the simulated seconds that a simulated test may take")
     seed_option(config)
 
 
@@ -77,6 +85,31 @@ def trace_option(config: pytest.Config) -> bool:
     return bool(config.getoption("--meshq-trace") or config.getini("meshq_trace"))
 
 
+def limit_of(item: pytest.Item) -> float | None:
+    """Return the simulated seconds that a test may take, by its marker or the settings of pytest; None: by neither.
+
+    Raises:
+        pytest.UsageError: these are no seconds.
+    """
+    marker = item.get_closest_marker("meshq_limit")
+    given: Any
+    if marker is not None:
+        given = marker.args[0] if len(marker.args) == 1 and not marker.kwargs else None
+    else:
+        text = item.config.getini("meshq_limit")
+        if text == "":
+            return None
+        given = float(text) if text.replace(".", "", 1).isdecimal() else text
+    if type(given) not in (int, float) or not 0 < given <= LIMIT_S_MAX:
+        raise pytest.UsageError(f"meshq_limit={given!r} is not allowed; allowed: simulated seconds, more than 0")
+    return float(given)
+
+
+def again(item: pytest.Item, seed: int) -> str:
+    """Return the command that repeats a test with a seed, in the folder in which pytest was begun."""
+    return again_line(item.nodeid, item.config.rootpath, item.config.invocation_params.dir, seed)
+
+
 # -- which tests are ours
 
 
@@ -98,9 +131,9 @@ def _check_plain(item: pytest.Function) -> None:
     if getattr(item.obj, SIMULATED, False):
         for other in ("anyio", "asyncio", "trio"):
             if item.get_closest_marker(other) is not None:
-                raise pytest.Collector.CollectError(
-                    f"{item.nodeid}: @simulated makes a plain test, which takes no marker {other}"
-                )
+                item.stash[REFUSED] = f"@simulated makes a plain test, which takes no marker {other}"
+        if any(True for _ in item.iter_markers("meshq_limit")):
+            item.stash[REFUSED] = "@simulated takes no marker meshq_limit, but a keyword: @simulated(limit=...)"
 
 
 def _is_ours(item: pytest.Function) -> bool:
@@ -112,9 +145,7 @@ def _is_ours(item: pytest.Function) -> bool:
 def _take(item: pytest.Function) -> None:
     """Mark a test for pytest-trio, and let it look like a plain function until it is called."""
     if any("run" in marker.kwargs for marker in item.iter_markers("trio")):
-        raise pytest.Collector.CollectError(
-            f"{item.nodeid}: a test with a fixture of meshq takes no run= in its marker trio"
-        )
+        item.stash[REFUSED] = "a test with a fixture of meshq takes no run= in its marker trio"
     test = item.obj
     item.stash[TEST] = test
     item.add_marker(pytest.mark.trio(run=functools.partial(_run, item)), append=False)
@@ -129,18 +160,36 @@ def _take(item: pytest.Function) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Give a test of ours to pytest-trio."""
+    __tracebackhide__ = True
     test = item.stash.get(TEST, None)
     if test is not None and isinstance(item, pytest.Function):
-        item.obj = test if item.cls is None else getattr(item.instance, item.originalname)
+        item.obj = _closing(test if item.cls is None else getattr(item.instance, item.originalname))
     return (yield)
+
+
+def _closing(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a test fail that leaves an object open."""
+
+    @functools.wraps(test)
+    async def closing(**keywords: Any) -> None:
+        __tracebackhide__ = True
+        from meshq.testing.kit._left_open import called
+
+        await called(functools.partial(test, **keywords), (), "the test")
+
+    return closing
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a fixture for trio in a test that is none of trio's."""
+    """Refuse a fixture for trio in a test that is none of trio's, and a marker with which a test can't run."""
+    if REFUSED in item.stash:
+        pytest.fail(item.stash[REFUSED], pytrace=False)
     asked = [name for name in getattr(item, "fixturenames", ()) if name in TRIO_FIXTURES]
     if asked and TEST not in item.stash and item.config.pluginmanager.hasplugin("trio"):
-        pytest.fail(f"{asked[0]} needs a trio test; use meshq_server", pytrace=False)
+        plain = isinstance(item, pytest.Function) and not iscoroutinefunction(item.obj)
+        hint = "write async def, or use meshq_server" if plain else "use meshq_server"
+        pytest.fail(f"{asked[0]} needs a trio test; {hint}", pytrace=False)
 
 
 # -- the run of a test
@@ -148,13 +197,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _run(item: pytest.Function, test: Callable[[], Any], *, clock: Any, instruments: Any = ()) -> None:
     """Run a test with its fixtures in a world of its own; called by pytest-trio in the place of ``trio.run``."""
+    __tracebackhide__ = True
     from meshq.testing.kit._run import clock_of, run_in_world
-    from meshq.testing.kit._world import SimulatedWorld
+    from meshq.testing.kit._world import TEST_S_MAX, SimulatedWorld
 
     seed = seed_option(item.config)
     clock = clock if clock is not None else clock_of(item.funcargs)
     tell = (lambda event: sys.stdout.write(f"{event}\n")) if trace_option(item.config) else None
-    world = SimulatedWorld(zlib.crc32(item.nodeid.encode()) if seed is None else seed, clock, tell)
+    seed = zlib.crc32(item.nodeid.encode()) if seed is None else seed
+    world = SimulatedWorld(seed, clock, tell, limit_s=limit_of(item) or TEST_S_MAX)
     item.stash[WORLD] = world
     run_in_world(world, test, instruments)
 
@@ -165,8 +216,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     world = item.stash.get(WORLD, None)
     if report.when == "call" and report.failed and world is not None:
-        lines = [f"seed {world.seed}: pytest '{item.nodeid}' --meshq-seed {world.seed}"]
-        lines += [*world.reports, *world.last_events()]
+        events = world.last_events() if item.config.get_verbosity() > 0 else []
+        lines = [*world.reports, *events, f"again: {again(item, world.seed)}"]
         report.sections.append(("meshq", "\n".join(lines)))
     return report
 
@@ -204,13 +255,14 @@ def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[Ser
 @pytest.fixture
 def meshq_process_cluster(tmp_path: Path) -> Iterator[ProcessClusterFactory]:
     """``meshq_process_cluster(nodes=3, queues=["orders"])`` starts brokers in processes of their own, in real time."""
-    from meshq.testing.kit._cluster_settings import ClusterPlan
+    from meshq.testing.kit._cluster_settings import ClusterPlan, check_keywords
     from meshq.testing.kit._process_cluster import ProcessCluster
 
     with ExitStack() as stack:
         numbers = itertools.count(1)
 
-        def make(nodes: int = 3, *, queues: Sequence[str] = (), ha: str | None = None) -> ProcessCluster:
+        def make(nodes: int = 3, *, queues: Sequence[str] = (), ha: str | None = None, **others: Any) -> ProcessCluster:
+            check_keywords(others, ("nodes", "queues", "ha"))
             settings = ClusterPlan(nodes=nodes, queues=queues, ha=ha)
             cluster = ProcessCluster(tmp_path / f"meshq-{next(numbers)}", settings)
             stack.callback(cluster.close)

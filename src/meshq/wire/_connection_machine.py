@@ -34,9 +34,10 @@ class ConnectionState(enum.Enum):
     - ``AUTHENTICATING``: the server has to judge, or to ask for a proof.
     - ``CHALLENGED``: the client must prove that it knows its password.
     - ``PROVING``: the server has to judge the proof, and to give its own.
-    - ``AUTHENTICATED``: the client is known; it must ask for a session.
+    - ``AUTHENTICATED``: the client is known; it must ask for a session, or only how the server is.
     - ``ATTACHING``: the server has yet to grant the session.
     - ``ATTACHED``: the session is open; numbered frames go both ways.
+    - ``PROBING``: the client asks only how the server is; when that is said, the connection ends.
     - ``CLOSED``: one side has said good-bye; nothing more is legal.
     """
 
@@ -52,6 +53,7 @@ class ConnectionState(enum.Enum):
     AUTHENTICATED = "authenticated"
     ATTACHING = "attaching"
     ATTACHED = "attached"
+    PROBING = "probing"
     CLOSED = "closed"
 
 
@@ -89,7 +91,12 @@ TRANSITIONS: Final[dict[ConnectionState, dict[SentFrame, ConnectionState]]] = {
     },
     ConnectionState.CHALLENGED: {**_openers(_T.PROOF, ConnectionState.PROVING), **_closing()},
     ConnectionState.PROVING: {(Sender.SERVER, _T.AUTHENTICATED): ConnectionState.AUTHENTICATED, **_closing()},
-    ConnectionState.AUTHENTICATED: {**_openers(_T.ATTACH, ConnectionState.ATTACHING), **_closing()},
+    ConnectionState.AUTHENTICATED: {
+        **_openers(_T.ATTACH, ConnectionState.ATTACHING),
+        **_openers(_T.PROBE, ConnectionState.PROBING),
+        **_closing(),
+    },
+    ConnectionState.PROBING: {(Sender.SERVER, _T.PROBED): ConnectionState.PROBING, **_closing()},
     ConnectionState.ATTACHING: {(Sender.SERVER, _T.ATTACHED): ConnectionState.ATTACHED, **_closing()},
     ConnectionState.ATTACHED: {
         **{(sender, frame): ConnectionState.ATTACHED for sender in _OPENERS for frame in _CLIENT_FRAMES},

@@ -53,6 +53,8 @@ class FrameType(enum.IntEnum):
     RECEIVED = 10
     CHALLENGE = 11
     PROOF = 12
+    PROBE = 13
+    PROBED = 14
     PRODUCE = 16
     SEND = 17
     CONSUME = 18
@@ -143,6 +145,8 @@ FORMS: Final[dict[FrameType, FrameForm]] = {
     FrameType.RECEIVED: _MARK,
     FrameType.CHALLENGE: _TALK,
     FrameType.PROOF: _TALK,
+    FrameType.PROBE: _TALK,
+    FrameType.PROBED: _TALK,
     FrameType.PRODUCE: _OPENING,
     FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT | FLAG_LARGE, has_header=True),
     FrameType.CONSUME: _OPENING,

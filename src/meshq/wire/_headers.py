@@ -39,6 +39,8 @@ SALT_BYTES: Final = 16
 PROOF_BYTES: Final = 32
 #: Of the nodes that have sent a client away one after another, an id and an instance each.
 CAME_FROM_BYTES_MAX: Final = 8 * 2 * IDENTITY_BYTES
+#: Of the nodes that have redirected a client in one attempt, an id each.
+VISITED_BYTES_MAX: Final = 8 * IDENTITY_BYTES
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 
 
@@ -109,6 +111,8 @@ class Attach(Header):
     ``ttl_ms``: how long the session outlives its connection.  ``received``: the highest number received.
     ``came_from``: the nodes that have sent the client away because they hand over what they have, an id and an instance
     each; the server may refuse the session as long as it lacks some of that (``not_handed_over``).
+    ``visited``: the ids of the nodes that have redirected the client since it began to connect; a balancer of the
+    server sends it to none of them.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.ATTACH
@@ -118,6 +122,7 @@ class Attach(Header):
     ttl_ms: int = scalar((int,), default=60_000)
     window_bytes: int = scalar((int,), default=limits.CONFIRMATION_WINDOW_BYTES)
     came_from: bytes = scalar((bytes,), default=b"", size_max=CAME_FROM_BYTES_MAX, key="~came_from")
+    visited: bytes = scalar((bytes,), default=b"", size_max=VISITED_BYTES_MAX, key="~visited")
 
 
 @attrs.frozen(kw_only=True)
@@ -133,11 +138,30 @@ class Attached(Header):
 
 
 @attrs.frozen(kw_only=True)
+class Probe(Header):
+    """Client to server, instead of ATTACH: ask whether the server serves clients, and for nothing else."""
+
+    frame_type: ClassVar[FrameType] = FrameType.PROBE
+
+
+@attrs.frozen(kw_only=True)
+class Probed(Header):
+    """Server to client, last: the answer to PROBE; the server serves clients, and has ``connections`` of them.
+
+    A server that serves none answers with CLOSE, which says why.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.PROBED
+    connections: int = scalar((int,))
+
+
+@attrs.frozen(kw_only=True)
 class Close(Header):
     """Either way, last: why the connection ends.  ``code`` 0: in order, and the session ends with it.
 
     ``node_id``, ``instance``: the server, if it hands over what it has; then ``target`` is the id, ``target_name`` the
     name and ``target_place`` the URL of the node at which the client is to go on, empty if it can't be dialed.
+    With ``use_another_server`` the server's balancer has chosen that node for this attempt to connect.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CLOSE
@@ -373,8 +397,8 @@ class Deliver(Header):
 SCHEMAS: Final[dict[FrameType, type[Header]]] = {
     schema.frame_type: schema
     for schema in (
-        Hello, Welcome, Authenticate, Challenge, Proof, Authenticated, Attach, Attached, Close, Produce, Consume,
-        Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding, Send, Read,
+        Hello, Welcome, Authenticate, Challenge, Proof, Authenticated, Attach, Attached, Probe, Probed, Close,
+        Produce, Consume, Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding, Send, Read,
         Transact, NodeNews, BranchChange, AddressCredit,
     )
 }  # fmt: skip

@@ -10,8 +10,10 @@ from meshq.wire._refusals import violation
 
 #: NODE frames: the server tells who is in its cluster.
 TOPOLOGY: Final = "topology"
+#: From a client: a CLOSE that names another node is followed there.  From a server: PROBE is answered.
+REDIRECT: Final = "redirect"
 #: Features that this version can agree to; none of them is needed.
-FEATURES: Final[tuple[str, ...]] = (TOPOLOGY,)
+FEATURES: Final[tuple[str, ...]] = (TOPOLOGY, REDIRECT)
 #: The authentication that asks for nothing: in process and on the loopback device only.
 MECHANISM_NONE: Final = "none"
 #: The certificate that the client has shown under TLS says who it is.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from meshq.abc import NodeDescription, ToldNode
 from meshq.endpoint import told_place
 from meshq.ids import IDENTITY_BYTES
@@ -38,7 +40,7 @@ def told_node(news: NodeNews) -> ToldNode:
     places = (news.primary, news.backup)
     sizes = {len(news.instance), len(news.witness), len(news.successor), len(news.target)} - {0, IDENTITY_BYTES}
     texts = news.node_name + news.group + news.connector
-    if sizes or any(place != told_place(place) for place in places) or not texts.isprintable():
+    if sizes or not all(map(_is_place, places)) or not texts.isprintable():
         raise violation("bad_header", "a node whose ids, name or places no node can have")
     about = NodeDescription(
         node_id=news.node_id,
@@ -54,3 +56,9 @@ def told_node(news: NodeNews) -> ToldNode:
         connector=news.connector,
     )
     return ToldNode(about=about, distance=news.distance, witness=news.witness)
+
+
+@lru_cache(maxsize=4096)
+def _is_place(place: str) -> bool:
+    """Whether this is a place as nodes tell it.  Each node of a cluster tells the places of all the others."""
+    return place == told_place(place)

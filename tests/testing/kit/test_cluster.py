@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import queue
+import socket
+import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 import meshq
 from meshq.errors import CallTimeoutError, JournalBrokenError, MeshqError, SettingsError, UsageError
 from meshq.testing import Cluster, OvertimeError
-from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._cluster_settings import CLUSTER_KEYWORDS, ClusterPlan
+from meshq.testing.kit._left_open import called
 from meshq.testing.kit._world import SimulatedWorld
 from tests.testing.kit.worlds import in_cluster, in_world
 
@@ -346,6 +352,13 @@ WRONG: list[tuple[Any, str]] = [
     (lambda cluster: cluster.disk("n0", "lost"), "kind='lost' is not allowed; allowed: eio, eio_once, enospc"),
     (lambda cluster: cluster.drop("n0", "n1", 1.0), "probability=1.0 is not allowed"),
     (lambda cluster: cluster.delay("n0", "n1", -1), "seconds=-1 is not allowed"),
+    (lambda cluster: cluster.cut("n0", "n0"), "a link is between two different places, not 'n0' and 'n0'"),
+    (lambda cluster: cluster.delay("test", "test", 1), "a link is between two different places"),
+    (lambda cluster: cluster.cut("n0", "n1", one_way="yes"), "one_way='yes' is not allowed; allowed: True or False"),
+    (lambda cluster: cluster.wall_clock("n0", "x"), "seconds='x' is not allowed; allowed: seconds from -1e9 to 1e9"),
+    (lambda cluster: cluster.wall_clock("n0", float("nan")), "seconds=nan is not allowed"),
+    (lambda cluster: cluster.spawn("n0", 5), "spawn.* needs an async function, and not 5"),
+    (lambda cluster: cluster.spawn("n0", send(cluster, "n0")), "hand over fn, and not fn"),
     (lambda cluster: cluster.partition("n0", "n1"), "a group of a partition is a list"),
     (lambda cluster: cluster.partition(["n0"], ["n0", "n1"]), "named twice: n0"),
     (lambda cluster: cluster.partition(), "a partition needs a group"),
@@ -371,11 +384,66 @@ def test_a_wrong_call_names_the_nodes_and_what_is_allowed() -> None:
         ({"seed": -1}, "seed=-1"),
         ({"faults": "all"}, "faults='all'"),
         ({"redistribution_delay": -1}, "redistribution_delay=-1"),
+        ({"colour": 1}, "colour=1 is not allowed; allowed: no setting of this name; the settings: nodes, queues, ha, "),
     ],
 )
 def test_a_wrong_setting_of_a_cluster_is_named(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        ClusterPlan(**settings)
+        ClusterPlan.of(settings.pop("nodes", 3), settings, ("nodes", *CLUSTER_KEYWORDS))
+
+
+def test_the_settings_that_a_call_takes_are_those_of_a_cluster() -> None:
+    assert {"nodes", *CLUSTER_KEYWORDS} == {field.name for field in attrs.fields(ClusterPlan)}
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "test-your-service.md").read_text(encoding="utf-8")
+    assert all(f"| `{name}` |" in page for name in CLUSTER_KEYWORDS)
+
+
+def test_sockets_and_threads_of_the_real_world_are_refused_to_the_test_and_to_nobody_else() -> None:
+    asked, answered = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+
+    def other() -> None:
+        asked.get(timeout=30)
+        with socket.socket() as one:
+            answered.put(one.fileno())
+
+    async def test(cluster: Cluster) -> None:
+        text = "a (socket|thread) of the real world can't be part of a simulated test.* meshq_server"
+        for call in (socket.socket, trio.socket.socket, threading.Thread(target=int).start):
+            with pytest.raises(UsageError, match=text):
+                call()
+        with pytest.raises(UsageError, match=text):
+            await trio.to_thread.run_sync(int)
+        asked.put(None)
+        assert answered.get(timeout=30) > 0
+        await send(cluster, "n0", b"a")
+
+    helper = threading.Thread(target=other)
+    helper.start()
+    in_cluster(test, nodes=1)
+    helper.join()
+    socket.socket().close()
+
+
+def test_an_object_that_was_entered_by_hand_and_never_left_is_closed_and_named() -> None:
+    async def left_open(cluster: Cluster) -> None:
+        client = await cluster.client("n0").__aenter__()
+        await client.consumer("orders").__aenter__()
+        with pytest.raises(UsageError, match=r"^the task .* has to be an async function"):
+            await called(len, ([],), "the task x")  # type: ignore[arg-type]
+
+    async def fails(cluster: Cluster) -> None:
+        await cluster.client("n0").__aenter__()
+        raise ZeroDivisionError
+
+    async def test(cluster: Cluster) -> None:
+        text = r"still open at the end of the test: <Consumer 'orders' .*>, <Client .*>; enter it with async with"
+        with pytest.raises(UsageError, match=text):
+            await called(left_open, (cluster,), "the test")
+        with pytest.raises(ZeroDivisionError):
+            await called(fails, (cluster,), "the test")
+        await send(cluster, "n0", b"a")
+
+    in_cluster(test, nodes=1)
 
 
 def test_settings_of_addresses_keep_the_redistribution_delay_unless_they_have_their_own() -> None:

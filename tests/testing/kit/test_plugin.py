@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 
 from meshq.errors import SettingsError
 from meshq.testing import Certificates, Cluster, SimulatedNetwork, plugin
+from meshq.testing.kit._world import SimulatedWorld
 from meshq.testing.new_test import NEW_TEST
 
 #: Loaded before any run of pytest in this process, each with what it needs: a run forgets the modules that it was first
@@ -169,6 +171,11 @@ def test_a_certificate_is_for_a_host(tmp_path: Path) -> None:
     for hosts in ((), ("a", ""), ("a", 5)):
         with pytest.raises(SettingsError, match=r"hosts=.* at least one"):
             certificates.issue(*hosts)
+    for wrong in ("a b", "ä" * 300):
+        with pytest.raises(SettingsError, match=r"hosts=.* names or addresses of hosts; "):
+            certificates.issue(wrong)
+    with pytest.raises(SettingsError, match="common_name=5 is not allowed; allowed: a text, or None"):
+        certificates.issue("a", common_name=5)  # type: ignore[arg-type]
 
 
 def test_without_trustme_the_fixture_of_certificates_says_what_to_install(
@@ -186,7 +193,9 @@ def test_a_fixture_for_trio_in_a_test_of_another_kind_fails_with_one_line(pytest
     outcomes = result.parseoutcomes()
     assert outcomes["errors"] >= 3 and "passed" not in outcomes
     lines = [line for line in result.outlines if line.startswith("meshq_cluster")]
-    assert set(lines) == {"meshq_cluster needs a trio test; use meshq_server"}
+    needs = "meshq_cluster needs a trio test;"
+    assert lines.count(f"{needs} write async def, or use meshq_server") == 1
+    assert lines.count(f"{needs} use meshq_server") >= 2
 
 
 def test_a_run_of_the_marker_is_refused(pytester: pytest.Pytester) -> None:
@@ -197,7 +206,9 @@ def test_a_run_of_the_marker_is_refused(pytester: pytest.Pytester) -> None:
     async def test_it(meshq_cluster):
         pass
     """
-    run(pytester, text, "-p", "no:asyncio").stdout.fnmatch_lines(["*takes no run= in its marker trio*"])
+    result = run(pytester, text + "\n    def test_other():\n        pass\n", "-p", "no:asyncio")
+    result.stdout.fnmatch_lines(["*takes no run= in its marker trio*"])
+    result.assert_outcomes(errors=1, passed=1)
 
 
 HOW_TO = (Path(__file__).parents[3] / "docs" / "how-to" / "test-your-service.md").read_text(encoding="utf-8")
@@ -235,22 +246,21 @@ async def test_it(meshq_cluster):
 
 def test_a_failure_shows_seed_command_nodes_queues_and_events(pytester: pytest.Pytester) -> None:
     name = "test_a_failure_shows_seed_command_nodes_queues_and_events.py::test_it"
-    result = run(pytester, FAILING, "-p", "no:asyncio")
-    result.stdout.fnmatch_lines(
-        [
-            "E       assert * == 0",
-            "*- meshq -*",
-            f"seed * pytest '{name}' --meshq-seed *",
-            "n0    active    orders: 1 ready, 0 unacked",
-            "n1    dead      -",
-            "*n1        killed",
-        ]
-    )
+    result = run(pytester, FAILING, "-p", "no:asyncio", "-v")
+    last = f"again: pytest {name} --meshq-seed *"
+    told = ["E       assert * == 0", "*- meshq -*", "seed *, * simulated seconds"]
+    nodes = ["n0    active    orders: 1 ready, 0 unacked", "n1    dead      -"]
+    result.stdout.fnmatch_lines([*told, *nodes, "*n1        killed", last])
+    # The events are for who asks for them, and nothing is shown of what calls the test.
+    short = run(pytester, FAILING, "-p", "no:asyncio")
+    short.stdout.fnmatch_lines([*told, *nodes, last])
+    assert "killed\n" not in short.stdout.str().partition("meshq ---")[2]
+    assert "run_in_world" not in short.stdout.str() and len(short.outlines) < 40
     # The same seed alone, in any order, and by the option; each is the same run.
     seed = str(plugin.zlib.crc32(name.encode()))
-    again = run(pytester, FAILING, "-p", "no:asyncio", "--meshq-seed", seed)
+    again = run(pytester, FAILING, "-p", "no:asyncio", "-v", "--meshq-seed", seed)
     events = [[line for line in one.outlines if "broker active" in line] for one in (result, again)]
-    assert f"seed {seed}: pytest" in again.stdout.str()
+    assert f"--meshq-seed {seed}" in again.stdout.str()
     assert events[0] == events[1] != []
 
 
@@ -323,7 +333,107 @@ def test_a_wrong_setting_of_the_broker_is_the_failure(pytester: pytest.Pytester)
         pass
     """
     result = run(pytester, text, "-p", "no:asyncio")
-    result.stdout.fnmatch_lines(["*unexpected keyword argument 'bogus'*"])
+    allowed = "*bogus=1 is not allowed; allowed: no setting of this name; the settings: data_dir, journal, *"
+    result.stdout.fnmatch_lines([allowed])
+    wrong = text.replace('{"bogus": 1}', '["bogus"]').replace(
+        "async def test_it(meshq_broker)", "def test_it(meshq_server)"
+    )
+    result = run(pytester, wrong, "-p", "no:asyncio")
+    result.stdout.fnmatch_lines(
+        ["*meshq_settings=?'bogus'? is not allowed; allowed: a dictionary of keywords of Broker"]
+    )
+
+
+def test_an_unknown_setting_of_a_cluster_is_named_with_those_that_there_are(pytester: pytest.Pytester) -> None:
+    text = """
+    import pytest
+    from meshq import SettingsError
+
+    async def test_it(meshq_cluster):
+        with pytest.raises(SettingsError, match="colour='red' is not allowed; .* nodes, queues, ha, .* seed, faults$"):
+            await meshq_cluster(colour="red")
+
+    def test_processes(meshq_process_cluster):
+        with pytest.raises(SettingsError, match="links=True is not allowed; .* the settings: nodes, queues, ha$"):
+            meshq_process_cluster(links=True)
+    """
+    run(pytester, text, "-p", "no:asyncio").assert_outcomes(passed=2)
+
+
+def test_a_client_that_was_entered_by_hand_and_never_left_is_named(pytester: pytest.Pytester) -> None:
+    text = """
+    class TestShop:
+        async def test_it(self, meshq_cluster):
+            cluster = await meshq_cluster(nodes=1)
+            await cluster.client("n0").__aenter__()
+    """
+    result = run(pytester, text, "-p", "no:asyncio")
+    result.stdout.fnmatch_lines(["E *UsageError: still open at the end of the test: <Client connected peer='n0:*"])
+    assert "internal error" not in result.stdout.str()
+
+
+def test_a_test_that_never_ends_has_a_limit_and_says_in_a_line_where_it_waits(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmeshq_limit = 120.5")
+    text = """
+    import pytest
+
+    async def test_by_settings(meshq_client):
+        async with meshq_client.consumer("orders") as consumer:
+            await consumer.receive()
+
+    @pytest.mark.meshq_limit(60)
+    async def test_by_marker(meshq_client):
+        async with meshq_client.consumer("orders") as consumer:
+            await consumer.receive()
+
+    @pytest.mark.meshq_limit(seconds="x")
+    async def test_wrong(meshq_client):
+        pass
+    """
+    result = run(pytester, text, "-p", "no:asyncio", "--strict-markers")
+    told = []
+    for seconds, name in (("120.5", "settings"), ("60", "marker")):
+        told.append(f"E * the test is not done after {seconds} simulated seconds")
+        told.append(f"* waits: test_*.py:* in test_by_{name}: await consumer.receive()")
+    result.stdout.fnmatch_lines([*told, "*meshq_limit=None is not allowed; allowed: simulated seconds, more than 0"])
+    assert len(result.outlines) < 70
+    # Without them it is two hours.
+    assert SimulatedWorld.__init__.__kwdefaults__["limit_s"] == 7_200
+
+
+def test_the_command_of_a_failure_is_one_for_the_folder_in_which_pytest_was_begun(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]")
+    pytester.mkdir("shop").joinpath("test_shop.py").write_text(textwrap.dedent(NAMED_BADLY), encoding="utf-8")
+    folder = pytester.mkdir("other")
+    monkeypatch.chdir(folder)
+    options = [*NAMED, "-p", "no:asyncio", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    result = pytester.runpytest_inprocess(*options, "../shop")
+    lines = [line.partition("again: ")[2] for line in result.outlines if line.lstrip("E ").startswith("again: ")]
+    assert len(lines) == 2
+    for line in lines:
+        command, *arguments = shlex.split(line)
+        assert command == "pytest" and arguments[0].startswith("../shop/test_shop.py::test_")
+        # Found, and failed again.
+        pytester.runpytest_inprocess(*options, *arguments).assert_outcomes(failed=1)
+
+
+NAMED_BADLY = """
+    import pytest
+    from meshq.testing import simulated
+
+    @pytest.mark.parametrize("name", ["it's", "a"])
+    async def test_plain(meshq_cluster, name):
+        cluster = await meshq_cluster(nodes=1)
+        assert name == "a"
+
+    @pytest.mark.parametrize("name", ['o "quoted" $HOME', "a"])
+    @simulated(seeds=1, nodes=1, faults=[])
+    async def test_seeds(cluster, name):
+        assert name == "a"
+        await cluster.settled()
+"""
 
 
 def test_without_pytest_trio_each_fixture_for_trio_says_what_to_install(pytester: pytest.Pytester) -> None:

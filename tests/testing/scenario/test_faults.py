@@ -32,6 +32,12 @@ NODES = ["n0", "n1", "n2"]
         ((0, "kill", 5), "one node for kill"),
         ((0, "kill", "n0", 1, 2), "0 for this kind"),
         ((0, "lossy", ("n0", "n1"), 1, 1.0), "amount=1.0 is not allowed; allowed: the probability"),
+        (
+            (0, "slow", ("n0", "n1"), 1),
+            "amount=0.0 is not allowed; allowed: seconds that each segment takes, from 0.000001",
+        ),
+        ((0, "lossy", ("n0", "n1"), 1), "amount=0.0 is not allowed; allowed: the probability"),
+        ((0, "wall_clock", "n0"), "amount=0.0 is not allowed; allowed: seconds by which the time of day jumps, not 0"),
         ((0, "flapping", ("n0", "n1"), 1), "amount=0.0 is not allowed; allowed: seconds from 0.001"),
     ],
 )
@@ -49,7 +55,7 @@ def test_a_fault_shows_itself_as_the_call_that_makes_it() -> None:
 def test_faults_are_all_that_destroy_nothing_or_none_or_kinds_or_given() -> None:
     kinds, given_ = kinds_of("all", NODES)
     assert set(kinds) == set(KINDS) - DESTRUCTIVE and given_ is None
-    assert kinds_of("none", NODES) == ([], [])
+    assert kinds_of("none", NODES) == kinds_of([], NODES) == ([], [])
     assert kinds_of(["flipped", "kill"], NODES) == (["kill", "flipped"], None)
     faults = [Fault(1, "partial", ("n0", "test"))]
     assert kinds_of(faults, NODES) == ([], faults)
@@ -60,7 +66,7 @@ def test_faults_are_all_that_destroy_nothing_or_none_or_kinds_or_given() -> None
     [
         ("some", "faults='some' is not allowed; allowed: 'all', 'none', a list"),
         (["kill", "boom"], "faults='boom'"),
-        ([], r"faults=\[\]"),
+        ("", r"faults=''"),
         (5, "faults=5"),
         (["kill", Fault(1, "kill", "n0")], "faults="),
         ([Fault(1, "kill", "n7")], "no node is named 'n7'; the nodes: n0, n1, n2"),

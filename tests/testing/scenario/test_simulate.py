@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -13,8 +14,7 @@ import trio
 
 import meshq
 from meshq.errors import DamagedError, SettingsError, UsageError
-from meshq.testing import Cluster, Fault, OvertimeError, SimulationFailed, simulate
-from meshq.testing.scenario import _seed_run
+from meshq.testing import Cluster, EmptySimulationWarning, Fault, OvertimeError, SimulationFailed, simulate
 from meshq.testing.scenario._fault import DESTRUCTIVE, KINDS
 
 #: Each of them runs several clusters.
@@ -67,9 +67,10 @@ def test_a_failure_names_its_seed_the_faults_that_it_needs_the_last_events_and_h
     lines = str(failure).splitlines()
     assert lines[0] == "seed 4 fails, with 1 of its 4 faults: AssertionError: an order is lost"
     assert "  Fault(at=2, kind='kill', where=('n0',), seconds=3)," in lines
-    assert any(line.split()[1:] == ["n0", "killed"] for line in lines)
-    assert any(line.startswith("n0    active") for line in lines)
-    assert not any("stopping" in line for line in lines)
+    assert len(lines) == 5
+    assert any(line.split()[1:] == ["n0", "killed"] for line in failure.events)
+    assert any(line.startswith("n0    active") for line in failure.events)
+    assert not any("stopping" in line for line in failure.events)
     called = f"simulate({__name__}.forgetful, seeds=[4], nodes=2, queues=['orders'], faults=["
     assert lines[-1].startswith(f"again: {called}")
     with pytest.raises(SimulationFailed, match="seed 4 fails") as raised:
@@ -83,7 +84,7 @@ def test_a_failure_without_any_fault_says_so_and_without_shrinking_all_faults_ar
         raise ZeroDivisionError
 
     report = simulate(wrong, seeds=3, nodes=1, faults=[Fault(1, "kill", "n0")])
-    assert str(report.failures[0]).startswith("seed 0 fails, with no fault at all: ZeroDivisionError\nseed 0, ")
+    assert str(report.failures[0]).startswith("seed 0 fails, with no fault at all: ZeroDivisionError\nagain: ")
     whole = simulate(forgetful, seeds=1, nodes=2, queues=["orders"], faults=FAULTS, shrink=False)
     assert whole.failures[0].faults == FAULTS
     assert whole.counters == {"wall_clock": 1, "kill": 1, "partial": 1, "pause": 1}
@@ -102,6 +103,7 @@ def test_the_failure_of_the_shorter_list_is_of_the_same_type() -> None:
 
 def test_it_stops_after_so_many_failures_and_counts_all_seeds_before() -> None:
     async def odd(cluster: Cluster) -> None:
+        await trio.sleep(1)
         assert cluster.seed % 2 == 0
 
     settings: dict[str, Any] = {"nodes": 1, "faults": "none"}
@@ -290,16 +292,6 @@ def test_invariants_are_looked_at_after_each_fault_and_when_all_is_healed() -> N
     assert str(report.failures[0]).startswith("seed 0 fails, with 1 of its 2 faults: AssertionError: a node is missing")
 
 
-def test_a_scenario_that_waits_for_what_never_comes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_seed_run, "AFTERWARDS_S", 10.0)
-
-    async def wait(cluster: Cluster) -> None:
-        await trio.sleep_forever()
-
-    report = simulate(wait, seeds=1, nodes=1, faults="none")
-    assert type(report.failures[0].error) is OvertimeError
-
-
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -311,15 +303,93 @@ def test_a_scenario_that_waits_for_what_never_comes_fails(monkeypatch: pytest.Mo
         ({"duration": 0}, "duration=0"),
         ({"stop_at": 0}, "stop_at=0"),
         ({"nodes": 0}, "nodes=0"),
-        ({"invariants": [5]}, "invariants=5"),
+        ({"invariants": [5]}, "invariants=5 is not allowed; allowed: a list of async functions of the cluster"),
+        ({"invariants": orders}, "invariants=<function orders"),
+        ({"invariants": None}, "invariants=None"),
+        ({"shrink": "no"}, "shrink='no' is not allowed; allowed: True or False"),
+        ({"limit": 0}, "limit=0 is not allowed; allowed: simulated seconds, more than 0"),
+        (
+            {"colour": "red"},
+            "colour='red' is not allowed; allowed: no setting of this name; the settings: seeds, nodes, ",
+        ),
         ({"faults": "x"}, "faults='x'"),
-        ({"seed": 5}, "seed= is no setting"),
+        ({"seed": 5}, "seed=5 is not allowed; allowed: no setting"),
         ({"ha": "replication"}, "no backups"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         simulate(orders, **settings)
+
+
+def test_a_function_that_is_not_async_is_named() -> None:
+    def plain(cluster: Cluster) -> None:
+        pass
+
+    async def idle(cluster: Cluster) -> None:
+        await trio.sleep(5)
+
+    settings: dict[str, Any] = {"seeds": 1, "nodes": 1, "faults": "none"}
+    (failure,) = simulate(plain, **settings).failures  # type: ignore[arg-type]
+    assert str(failure.error).startswith("the scenario has to be an async function, and <function")
+    (failure,) = simulate(idle, invariants=[plain], **settings).failures  # type: ignore[list-item]
+    assert str(failure.error).startswith("an invariant has to be an async function, and <function")
+    with pytest.raises(SettingsError, match="scenario=5"):
+        simulate(5, **settings)  # type: ignore[arg-type]
+
+
+def test_the_line_that_repeats_a_failure_names_a_scenario_that_others_find_or_says_what_to_do() -> None:
+    async def local(cluster: Cluster) -> None:
+        raise ZeroDivisionError
+
+    async def holds(cluster: Cluster) -> None:
+        pass
+
+    settings: dict[str, Any] = {"seeds": [7], "nodes": 1, "faults": "none"}
+    for scenario in (local, lambda cluster: local(cluster)):
+        line = str(simulate(scenario, **settings).failures[0]).splitlines()[-1]
+        assert line.startswith("again: the same call of simulate, with seeds=[7]: ")
+        assert line.endswith("has no name by which it could be imported")
+    line = str(simulate(failing, invariants=[holds], limit=60, **settings).failures[0]).splitlines()[-1]
+    called = f"simulate({__name__}.failing, seeds=[7], nodes=1, faults='none', limit=60)"
+    assert line == f"again: {called}, with the same invariants"
+
+
+async def failing(cluster: Cluster) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_scenario_that_does_nothing_and_meets_no_fault_says_so() -> None:
+    async def nothing(cluster: Cluster) -> None:
+        pass
+
+    async def a_fault(cluster: Cluster) -> None:
+        cluster.kill("n0")
+
+    with pytest.warns(EmptySimulationWarning, match="nothing has happened"):
+        report = simulate(nothing, seeds=2, nodes=1)
+    assert report.ok and report.empty == [0, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert simulate(a_fault, seeds=1, nodes=1).empty == []
+
+
+def test_a_seed_that_waits_for_what_never_comes_ends_at_its_limit_and_says_where_it_waits_in_a_line() -> None:
+    tried: list[float] = []
+
+    async def waits(cluster: Cluster) -> None:
+        tried.append(trio.current_time())
+        await trio.sleep_forever()
+
+    faults = [Fault(second, "wall_clock", "n0", amount=1) for second in range(1, 30)]
+    report = simulate(waits, seeds=1, nodes=1, faults=faults, limit=9_000)
+    (failure,) = report.failures
+    assert type(failure.error) is OvertimeError
+    assert str(failure.error).splitlines()[0] == "the test is not done after 9060 simulated seconds"
+    assert "in test_a_seed_that" in str(failure.error) and "await trio.sleep_forever()" in str(failure.error)
+    assert len(str(failure).splitlines()) < 40
+    # Runs as long as this are not repeated until the shortest list of faults is found.
+    assert len(tried) <= 3
 
 
 def test_a_setting_of_the_cluster_reaches_it() -> None:

@@ -43,6 +43,7 @@ def goods():
 @simulated(seeds=3, nodes=1, faults="none")
 async def test_with_fixtures(cluster, tmp_path, goods, request):
     SEEN.append(cluster.seed)
+    await trio.sleep(1)
     assert tmp_path.is_dir() and goods == "umbrellas" and request.node.name == "test_with_fixtures"
 
 def test_all_seeds_were_run():
@@ -52,6 +53,7 @@ class TestShop:
     @pytest.mark.parametrize("number", [4, 5])
     @simulated(seeds=1, nodes=1, faults="none")
     async def test_in_a_class(self, cluster, number):
+        await trio.sleep(1)
         assert isinstance(self, TestShop) and number > 3
 
 @simulated(seeds=1, nodes=1)
@@ -77,16 +79,39 @@ def test_a_failure_shows_seed_faults_events_and_the_command_which_repeats_it(pyt
     name = "test_a_failure_shows_seed_faults_events_and_the_command_which_repeats_it.py::test_it"
     told = [
         "E * seed 6 fails, with 1 of its 2 faults: AssertionError: n0 was away*",
-        "E * Fault(at=1, kind='kill', where=('n0',), seconds=2),",
-        "E * n0        killed",
-        f"E * again: pytest '{name}' --meshq-seed 6",
+        " * Fault(at=1, kind='kill', where=('n0',), seconds=2),",
+        f" * again: pytest {name} --meshq-seed 6",
     ]
     result.stdout.fnmatch_lines(told)
     again = run(pytester, text, "-p", "no:asyncio", "--meshq-seed", "6")
     again.stdout.fnmatch_lines(told)
+    assert "meshq/testing/scenario" not in again.stdout.str()
+    asked = run(pytester, text, "-p", "no:asyncio", "--meshq-seed", "6", "-v")
+    asked.stdout.fnmatch_lines([*told, "*- Captured meshq call -*", "* n0        killed"])
     run(pytester, text, "-p", "no:asyncio", "--meshq-seed", "5").assert_outcomes(passed=1)
     traced = run(pytester, text, "-p", "no:asyncio", "-s", "--meshq-trace", "--meshq-seed", "5")
     traced.stdout.fnmatch_lines(["* n0        broker active", "* n0        killed"])
+
+
+def test_other_markers_stand_before_or_behind_it_and_the_one_for_a_limit_is_refused(pytester: pytest.Pytester) -> None:
+    text = """
+    import pytest
+    from meshq.testing import simulated
+
+    @pytest.mark.slow
+    @simulated(seeds=1, nodes=1, faults=[])
+    @pytest.mark.lengthy
+    async def test_it(cluster):
+        await cluster.settled()
+
+    @pytest.mark.meshq_limit(5)
+    @simulated(seeds=1, nodes=1)
+    async def test_limit(cluster):
+        pass
+    """
+    result = run(pytester, text, "-p", "no:asyncio", "-o", "markers=\n    slow: of ours\n    lengthy: too")
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["@simulated takes no marker meshq_limit, but a keyword: @simulated(limit=...)"])
 
 
 @pytest.mark.parametrize("marker", ["asyncio", "trio", "anyio"])
@@ -99,9 +124,14 @@ def test_a_marker_of_a_framework_is_refused(pytester: pytest.Pytester, marker: s
     @simulated(nodes=1)
     async def test_it(cluster):
         pass
+
+    def test_other():
+        pass
     """
     result = run(pytester, text, "-p", "no:asyncio", "-o", "markers=asyncio: of a plugin that is not loaded here")
     result.stdout.fnmatch_lines([f"*@simulated makes a plain test, which takes no marker {marker}"])
+    # The others of its file run all the same.
+    result.assert_outcomes(errors=1, passed=1)
 
 
 def test_a_failure_by_the_means_of_pytest_counts(pytester: pytest.Pytester) -> None:
@@ -138,5 +168,5 @@ def test_the_service_of_the_document_loses_an_order_and_the_mended_one_none(pyte
     losing, mended = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
     result = run(pytester, losing, "-p", "no:asyncio")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *fails, with 1 of its * fault*: missing: *invoice of order*", "E * Fault(*kill*"])
+    result.stdout.fnmatch_lines(["E *fails, with 1 of its * fault*: missing: *invoice of order*", "* Fault(*kill*"])
     run(pytester, mended, "-p", "no:asyncio").assert_outcomes(passed=1)

@@ -178,8 +178,8 @@ def permit_look(session: Asker | None, address: str, *, queue: str = "") -> None
         permit(session, _LOOKING[-1], address, queue=queue)
 
 
-def permit_upload(session: Asker) -> None:
-    """See that a body may come in, which takes room before it is said where it goes.
+def permit_keeping(session: Asker) -> None:
+    """See that a session may have the node keep something before it is said where it goes: a body, a stage, a sink.
 
     Raises:
         SecurityError: the session may send nowhere.

@@ -30,6 +30,7 @@ from meshq.broker.catalog._relay_table import RelayPlace
 from meshq.broker.catalog._router import Address, Router
 from meshq.broker.catalog._settings_definitions import SettingsDefinitions
 from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.catalog._stage_definitions import StageDefinitions
 from meshq.broker.catalog._subscription import check_same
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._cursor_records import CursorRecords
@@ -67,6 +68,8 @@ class Definitions:
         self.numbers: QueueNumbers = self._records.numbers
         self.diverts: DivertDefinitions = DivertDefinitions(router.diverts, self._records)
         self.settings: SettingsDefinitions = SettingsDefinitions(router, release_queue, self._records, check_settings)
+        #: The stages and the sinks.
+        self.stages: StageDefinitions = StageDefinitions(router, self._records, watermarks)
         #: The records of the cursors of queues.
         self.cursors: CursorRecords = watermarks.cursors
         #: The queues of other nodes, as far as known.
@@ -296,6 +299,8 @@ class Definitions:
             self.diverts.restore(values, position)
         elif kind in ("cursor", "holes"):
             self.cursors.restore(values, position)
+        elif kind in ("stage", "sink"):
+            self.stages.restore(values, position)
         elif kind == "queue":
             address = self._router.addresses[values["address"]]
             spec = DEFAULT_SPEC

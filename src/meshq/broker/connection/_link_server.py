@@ -29,10 +29,21 @@ class LinkServer:
         """Whether clients over the network have to log in."""
         return self._credentials is not None and self._credentials.serves("client")
 
-    def serve(self, link: Link, owner: ConnectionOwner, *, trusted: bool) -> ServerConnection:
-        """Serve a new link; ``trusted``: a client of the link needs no login."""
+    def serve(
+        self, link: Link, owner: ConnectionOwner, *, trusted: bool, redirect_to: str | None = None
+    ) -> ServerConnection:
+        """Serve a new link.  ``trusted``: a client of the link needs no login; ``redirect_to``: the name of the
+        balancer that decides where clients go."""
+        redirector = self._core.settings.redirectors.get(redirect_to) if redirect_to is not None else None
         return ServerConnection(
-            self._core, self._sessions, link, owner, self.counts, trusted=trusted, credentials=self._credentials
+            self._core,
+            self._sessions,
+            link,
+            owner,
+            self.counts,
+            trusted=trusted,
+            credentials=self._credentials,
+            redirector=redirector,
         )
 
     def warn(self, subject: str, text: str) -> None:

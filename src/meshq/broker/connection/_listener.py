@@ -164,6 +164,7 @@ class Listeners:
             local=entrance.acceptor.endpoint.loopback,
             trusted=self._trusts(entrance),
             entered=entered,
+            redirect_to=entrance.acceptor.redirect_to,
         )
 
     def take(self, stream: abc.Stream) -> None:

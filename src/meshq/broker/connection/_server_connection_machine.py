@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
+from meshq.abc import Accept, AdmissionDecision, Redirect, Redirector
 from meshq.broker.access._credentials import Credentials
 from meshq.broker.connection._deferred_frames import DeferredFrames
 from meshq.broker.connection._server_handshake import ServerHandshake
@@ -19,6 +21,7 @@ from meshq.notifications import LoginRefused
 from meshq.wire import (
     BY_NAME,
     BY_NUMBER,
+    REDIRECT,
     Attach,
     Authenticate,
     Close,
@@ -29,8 +32,10 @@ from meshq.wire import (
     Header,
     Hello,
     Link,
+    Probed,
     Proof,
     Sender,
+    decline,
     header_of,
     refusal_of,
     violation,
@@ -38,7 +43,9 @@ from meshq.wire import (
 
 #: Refusals of a node that hands over what it has: the client is told to whom.
 _SENT_AWAY: Final = frozenset({"not_active", "stopping"})
-_HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH})
+_HANDSHAKE: Final = frozenset(
+    {FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH, FrameType.PROBE}
+)
 
 
 @attrs.define(kw_only=True)
@@ -59,6 +66,9 @@ class ConnectionOwner(Protocol):
     def attached(self, connection: ServerConnection) -> None:
         """Note that the connection has a session."""
 
+    def routing(self, connection: ServerConnection) -> None:
+        """Note that a balancer decides about the connection, which may take a while."""
+
     def taken_in(self, connection: ServerConnection) -> None:
         """Note that the deferred frames were handled, or will not be."""
 
@@ -70,7 +80,10 @@ class ConnectionOwner(Protocol):
 
 
 class ServerConnection:
-    """The server's side of one link.  ``trusted`` and ``credentials``: as of ``ServerHandshake``."""
+    """The server's side of one link.  ``trusted`` and ``credentials``: as of ``ServerHandshake``.
+
+    ``redirector``: the balancer that decides about its client; None: none does, and the client stays.
+    """
 
     def __init__(
         self,
@@ -82,6 +95,7 @@ class ServerConnection:
         *,
         trusted: bool = True,
         credentials: Credentials | None = None,
+        redirector: Redirector | None = None,
     ) -> None:
         self._pending = core.pending
         self._memory = core.memory
@@ -95,7 +109,9 @@ class ServerConnection:
         self._counts = counts
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         #: What the other side is, and how far its handshake has come.
-        self.handshake: ServerHandshake = ServerHandshake(core.settings, link, trusted=trusted, credentials=credentials)
+        self.handshake: ServerHandshake = ServerHandshake(
+            core.settings, link, trusted=trusted, credentials=credentials, tells=redirector is None
+        )
         self.deferred: DeferredFrames = DeferredFrames(
             DiskSpace(core.release_queue, core.router),
             core.release_queue.queued,
@@ -105,6 +121,9 @@ class ServerConnection:
             taken_in=partial(watcher.taken_in, self),
         )
         self.session: ServerSession | None = None
+        self._redirector = redirector
+        # Withdraws the question, while a balancer decides.
+        self._withdraw: Callable[[], None] | None = None
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl: float = 0.0
         #: Whether the link is of no more use.
@@ -180,8 +199,24 @@ class ServerConnection:
             self._reply(self.handshake.authenticate(header_of(frame, Authenticate)))
         elif frame.type is FrameType.PROOF:
             self._reply(self.handshake.judge(header_of(frame, Proof)))
+        elif frame.type is FrameType.PROBE:
+            self._probe()
         else:
             self._attach(header_of(frame, Attach))
+
+    def _probe(self) -> None:
+        """Say that the node serves clients, and how many, or why not; it is as if the connection had never been."""
+        handshake = self.handshake
+        self._counts.accepted -= 1
+        self._sessions.check_served(self._link, handshake.label, (handshake.role, handshake.user))
+        self._reply(Probed(connections=self._sessions.clients))
+        self._link.flush()
+        self._end()
+
+    @property
+    def routing(self) -> bool:
+        """Whether a balancer decides about the connection."""
+        return self._withdraw is not None
 
     def _greet(self, frame: Frame) -> None:
         hello = header_of(frame, Hello)
@@ -192,6 +227,58 @@ class ServerConnection:
         self._link.send(said)
 
     def _attach(self, wanted: Attach) -> None:
+        """Grant a session, or ask the balancer of the acceptor about a client that has none here."""
+        handshake, redirector = self.handshake, self._redirector
+        owner = handshake.role, handshake.user
+        if redirector is None or handshake.role == "peer" or self._sessions.resumes(wanted, owner):
+            self._grant(wanted)
+            return
+        self._sessions.check_served(self._link, handshake.label, owner)
+        facts = self._sessions.facts(self._link, handshake.label, owner, visited=wanted.visited)
+        waits, answers = False, []
+
+        def take(decision: AdmissionDecision) -> None:
+            if waits:
+                self._decided_later(wanted, decision)
+            else:
+                answers.append(decision)
+
+        withdraw = redirector.route(facts, take)
+        if answers:
+            self._decided(wanted, answers[0])
+            return
+        waits, self._withdraw = True, withdraw
+        self._watcher.routing(self)
+
+    def _decided_later(self, wanted: Attach, decision: AdmissionDecision) -> None:
+        """Take the decision of a balancer that has waited for its pool."""
+        self._withdraw = None
+        if self.closed or self._machine.state is ConnectionState.CLOSED:
+            return
+        try:
+            self._decided(wanted, decision)
+        except RemoteProtocolError as error:
+            self.violated(error)
+        except MeshqError as error:
+            self.refuse(error)
+        self._pending.run()
+        if not self.closed:
+            self._link.flush()
+
+    def _decided(self, wanted: Attach, decision: AdmissionDecision) -> None:
+        if isinstance(decision, Accept):
+            self._grant(wanted)
+        elif isinstance(decision, Redirect) and REDIRECT in self.handshake.features:
+            entry = BY_NAME["use_another_server"]
+            place: dict[str, Any] = {"node_id": self._settings.node_id, "target_place": decision.url}
+            self._last_word(Close(code=entry.number, text=f"{entry.sentence}: {decision.url}"[:1024], **place))
+            self._end()
+        elif isinstance(decision, Redirect):
+            raise decline("use_another_server", decision.url)
+        else:
+            raise decline(decision.refusal, decision.text)
+
+    def _grant(self, wanted: Attach) -> None:
         handshake = self.handshake
         owner = handshake.role, handshake.user
         session, answer = self._sessions.attach(self._link, handshake.label, wanted, owner)
@@ -262,9 +349,12 @@ class ServerConnection:
             close = Close(code=code, text=text[:1024])
             if BY_NUMBER[code].name in _SENT_AWAY and self.handshake.authenticated and self.handshake.role == "client":
                 close = self._directed(close)
-            self.send(FrameType.CLOSE, close.encode())
-            self._release_session()
-            self._link.flush()
+            self._last_word(close)
+
+    def _last_word(self, close: Close) -> None:
+        self.send(FrameType.CLOSE, close.encode())
+        self._release_session()
+        self._link.flush()
 
     def _directed(self, close: Close) -> Close:
         """Add the target of this node's handover to a CLOSE, if there is one."""
@@ -298,6 +388,9 @@ class ServerConnection:
 
     def _end(self) -> None:
         self.closed = True
+        withdraw, self._withdraw = self._withdraw, None
+        if withdraw is not None:
+            withdraw()
         self._release_session()
         self._link.close()
         self._watcher.closed(self)

@@ -11,6 +11,7 @@ from meshq.wire import (
     MECHANISM_NONE,
     MECHANISM_SCRAM,
     NONCE_BYTES,
+    TOPOLOGY,
     Authenticate,
     Authenticated,
     Frame,
@@ -35,14 +36,23 @@ class ServerHandshake:
 
     ``trusted``: clients need not say who they are: in process, and, without security, on the loopback device or
     where the operator has said that the acceptor is insecure.  Peers are taken at their word in process only.
-    ``credentials``: what everybody else has to prove.
+    ``credentials``: what everybody else has to prove.  ``tells``: clients may be told of other nodes.
     """
 
-    def __init__(self, settings: CoreSettings, link: Link, *, trusted: bool, credentials: Credentials | None) -> None:
+    def __init__(
+        self,
+        settings: CoreSettings,
+        link: Link,
+        *,
+        trusted: bool,
+        credentials: Credentials | None,
+        tells: bool = True,
+    ) -> None:
         self._settings = settings
         self._link = link
         self._trusted = trusted
         self._credentials = credentials
+        self._tells = tells
         #: The phase: "new", "greeted", "authenticated", "attached" or "denied".
         self.life: LifeCycle = LifeCycle("handshake", HANDSHAKE_TRANSITIONS)
         #: What the other side is, "client" or "peer", and who; believed once ``authenticated``.
@@ -76,7 +86,9 @@ class ServerHandshake:
         self._mechanisms = self._offered()
         if hello.role != self.role or (self.role == "peer" and not self._mechanisms):
             raise violation("role_not_served", f"role {hello.role!r}")
-        version, self.features = agree(hello)
+        version, features = agree(hello)
+        kept = self._tells or self.role == "peer"
+        self.features = tuple(feature for feature in features if kept or feature != TOPOLOGY)
         self.label = hello.label
         welcome = Welcome(
             version=version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import trio
@@ -29,12 +30,13 @@ class StreamConnection:
         local: bool,
         trusted: bool,
         entered: Callable[[], None] | None = None,
+        redirect_to: str | None = None,
     ) -> None:
         #: The byte stream that is served.
         self.stream = stream
         self._link = StreamLink(stream, local=local)
-        self.server: ServerConnection = links.serve(self._link, self, trusted=trusted)
-        # Called once, when whoever is there has a session.
+        self.server: ServerConnection = links.serve(self._link, self, trusted=trusted, redirect_to=redirect_to)
+        # Called when whoever is there has a session, or waits for a balancer; twice is silent.
         self._entered = entered
         # Bytes that may still be read before it is known who is there; 0: it is.
         self._allowance = limits.UNAUTHENTICATED_READ_BYTES_MAX
@@ -55,6 +57,12 @@ class StreamConnection:
     def attached(self, connection: ServerConnection) -> None:
         """Give the handshake no more deadlines: it is done."""
         self._attached.set()
+        if self._entered is not None:
+            self._entered()
+
+    def routing(self, connection: ServerConnection) -> None:
+        """Give the handshake no more deadlines, and no place among strangers: a balancer decides, in its own time."""
+        self._patience.deadline = math.inf
         if self._entered is not None:
             self._entered()
 
@@ -121,7 +129,7 @@ class StreamConnection:
         """
         handshake = self.server.handshake
         phase, self._phase = self._phase, handshake.life.state
-        if self._phase != phase:
+        if self._phase != phase and not self.server.routing:
             self._patience.deadline = trio.current_time() + HANDSHAKE_S
         self._allowance = max(self._allowance - size, 0)
         if handshake.authenticated:

@@ -12,7 +12,7 @@ from functools import partial
 import attrs
 
 from meshq import limits
-from meshq.abc import Controllable, NodeDescription, NodeQuestions
+from meshq.abc import Controllable, NodeDescription, NodeQuestions, Redirector
 from meshq.broker.access._access import Access
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.catalog._definitions import Definitions
@@ -32,6 +32,7 @@ from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producer_sequences import ProducerSequences
+from meshq.broker.ingress._staged_places import StagedPlaces
 from meshq.broker.log._high_watermarks import HighWatermarks
 from meshq.broker.log._release_queue import Log, ReleaseQueue, Views
 from meshq.broker.paging._pager import Pager, PageRequests
@@ -45,6 +46,8 @@ from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.broker.settlement._message_times import MessageTimes
 from meshq.broker.settlement._redelivery import Redelivery
+from meshq.broker.staging._stage_placing import StagePlacing
+from meshq.broker.staging._stages import Stages
 from meshq.broker.transactions import TransactionManager
 from meshq.broker.work._closing import Closing
 from meshq.settings import AddressSettings, Security
@@ -86,6 +89,8 @@ class CoreSettings:
     links: list[Callable[[], Sequence[BridgeStatistics]]] = attrs.field(factory=list)
     #: The clusters whose nodes may be asked, by the names of their connections.
     clusters: dict[str, NodeQuestions] = attrs.field(factory=dict)
+    #: The balancers of the node, by name.
+    redirectors: dict[str, Redirector] = attrs.field(factory=dict)
     #: For how long an open transaction may be idle.
     transaction_timeout_s: float = limits.TRANSACTION_TIMEOUT_S
 
@@ -156,6 +161,7 @@ class Core:
             self.router,
             self.pending.fair_scheduler,
             loader=self.pager,
+            staged_places=StagedPlaces(self.ingress, self.definitions, settings.host.warn),
             event_bus=event_bus,
             schedule_dispatch=schedule_dispatch,
         )
@@ -192,21 +198,6 @@ class Core:
     def _make_work(self) -> None:
         """Make the parts that do work over many steps, or send messages of the node itself."""
         settings, host, fair_scheduler = self.settings, self.settings.host, self.pending.fair_scheduler
-        self.transactions: TransactionManager = TransactionManager(
-            self.ingress,
-            self.definitions,
-            self.acknowledger,
-            self.redelivery,
-            fair_scheduler,
-            release_queue=self.release_queue,
-            memory=self.memory,
-            timers=self.timers,
-            event_bus=settings.event_bus,
-            schedule_dispatch=self.pending.schedule_dispatch,
-            timeout_s=settings.transaction_timeout_s,
-            held_rows=self.mover.transfer_places.held,
-            warn=host.warn,
-        )
         #: Long operations that are under way.
         self.running_operations: RunningOperations = RunningOperations(
             self.release_queue,
@@ -216,6 +207,32 @@ class Core:
             host=host,
             closing=self.closing,
             run_pending=self.pending.run,
+        )
+        stages = Stages(
+            self.definitions,
+            self.ingress,
+            StagePlacing(self.mover, self.acknowledger, self.pager, settings.failpoint),
+            release_queue=self.release_queue,
+            memory=self.memory,
+            timers=self.timers,
+            event_bus=settings.event_bus,
+            schedule=self.running_operations.schedule,
+        )
+        self.transactions: TransactionManager = TransactionManager(
+            self.ingress,
+            self.definitions,
+            self.acknowledger,
+            self.redelivery,
+            fair_scheduler,
+            stages=stages,
+            release_queue=self.release_queue,
+            memory=self.memory,
+            timers=self.timers,
+            event_bus=settings.event_bus,
+            schedule_dispatch=self.pending.schedule_dispatch,
+            timeout_s=settings.transaction_timeout_s,
+            held_rows=self.mover.transfer_places.held,
+            warn=host.warn,
         )
         #: Sends messages of the node's own.
         self.internal_producer: InternalProducer = InternalProducer(
@@ -285,8 +302,9 @@ class Core:
         return left
 
     def second_passed(self) -> None:
-        """Roll back transactions that were idle for too long, and look after cursors."""
+        """Roll back transactions that were idle for too long, and look after stages and cursors."""
         self.transactions.tick()
+        self.transactions.stages.tick()
         self.cursors.tick()
         self.pending.run()
 

@@ -88,7 +88,7 @@ class Recovery:
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
         # What is prepared.
-        self._two_phase = TransactionRecovery(transactions.two_phase, release_queue, definitions.router, held_rows)
+        self._two_phase = TransactionRecovery(transactions, release_queue, definitions.router, held_rows)
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
         #: Messages that were taken up.
@@ -252,7 +252,7 @@ class Recovery:
                 # It may have been defined anew since.
                 self._asked[view] = asked
             self._runs[position][1].setdefault(target.queue, []).append(view)
-        if not record.routed.link and not record.moved:
+        if not record.routed.link and (record.unstaged or not record.moved):
             self._take_ids(_with_skipped(record.routed), run)
         self._content.keep(run, self._runs[position][1])
 

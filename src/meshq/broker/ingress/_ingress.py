@@ -83,7 +83,7 @@ class Ingress:
         self.anew: Rerouting = Rerouting(definitions.router, definitions.peers)
         #: Where messages of groups go that are pinned to nodes.
         self.groups: GroupPlaces = GroupPlaces(definitions.router, release_queue.has_entries_for)
-        self._forwarded = ForwardedPlaces(definitions, self._address_here, event_bus, memory, drop=self._drop)
+        self._forwarded = ForwardedPlaces(definitions, self._address_here, event_bus, memory, drop=self.drop)
         #: Branches of links, and the highest number of each link that is stored.
         self.branches: LinkBranches = LinkBranches(release_queue)
         self.links: dict[bytes, int] = self.branches.marks
@@ -111,7 +111,7 @@ class Ingress:
         skipped: tuple[int, ...] = ()
         fresh: list[bytes] = []
         if kinds & KIND_ID and address.duplicates.capacity:
-            fresh, skipped = _judge(run, address)
+            fresh, skipped = judge_ids(run, address)
             if len(skipped) == count:
                 self.producers.raise_to(run.producer, first, last, run.user)
                 self.duplicates += len(skipped)
@@ -126,7 +126,7 @@ class Ingress:
         if diverted or run.body is not None or (special and goes_apart(address, only, targets, kinds)):
             rows = rows_without(count, skipped)
             asked = self._asked(run, kinds)
-            shares = self._shares(run, address, only, rows, asked)
+            shares = self.shares_of(run, address, only, rows, asked)
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
             self.producers.raise_to(run.producer, first, last, run.user)
             return
@@ -140,7 +140,7 @@ class Ingress:
         position, views = self._entering.enter(run, address, targets, skipped)
         self.producers.raise_to(run.producer, first, last, run.user)
         if fresh or skipped:
-            self._book(run, address, fresh, skipped)
+            self.book(run, address, fresh, skipped)
         self.charge(run, views)
         if address.quota is not None:
             then = address.quota.placed(count - len(skipped), then)
@@ -183,11 +183,12 @@ class Ingress:
                     return True
                 raise _full(run, quota)
             self.producers.raise_to(run.producer, run.number, run.number + rows - 1, run.user)
-            self._drop(quota, rows)
+            self.drop(quota, rows)
             return False
         return True
 
-    def _drop(self, quota: AddressQuota, rows: int) -> None:
+    def drop(self, quota: AddressQuota, rows: int) -> None:
+        """Count messages that were dropped because their address was full."""
         quota.dropped += rows
         self.dropped += rows
 
@@ -228,8 +229,8 @@ class Ingress:
         rows: Sequence[int] = range(content.rows)
         has_ids = bool(kinds & KIND_ID and address.duplicates.capacity)
         if has_ids:
-            rows = rows_without(content.rows, _judge(run, address)[1])
-        shares = self._shares(run, address, only, rows, asked)
+            rows = rows_without(content.rows, judge_ids(run, address)[1])
+        shares = self.shares_of(run, address, only, rows, asked)
         for one, next_index in next_indexes:
             one.next_index = next_index
         counts = self._entering.count_parts(run, shares, asked).values()
@@ -238,9 +239,10 @@ class Ingress:
         size += PART_RECORD_BYTES * parts + MARK_RECORD_BYTES * sum(min(count, _MARKS_MAX) for count in counts)
         return size + 4 * sum(len(share.remote) * len(share.rows) for share in shares)
 
-    def _shares(
+    def shares_of(
         self, run: StoredRun, address: Address, only: Named, rows: Sequence[int], asked: list[RowOptions] | None
     ) -> list[Share]:
+        """Divide messages among the queues of an address, diverts included."""
         part_groups = self.groups.parting(asked)
         if only is None and address.name in self._diverts.from_address:
             return diverted_shares(run, address, rows, (self._diverts, self._address_here), part_groups)
@@ -253,7 +255,7 @@ class Ingress:
         except (NotFoundError, UsageError):
             return None
 
-    def _book(self, run: StoredRun, address: Address, fresh: list[bytes], skipped: tuple[int, ...]) -> None:
+    def book(self, run: StoredRun, address: Address, fresh: list[bytes], skipped: tuple[int, ...]) -> None:
         """Enter the duplicate ids of a run that was placed."""
         self.duplicates += len(skipped)
         if fresh:
@@ -283,7 +285,7 @@ class Ingress:
             # Messages that no queue took were not stored: sent again, they are no duplicates.
             ids = duplicate_ids(run.content)
             judged = [ids[row] for row in sorted(taken) if ids[row]], judged[1]
-        self._book(run, address, *judged)
+        self.book(run, address, *judged)
         self.charge(run, views)
         if address.quota is not None:
             then = address.quota.placed(len(taken), then)
@@ -297,6 +299,10 @@ class Ingress:
             # The options that filters have seen stay valid.
             self.prepare(run, kinds)
         return read_options(run.content, run.options.arrival if run.options is not None else 0)
+
+    def arrived(self) -> DeliveryOptions:
+        """Return the options of messages that come out of a stage now."""
+        return DeliveryOptions(self._timers.now_ms, taken=self._timers.elapsed_ms, unstaged=True)
 
     def prepare(self, run: StoredRun, kinds: int) -> None:
         """Set the arrival time of a client's run, if it has delivery options."""
@@ -376,7 +382,7 @@ class Ingress:
         if address.quota is not None and address.quota.policy != "page" and address.quota.full:
             if address.quota.policy != "drop":
                 raise AddressFullError(f"the address {address.name!r} is full")
-            self._drop(address.quota, run.content.rows)
+            self.drop(address.quota, run.content.rows)
             return False
         queues = [queue] if queue is not None else address.queues
         options = run.options
@@ -428,9 +434,16 @@ class Ingress:
         return self.place_shares(run, shares, asked, gone)
 
     def place_shares(
-        self, run: StoredRun, shares: list[Share], asked: list[RowOptions], gone: tuple[SettledRow, ...]
+        self,
+        run: StoredRun,
+        shares: list[Share],
+        asked: list[RowOptions],
+        gone: tuple[SettledRow, ...],
+        quota: AddressQuota | None = None,
     ) -> bool:
         """Place moved messages in known queues; return whether a record was written, which removes ``gone``, too.
+
+        ``quota``: counts the messages also before they are released.
 
         Raises:
             AddressFullError: the disk is full; nothing changed.
@@ -439,7 +452,8 @@ class Ingress:
         logged = run.durable and self._release_queue.log is not None and any(share.queue.durable for share in shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
         self.charge(run, views)
-        self._release_queue.release_after(position, views, _nothing)
+        then = quota.placed(len(placed(shares)), _nothing) if quota is not None else _nothing
+        self._release_queue.release_after(position, views, then)
         return logged
 
     def asked_of_forwarded(self, run: StoredRun, kinds: int, about: ForwardedAbout) -> list[RowOptions] | None:
@@ -466,7 +480,7 @@ def _nothing() -> None:
     """No producer waits for a confirm."""
 
 
-def _judge(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
+def judge_ids(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
     """Return the ids of a run that are new to the address, and the rows whose ids are not."""
     ids = duplicate_ids(run.content)
     rows = address.duplicates.fresh_rows(ids)

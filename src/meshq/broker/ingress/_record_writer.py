@@ -190,6 +190,7 @@ class RecordWriter:
             options.held,
             options.target,
             options.holder,
+            options.unstaged,
         )
         refs = list(dict.fromkeys(row.position for row in gone))
         return self._release_queue.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)

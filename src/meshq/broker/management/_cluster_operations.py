@@ -13,6 +13,7 @@ from meshq.broker.access._access import may_look
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.management._pages import page_of
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.queue._run import UNACKED, QueueRun
 from meshq.broker.work._long_operations import AnswerWait, Steps, Values
 from meshq.errors import MeshqError, NotActiveError, SettingsError, UsageError
@@ -78,7 +79,7 @@ def node_queue(core: Core, name: str, after: int = 0) -> Steps:
         for consumer in queue.roster.consumers:
             text = consumer.filter.text if consumer.filter is not None else ""
             rows.append(_row("consumer", filter=text, messages=consumer.unacked, stalled=consumer.credit() <= 0))
-    for forward in [one for one in core.router.queues.values() if one.forwards]:
+    for forward in [one for one in core.router.queues.values() if one.kind is QueueKind.STORE_AND_FORWARD]:
         waiting = sent = 0
         for counted in _in_flight(core, forward, full):
             if counted is None:

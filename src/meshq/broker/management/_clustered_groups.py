@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from meshq import abc
 from meshq.broker.catalog._pins_machine import Name
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_spec import QueueKind
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ class ClusteredGroups(abc.PinnedGroups):
 
     def _busy(self) -> set[str]:
         """The nodes to which messages are under way."""
-        forwards = [queue for queue in self._core.router.queues.values() if queue.forwards]
+        queues = self._core.router.queues.values()
+        forwards = [queue for queue in queues if queue.kind is QueueKind.STORE_AND_FORWARD]
         return {queue.name.rpartition(".")[2] for queue in forwards if queue.counts.ready or queue.counts.unacked}
 
     def kept(self) -> Mapping[tuple[str, str], str]:

@@ -43,18 +43,18 @@ class Head(NamedTuple):
 
 
 def waiting_queues(core: Core) -> list[str]:
-    """The names of the queues in which something waits."""
+    """The names of the queues in which something waits, but for stages, which wait for a decision."""
     return [
         queue.name
         for queue in core.router.queues.values()
-        if queue.counts.ready or queue.counts.delayed or queue.counts.unacked
+        if (queue.counts.ready or queue.counts.delayed or queue.counts.unacked) and queue.kind is not QueueKind.STAGE
     ]
 
 
 def held_messages(core: Core, name: str) -> Iterator[abc.HeldMessages]:
     """The messages at the front of a queue, and the facts that may keep them."""
     queue = core.router.queues.get(name)
-    if queue is None:
+    if queue is None or queue.kind is QueueKind.STAGE:
         return
     if queue.forwards:
         yield from _forwarding(core, queue)

@@ -9,12 +9,14 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.access._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
+from meshq.broker.management import _balancer_operations as balancer_work
 from meshq.broker.management import _cluster_operations as cluster_work
 from meshq.broker.management import _cursor_operations as cursor_work
 from meshq.broker.management import _divert_operations as divert_work
 from meshq.broker.management import _node_operations as node_work
 from meshq.broker.management import _queue_operations as queue_work
 from meshq.broker.management import _route_operations as route_work
+from meshq.broker.management import _stage_operations as stage_work
 from meshq.broker.management._queue_operations import SETTINGS
 from meshq.broker.work._long_operations import Steps, Values
 from meshq.errors import UsageError
@@ -165,6 +167,8 @@ _NAME: Final = Parameter((str,), True)
 _TEXT_OR_NONE: Final = Parameter((str, type(None)))
 #: In a frame encoded, in a request as it is.
 _MAP: Final = Parameter((bytes, dict, type(None)))
+#: In a frame four bytes for each, in a request a list of them.
+_NUMBERS: Final = Parameter((bytes, list), True)
 _FLAG: Final = Parameter((bool,))
 _COUNT: Final = Parameter((int,))
 _AFTER: Final = Parameter((str,))
@@ -300,6 +304,15 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),
     "pause_bridge": Operation(node_work.pause_bridge, {"name": _NAME}, _MANAGES_NODE),
     "resume_bridge": Operation(node_work.resume_bridge, {"name": _NAME}, _MANAGES_NODE),
+    "balancers": Operation(balancer_work.balancers, {"after": _COUNT}, _MANAGES_NODE),
+    "balancer_targets": Operation(balancer_work.balancer_targets, {"name": _NAME, "after": _COUNT}, _MANAGES_NODE),
+    "balancer_target": Operation(balancer_work.balancer_target, {"name": _NAME, "key": _NAME}, ()),
+    "explain_balancer": Operation(
+        balancer_work.explain_balancer, {"name": _NAME, "key": _NAME, "after": _COUNT}, _MANAGES_NODE
+    ),
+    "set_balancer_filter": Operation(
+        balancer_work.set_balancer_filter, {"name": _NAME, "setting": _NAME, "text": _TEXT_OR_NONE}, _MANAGES_NODE
+    ),
     "open_cursor": Operation(
         cursor_work.open_cursor,
         {
@@ -327,5 +340,12 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         (Need("look", "queue", argument="queue"),),
     ),
     "cursors": Operation(cursor_work.cursors, {"queue": _AFTER, "after": _COUNT}, (), asks=True),
+    "commit_batch": Operation(
+        stage_work.commit_batch, {"sink": _NAME, "batch": _NUMBER, "stages": _NUMBERS}, (), asks=True
+    ),
+    "abandon_batch": Operation(stage_work.abandon_batch, {"sink": _NAME, "batch": _NUMBER}, (), asks=True),
+    "sinks": Operation(stage_work.sinks, {"after": _COUNT}, (), asks=True),
+    "stages": Operation(stage_work.stages, {"sink": _AFTER, "after": _COUNT}, (), asks=True),
+    "delete_sink": Operation(stage_work.delete_sink, {"sink": _NAME}, _MANAGES_NODE, asks=True),
     "diverts": Operation(divert_work.diverts, {"after": _AFTER}, (), asks=True),
 }

@@ -21,6 +21,7 @@ from meshq.broker.management._pages import PAGE_BYTES_MAX
 from meshq.broker.management._queue_deletion import remove_when_moved, still_there
 from meshq.broker.management._subscriptions import create_temporary
 from meshq.broker.management._subscriptions import unsubscribe as end_subscription
+from meshq.broker.queue._queue_spec import QueueKind
 from meshq.broker.work._long_operations import PendingMovesWait, Steps, Values
 from meshq.errors import NotFoundError, UsageError
 from meshq.selector import parse_filter
@@ -126,7 +127,8 @@ def redrive(core: Core, asker: Requester | None, name: str, filter: str | None =
 
 def give_back(core: Core, asker: Requester | None, node_id: str, force: bool = False) -> Steps:
     """Route messages anew that wait for another node; `force`: also while that is only away."""
-    found = [queue for queue in core.router.queues.values() if queue.forwards and node_of(queue) == node_id]
+    kept = [queue for queue in core.router.queues.values() if queue.kind is QueueKind.STORE_AND_FORWARD]
+    found = [queue for queue in kept if node_of(queue) == node_id]
     if not found:
         raise NotFoundError(f"nothing was ever kept here for a node {node_id[:64]!r}")
     for queue in found:

@@ -17,6 +17,8 @@ from meshq.broker.records._row_ranges import pieces
 from meshq.message import MessageOrigin
 from meshq.wire import RunBytes
 
+#: What an entry is that is a part of a stage; no other node ever gets one.
+STAGED: Final = "staged"
 #: What an entry is that describes a queue, by the name of the feature which a node has that makes the queue.
 DEFINE: Final = "define"
 
@@ -67,15 +69,17 @@ class DeliveryOptions(NamedTuple):
     former: Mapping[int, FormerCount] | None = None
     #: Of messages that wait for another node, and are for no queue that is known by its number.
     there: QueueThere | None = None
-    #: What waits for another node, if it is no message: the name of the feature that its node needs.
+    #: What waits for another node, if it is no message: the name of the feature that its node needs; or ``STAGED``.
     entry: str = ""
     #: Of messages that wait for another node: the id of the prepared transaction that has acknowledged these, or of
-    #: which the entry is a part; and the queue to which such a part sends, empty: the whole address.
+    #: which the entry is a part; and the queue to which such a part, or a stage, sends, empty: the whole address.
     held: bytes = b""
     target: str = ""
     #: Where the record of the prepared transaction stands that has acknowledged the messages on their way here; 0:
     #: none has.
     holder: int = 0
+    #: The messages come out of a stage: their duplicate ids count from here on.
+    unstaged: bool = False
 
     def features(self, rows: Sequence[int]) -> set[str]:
         """The features without which another node can't be sent some of the messages as these are here."""
@@ -128,8 +132,8 @@ def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOption
     expires = tuple(asked[row].expires for row in rows)
     if whole.former is not None:
         whole = whole._replace(former=picked(whole.former, rows))
-    if whole.held:
-        # What a transaction has acknowledged, or sends, does not expire before the decision.
+    if whole.held or whole.entry == STAGED:
+        # What a transaction has acknowledged, or sends, does not expire before the decision; nor what is staged.
         return whole
     if whole.former is None and not any(expires):
         return whole if whole.origin is not None or whole.there is not None else None

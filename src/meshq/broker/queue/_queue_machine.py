@@ -51,8 +51,9 @@ class Queue:
         self.address: str = address
         self.durable: bool = durable
         self.spec: QueueSpec = spec
-        # Whether it is a store-and-forward queue, which is first in, first out for all priorities.
-        self.forwards: bool = self.kind is QueueKind.STORE_AND_FORWARD
+        # Whether its messages are on their way elsewhere, first in, first out for all priorities: to another node, or
+        # out of a stage.
+        self.forwards: bool = self.kind in (QueueKind.STORE_AND_FORWARD, QueueKind.STAGE)
         # The queue is deleted when it is no longer used.
         self.auto_delete: bool = spec.owner is not None or (bool(spec.subscription) and not durable)
         # A paused queue takes messages and gives none to consumers.

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from meshq.address import INTERNAL
+from meshq.address import INTERNAL, STAGE
 from meshq.broker.queue._session_identity import SessionOwner
 from meshq.selector import Filter
 
@@ -27,6 +27,8 @@ class QueueKind(enum.Enum):
     TEMPORARY = enum.auto()
     #: The messages for another node of the cluster.
     STORE_AND_FORWARD = enum.auto()
+    #: The messages of a stage, which wait for a decision.
+    STAGE = enum.auto()
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -50,7 +52,7 @@ class QueueSpec:
     def kind_of(self, name: str) -> QueueKind:
         """Return the kind of a queue with these settings and this name."""
         if name.startswith(INTERNAL):
-            return QueueKind.STORE_AND_FORWARD
+            return QueueKind.STAGE if name.startswith(STAGE) else QueueKind.STORE_AND_FORWARD
         if self.owner is not None:
             return QueueKind.TEMPORARY
         return QueueKind.SUBSCRIPTION if self.subscription else QueueKind.REGULAR

@@ -37,8 +37,8 @@ _NOTES_BYTES_MAX: Final = 2**16 - 1
 _ORIGIN: Final = ("address", "queue", "reason")
 #: Where the body of the one message lies, and how large it is.
 _BODY: Final = ("body", "size")
-#: What a prepared transaction has to do with the messages, and what holds if it is not said.
-_HOLD: Final[dict[str, Any]] = {"held": b"", "sends_to": "", "holder": 0}
+#: What a prepared transaction or a stage has to do with the messages, and what holds if it is not said.
+_HOLD: Final[dict[str, Any]] = {"held": b"", "sends_to": "", "holder": 0, "unstaged": False}
 #: Texts that say which queue of another node the messages are for: name, routing type, filter, subscription, features.
 _QUEUE_TEXTS: Final = 5
 #: Parts of one run in queues.
@@ -193,7 +193,8 @@ class PlacedRecord(NamedTuple):
     made.  ``entry``: what it is if it is no message, but something else that waits for another node.  ``held``: the id
     of the prepared transaction that has acknowledged the messages, or of which the entry is a part, on their way;
     ``target``: the queue to which such a part sends.  ``holder``: the position of the record of the transaction that
-    has acknowledged the messages, as long as that record lives; 0: none has.
+    has acknowledged the messages, as long as that record lives; 0: none has.  ``unstaged``: the messages come out of a
+    stage, and their duplicate ids count from here on.
     """
 
     arrival: int
@@ -208,6 +209,7 @@ class PlacedRecord(NamedTuple):
     held: bytes = b""
     target: str = ""
     holder: int = 0
+    unstaged: bool = False
 
     @property
     def moved(self) -> bool:
@@ -294,11 +296,13 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         bytes(hold["held"]),
         str(hold["sends_to"]),
         int(hold["holder"]),
+        bool(hold["unstaged"]),
     )
 
 
 def _hold_of(record: PlacedRecord) -> dict[str, Any]:
-    return {"held": record.held, "sends_to": record.target, "holder": record.holder}
+    said = {"held": record.held, "sends_to": record.target, "holder": record.holder}
+    return {**said, "unstaged": record.unstaged}
 
 
 def _counted(data: Any, rows: int) -> tuple[CountedRow, ...]:

@@ -57,6 +57,16 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
         "lease_ms": int,
     },
     "holes": {"kind": str, "queue": int, "epoch": int, "ranges": bytes},
+    "stage": {
+        "kind": str,
+        "number": int,
+        "sink": str,
+        "batch": int,
+        "partition": int,
+        "attempt": int,
+        "timeout_ms": int,
+    },
+    "sink": {"kind": str, "sink": str, "batch": int},
 }
 #: A queue of a further node that fills the header which describes it takes a little more in its record.
 _DEFINITION_BYTES_MAX: Final = 2 * limits.HEADER_BYTES_MAX
@@ -67,6 +77,8 @@ _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "divert": {"filter": "", "exclusive": False},
     "peer": {"left": False, "over": False, "store": b"", "turn": 0, "link": b""},
     "cursor": {"user": "", "fence": 0, "holder": "", "token": "", "max_lag": 0},
+    "stage": {"user": "", "prepared": False, "dropped": False, "messages": 0},
+    "sink": {"user": "", "placing": b""},
     "binding": {"filter": "", "turn": 0, "path": "", "node_name": "", "relay": 0, "durable": True},
 }
 

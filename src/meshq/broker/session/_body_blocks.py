@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from meshq import limits
-from meshq.broker.access._access import permit_upload
+from meshq.broker.access._access import permit_keeping
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.bodies._body import Body
 from meshq.broker.ingress._memory import MemoryBound
@@ -140,7 +140,7 @@ class BodyBlocks:
         if upload.body.size_bytes:
             return None
         try:
-            permit_upload(self._principal)
+            permit_keeping(self._principal)
         except SecurityError as error:
             return error
         return None

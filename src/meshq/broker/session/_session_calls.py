@@ -77,11 +77,15 @@ class SessionCalls:
                 LongOperation(values, partial(self.answer_when_durable, call), partial(self._decline_operation, call))
             )
 
-    def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
-        """Answer a frame at once with the result of ``work``, which has written nothing, or with its error."""
+    def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps]) -> None:
+        """Answer a frame with the result of ``work``, or of its last step, or with its error, and wait for no disk."""
         values = self._try(frame, work)
-        if values is not None:
+        if isinstance(values, dict):
             self.answer(frame.first, values)
+        elif values is not None:
+            call = frame.first
+            operation = LongOperation(values, partial(self.answer, call), partial(self._decline_operation, call))
+            self._running_operations.schedule(operation)
 
     def _try(self, frame: Frame, work: Callable[[], T], *, takes_in: bool = True) -> T | None:
         try:

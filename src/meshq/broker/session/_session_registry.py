@@ -86,7 +86,8 @@ class SessionRegistry:
             else:
                 self._closing.check()
                 self._check_handed_over(wanted.came_from)
-        self._admit(link, label, owner, resumes=session is not None)
+        facts = self.facts(link, label, owner, resumes=session is not None)
+        self._admit(facts)
         if session is not None:
             self._ttl[session.number] = ttl
             self._deadlines.forget(session.number)
@@ -130,15 +131,36 @@ class SessionRegistry:
                 self.held_back += 1
                 raise decline("not_handed_over", why)
 
-    def _admit(self, link: Link, label: str, owner: tuple[str, str], *, resumes: bool) -> None:
-        """Ask whether a connection may have a session.
+    def resumes(self, wanted: Attach, owner: tuple[str, str]) -> bool:
+        """Return whether a client asks for a session that it has here."""
+        session = self.by_number.get(wanted.session)
+        return session is not None and _is_theirs(session, wanted, owner)
+
+    @property
+    def clients(self) -> int:
+        """The clients that are connected now."""
+        found = (one for one in self.by_number.values() if one.principal.owner[0] == "client")
+        return sum(one.stream.link is not None for one in found)
+
+    def check_served(self, link: Link, label: str, owner: tuple[str, str]) -> None:
+        """Check that this node serves one more client.
 
         Raises:
-            NotActiveError, UseAnotherServerError: the connection may not.
-            UsageError: the rule has decided nothing that can be done, so that it may not, either.
+            NotActiveError: it does not.
         """
+        self._closing.check()
+        self._admit(self.facts(link, label, owner))
+
+    def facts(
+        self, link: Link, label: str, owner: tuple[str, str], *, visited: bytes = b"", resumes: bool = False
+    ) -> HandshakeFacts:
+        """Return the facts of a connection that has logged in.  ``visited``: as of ``Attach``."""
         role, user = owner
-        facts = HandshakeFacts(
+        ids = (visited[start : start + IDENTITY_BYTES] for start in range(0, len(visited), IDENTITY_BYTES))
+        security = self._core.settings.security
+        known = security.roles if security is not None else None
+        roles = known.get(user, ()) if known is not None and role == "client" else ()
+        return HandshakeFacts(
             role=role,
             user=user,
             label=label,
@@ -147,7 +169,17 @@ class SessionRegistry:
             resumes=resumes,
             sessions=len(self.by_number),
             user_sessions=self._of_user.get(user, 0) if role == "client" else 0,
+            roles=tuple(sorted(roles)),
+            visited=tuple(one.hex() for one in ids),
         )
+
+    def _admit(self, facts: HandshakeFacts) -> None:
+        """Ask whether a connection may have a session.
+
+        Raises:
+            NotActiveError, UseAnotherServerError: the connection may not.
+            UsageError: the rule has decided nothing that can be done, so that it may not, either.
+        """
         decision = self._admission.decide(facts)
         if isinstance(decision, Redirect) and type(decision.url) is str:
             raise decline("use_another_server", decision.url)

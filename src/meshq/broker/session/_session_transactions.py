@@ -13,6 +13,7 @@ from meshq.broker.access._access import permit_replies, permit_sending
 from meshq.broker.catalog._names import check_sendable
 from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.staging._written_stages import WrittenStages
 from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.broker.work._fair_scheduler import CostlyScan
 from meshq.broker.work._long_operations import DiskSpaceWait, FairTurnWait, Steps, Values
@@ -57,6 +58,7 @@ class SessionTransactions:
         self._router = router
         self._release_queue = release_queue
         self._redelivery = redelivery
+        self._stages = WrittenStages(principal, transactions.stages, release_queue)
         self._open: dict[int, ServerTransaction] = {}
         # Why the node has rolled some back, by number; the oldest first.
         self._ended: dict[int, str] = {}
@@ -69,6 +71,7 @@ class SessionTransactions:
             "commit_prepared": (self.commit_prepared, {"xid": bytes}),
             "roll_back_prepared": (self.roll_back_prepared, {"xid": bytes}),
             "recover": (self.recover, {"after": bytes}),
+            **self._stages.operations,
         }
 
     def operate(self, operation: str, arguments: Values) -> Values | Steps:
@@ -182,25 +185,22 @@ class SessionTransactions:
         if not header.transaction or not header.number or header.number + frame.count >= 1 << 63:
             raise violation("bad_number", "a transaction, and its messages, are numbered from 1 on")
 
-        def take() -> dict[str, Any]:
+        def take() -> dict[str, Any] | Steps:
             target = parse_target(header.address)
             check_sendable(target.address)
-            permit_sending(self._principal, target)
+            staged = header.transaction in self._stages
+            if not staged:
+                # A stage asks once for each target.
+                permit_sending(self._principal, target)
             if self._principal.rights is not None:
                 permit_replies(self._principal, content, kinds)
+            run = self._run_of(frame, header, content)
+            if staged:
+                return self._stages.take(header.transaction, header.sent, run, target)
             transaction = self._open.get(header.transaction)
             if (transaction.sent if transaction is not None else 0) != header.sent:
                 self._drop(header.transaction)
                 raise self._lost(header.transaction, "the node did not have all that it had sent")
-            run = StoredRun(
-                target.address,
-                content,
-                durable=bool(frame.flags & FLAG_DURABLE) and self._release_queue.durable,
-                producer=header.producer,
-                number=header.number,
-                stamp=frame.stamp,
-            )
-            run.user = self._principal.owner[1]
             try:
                 self._transactions.add(transaction or self._begin(header.transaction), Work(run, target, kinds))
             except MeshqError:
@@ -209,6 +209,18 @@ class SessionTransactions:
             return {}
 
         self._calls.answer_now(frame, take)
+
+    def _run_of(self, frame: Frame, header: Transact, content: RunBytes) -> StoredRun:
+        run = StoredRun(
+            parse_target(header.address).address,
+            content,
+            durable=bool(frame.flags & FLAG_DURABLE) and self._release_queue.durable,
+            producer=header.producer,
+            number=header.number,
+            stamp=frame.stamp,
+        )
+        run.user = self._principal.owner[1]
+        return run
 
     def settle(self, consumer: QueueConsumer, ranges: Sequence[tuple[int, int]], number: int) -> None:
         """Messages that a transaction acknowledges.  If it can't take them it is rolled back, which its commit tells.
@@ -314,16 +326,20 @@ class SessionTransactions:
             TransactionRolledBackError: it is not.
         """
         found = self._open.get(transaction)
+        if transaction in self._stages:
+            return
         if found is None:
             raise self._lost(transaction, "the node no longer has it")
         self._transactions.used(found)
 
     def roll_back(self, transaction: int) -> None:
-        """Roll back an open transaction."""
-        self._drop(transaction)
+        """Roll back an open transaction, or drop a stage."""
+        if not self._stages.abandon(transaction):
+            self._drop(transaction)
 
     def end(self) -> None:
-        """The session is over: so are its transactions."""
+        """The session is over: so are its transactions, and the stages that it has not prepared."""
+        self._stages.end()
         for number in list(self._open):
             self._drop(number)
 

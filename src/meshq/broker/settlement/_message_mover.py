@@ -14,9 +14,10 @@ from typing import Any, Final
 from meshq.address import Target
 from meshq.broker.catalog._router import Router
 from meshq.broker.events._event_bus import EventBus
-from meshq.broker.ingress._filters_at import costly, filters_of_moved
+from meshq.broker.ingress._filters_at import costly, filters_at, filters_of_moved
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._redistribution import Redistribution
+from meshq.broker.ingress._staged_places import StagedPlaces
 from meshq.broker.ingress._transfer_places import TransferPlaces
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import RowSpan
@@ -47,6 +48,7 @@ FATES: Final = {
     "given_back": "moved",
     "redistributed": "redistributed",
     "transferred": "moved",
+    "committed": "moved",
 }
 #: Why the node moves messages that nobody asked it to move.
 OWN: Final = ("rejected", "attempts", "expired")
@@ -68,16 +70,20 @@ class MessageMover:
         fair_scheduler: FairScheduler,
         *,
         loader: ContentLoader,
+        staged_places: StagedPlaces,
         event_bus: EventBus,
         schedule_dispatch: Callable[[Queue], None],
     ) -> None:
-        """``schedule_dispatch`` is called with a queue that messages have left: others may go, or it is deleted."""
+        """``staged_places``: places the messages of committed stages.
+
+        ``schedule_dispatch`` is called with a queue that messages have left: others may go, or it is deleted."""
         self._ingress = ingress
         self._router = router
         #: Finds places on other nodes for messages that no consumer here can get.
         self.redistribution: Redistribution = Redistribution(ingress, router)
         #: Finds places for all messages on one node.
         self.transfer_places: TransferPlaces = TransferPlaces(ingress, router)
+        self._staged_places = staged_places
         self._acknowledger = acknowledger
         self._release_queue = release_queue
         self._fair_scheduler = fair_scheduler
@@ -237,7 +243,10 @@ class MessageMover:
     ) -> CostlyScan | None:
         """The steps in which messages have to be put to the filters of their target before they are moved there; None:
         they need not be.  ``known``: their run ``as_moved``, which then knows what these say."""
-        filters = filters_of_moved(self._router, target, anew=reason in _ON)
+        if reason == "committed":
+            filters = filters_at(self._router, target)
+        else:
+            filters = filters_of_moved(self._router, target, anew=reason in _ON)
         return costly(self._fair_scheduler, owner, known, filters, rows) if filters and rows else None
 
     def _ask(
@@ -352,7 +361,9 @@ class MessageMover:
         )
         # Only what somebody moves goes on ageing, unless it had stopped before.
         arrival = options.arrival if options is not None and reason in ("moved", *_ON) else 0
-        if reason in _ON:
+        if reason == "committed":
+            moved.options = self._ingress.arrived()
+        elif reason in _ON:
             moved.options = (
                 DeliveryOptions(
                     arrival, taken=options.taken, begun=options.begun, origin=options.origin, there=options.there
@@ -393,6 +404,8 @@ class MessageMover:
             logged = self._ingress.place_anew(moved, (queue, span.view.remote), gone)
         elif reason == "redistributed":
             logged = self.redistribution.place(moved, queue, gone)
+        elif reason == "committed":
+            logged = self._staged_places.place(moved, target, gone)
         elif reason == "transferred":
             logged = self.transfer_places.place(moved, queue, target, gone)
         else:

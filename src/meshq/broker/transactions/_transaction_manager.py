@@ -21,6 +21,7 @@ from meshq.broker.queue._timers import TimerService
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._redelivery import Redelivery
+from meshq.broker.staging._stages import Stages
 from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.broker.transactions._transaction_transfer import TransactionTransfer
 from meshq.broker.transactions._two_phase import TwoPhaseCommit
@@ -44,6 +45,7 @@ class TransactionManager:
         redelivery: Redelivery,
         fair_scheduler: FairScheduler,
         *,
+        stages: Stages,
         release_queue: ReleaseQueue,
         memory: MemoryBound,
         timers: TimerService,
@@ -71,6 +73,8 @@ class TransactionManager:
         self.size_bytes: int = 0
         # Bytes that may be taken by what filters say of those that are being committed or prepared.
         self._expected_bytes = 0
+        #: The transactions of many writers that are decided together.
+        self.stages: Stages = stages
         self.committed: int = 0
         self.rolled_back: int = 0
         #: Those that are prepared.

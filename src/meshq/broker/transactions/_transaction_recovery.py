@@ -27,7 +27,7 @@ from meshq.broker.records._row_ranges import pieces
 from meshq.broker.transactions._decisions import Decision
 from meshq.broker.transactions._prepared import ServerPreparedTransaction
 from meshq.broker.transactions._transaction import ServerTransaction, Work
-from meshq.broker.transactions._two_phase import TwoPhaseCommit
+from meshq.broker.transactions._transaction_manager import TransactionManager
 from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import check_run
 
@@ -39,10 +39,11 @@ class TransactionRecovery:
     """Gathers the records; when all are read, everything is held that was."""
 
     def __init__(
-        self, two_phase: TwoPhaseCommit, release_queue: ReleaseQueue, router: Router, held_rows: HeldRows
+        self, transactions: TransactionManager, release_queue: ReleaseQueue, router: Router, held_rows: HeldRows
     ) -> None:
         """``held_rows``: the rows of transactions that are being handed over."""
-        self._two_phase = two_phase
+        self._two_phase = transactions.two_phase
+        self._stages = transactions.stages
         self._held_rows = held_rows
         self._release_queue = release_queue
         self._router = router
@@ -151,7 +152,8 @@ class TransactionRecovery:
         return found
 
     def finish(self) -> None:
-        """Hand the prepared transactions over, after all runs are visible."""
+        """Hand the prepared transactions and the stages over, after all runs are visible."""
+        self._stages.restored()
         for prepared, spans in self._spans.items():
             for number, acked in spans.items():
                 if acked:

@@ -16,7 +16,7 @@ _CAME_FROM_MAX: Final = 8
 class SessionFacts:
     """The identity of one session, and the reason of its failure; only the session assigns them."""
 
-    __slots__ = ("_came_from", "epoch", "failure", "key", "node_id", "number", "target")
+    __slots__ = ("_came_from", "epoch", "failure", "key", "node_id", "number", "only_resumes", "target", "visited")
 
     def __init__(self) -> None:
         #: Rises each time the session is made anew; deliveries of an older one are stale.
@@ -29,6 +29,10 @@ class SessionFacts:
         self._came_from: dict[bytes, bytes] = {}
         #: The node to which the client has to go, until it has a session again; None: to any.
         self.target: HandoverTarget | None = None
+        #: The ids of the nodes that have redirected the client since the attempt to connect began.
+        self.visited: bytes = b""
+        #: Whether the client wants its session and no new one: it may belong to another node by now.
+        self.only_resumes: bool = False
         #: Why the session has failed.
         self.failure: MeshqError | None = None
 
@@ -52,7 +56,7 @@ class SessionFacts:
     def arrived(self) -> None:
         """Note that the client has a session again."""
         self._came_from.clear()
-        self.target = None
+        self.target, self.visited = None, b""
 
     def check(self) -> None:
         """Raise if the session has failed, with the outcome not_done."""

@@ -11,7 +11,7 @@ from meshq.abc import BalancerPolicy, BalancerTarget, Env, TargetPolicy
 from meshq.client.link._node_book_machine import NodeBook
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
-from meshq.lb import policy_of
+from meshq.lb import begun_policy, policy_of
 
 #: A factory's policy begins with so many bytes by chance.
 CHANCE_BYTES: Final = 8
@@ -45,11 +45,8 @@ class NodeChoice(NodeChooser):
             SettingsError: the policy began as no policy, or chose what it was not given.
         """
         if self._begun is None:
-            begun: object = self.policy.begin(int.from_bytes(self._env.entropy.token(CHANCE_BYTES)))
-            if not isinstance(begun, BalancerPolicy):
-                shown = f"{type(self.policy).__name__}.begin: {begun!r}"
-                raise SettingsError("load_balancing", shown, "a policy whose begin() returns a BalancerPolicy")
-            self._begun = begun
+            chance = int.from_bytes(self._env.entropy.token(CHANCE_BYTES))
+            self._begun = begun_policy("load_balancing", self.policy, chance)
         offered = {self._target(place): place for place in places}
         chosen: object = self._begun.select(tuple(offered), self._key)
         if chosen is None:

@@ -13,11 +13,21 @@ from meshq import limits
 from meshq.client.link._backlog_writer import BacklogWriter
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets
-from meshq.client.link._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
+from meshq.client.link._events import (
+    Connected,
+    ConnectionEvent,
+    Disconnected,
+    FailedOver,
+    Reattached,
+    Redirected,
+)
 from meshq.client.link._failover_machine import FailoverMachine
 from meshq.client.link._handshake import Handshake
+from meshq.client.link._link_end import LinkEnd, closed_by
 from meshq.client.link._link_life import new_life
 from meshq.client.link._login import Login
+from meshq.client.link._node_book_machine import bare
+from meshq.client.link._redirects import Redirects
 from meshq.client.link._topology import ScaledDown, node_of, sent_to
 from meshq.client.session._session import ClientSession
 from meshq.client.settings._settings import ClientSettings
@@ -32,53 +42,26 @@ from meshq.errors import (
     RemoteProtocolError,
     SecurityError,
     SettingsError,
+    UseAnotherServerError,
     caused,
 )
 from meshq.wire import (
-    BY_NUMBER,
     TOPOLOGY,
     Attached,
     Close,
     Frame,
     FrameType,
     Link,
+    Probed,
     StreamLink,
     Welcome,
     error_of,
     refusal_of,
+    violation,
 )
 
 #: Seconds that the node may take to end a link that was closed in peace.
 CLOSING_S: Final = 5.0
-#: Refusals after which this node is left alone for the others.
-_LEAVE: Final = frozenset(
-    {"not_active", "stopping", "too_many_sessions", "journal_broken", "crowded", "not_handed_over"}
-)
-#: Refusals that end a link and nothing else.
-_LOST: Final = frozenset({"session_taken", "silent"})
-
-
-class _LinkEnd:
-    """The reason for the end of a link."""
-
-    __slots__ = ("error", "fatal", "held", "leave", "parted")
-
-    def __init__(
-        self,
-        error: MeshqError,
-        *,
-        leave: bool = False,
-        fatal: bool = False,
-        held: bool = False,
-        parted: str = "",
-    ) -> None:
-        self.error = error
-        #: Whether the node waits for what another node hands over.
-        self.held = held
-        self.leave = leave
-        self.fatal = fatal
-        #: How the node is gone, if this says it: "left" with a good-bye, "away" without a word.
-        self.parted = parted
 
 
 class LinkWatcher(Protocol):
@@ -121,8 +104,7 @@ class Connection:
         self._session = session
         self._targets = targets
         self._settings = settings
-        self._label = label
-        self._login = login
+        self._handshake = partial(Handshake, session=session, label=label, login=login, owner=self)
         self._machine = FailoverMachine(
             targets.policy,
             initial_attempts=settings.initial_connect_attempts,
@@ -141,6 +123,7 @@ class Connection:
         self._log = log or ChangeLog()
         # The node that is being dialed, or was dialed last.
         self._target: Endpoint | None = None
+        self._redirects = Redirects(session.facts)
         self._link: Link | None = None
         self._ended = Completion()
         # Decided when the link that we have is closed.
@@ -166,7 +149,8 @@ class Connection:
         life = self._life
         error: MeshqError | None = None
         while life.state != "closing":
-            dial = self._machine.next(self._targets.known(self._machine.last, self._session.facts.target))
+            known = self._targets.known(self._machine.last, self._session.facts.target)
+            dial = self._machine.next(self._redirects.first(known))
             if dial is None:
                 exhausted = _exhausted(error, "unknown" if self.counts.connected else "not_done")
                 if self.counts.connected and self._settings.reconnect_attempts:
@@ -179,7 +163,7 @@ class Connection:
                     await trio.sleep(dial.delay_s)
                 self._pausing = None
             life.on("dial")
-            ended = await self._once(dial.target)
+            ended = await self._attempt(dial.target)
             if life.state == "closing":
                 return None
             error = ended.error
@@ -188,14 +172,18 @@ class Connection:
             if ended.held:
                 self._machine.hold()
             self._session.link_failures.ended(error, attached=attached)
-            fatal = ended.fatal and (attached or not self._targets.refused(dial.target, error))
+            # Where a balancer has sent it the client may be wrong; at a place of its own, next time, it may not be.
+            sent = self._redirects.redirected
+            fatal = ended.fatal and (attached or not (sent or self._targets.refused(dial.target, error)))
             final = fatal or (attached and not self._settings.reconnect_attempts)
             if attached:
                 self.begun()
                 self._machine.lost(trio.current_time(), leave=ended.leave)
+                resumable = self._session.stream.resumable and not ended.leave
+                self._redirects.lost(self._target, resumable=resumable)
                 self._lost(error, final=final)
             else:
-                self._targets.failed(dial.target)
+                self._targets.failed(self._target)
                 if fatal and self.counts.connected:
                     # Of the loss before it was said only that the client tries.
                     self._lost(error, final=True)
@@ -211,32 +199,47 @@ class Connection:
         if self._pausing is not None:
             self._pausing.cancel()
 
-    async def _once(self, endpoint: Endpoint | None) -> _LinkEnd:
+    @property
+    def redirected(self) -> bool:
+        """Whether a balancer has sent the client where it is."""
+        return self._redirects.redirected
+
+    async def _attempt(self, endpoint: Endpoint | None) -> LinkEnd:
+        """Make one link, where a node sends the client on at that place, and serve it to its end."""
+        self._redirects.begin(endpoint)
+        ended = await self._once(endpoint)
+        while ended.onward is not None and self._life.state != "closing":
+            self._life.on("redirect")
+            self._target = ended.onward
+            ended = await self._once(ended.onward)
+        return ended
+
+    async def _once(self, endpoint: Endpoint | None) -> LinkEnd:
         """Make one link, and serve it to its end."""
         if endpoint is None:
             await trio.lowlevel.checkpoint()
             unknown = ConnectionBrokenError(self._targets.why_none(), outcome="not_done")
-            return _LinkEnd(caused(unknown, LookupError("the list of targets is empty")))
+            return LinkEnd(caused(unknown, LookupError("the list of targets is empty")))
         try:
             target = self._targets.connector(endpoint)
         except SettingsError as error:
             # Only a topology that changes names targets that were not checked before; the others may do.
             await trio.lowlevel.checkpoint()
-            return _LinkEnd(error, leave=True)
+            return LinkEnd(error, leave=True)
         patience = min(self._settings.call_timeout, self._settings.connection_ttl)
         with trio.CancelScope(deadline=trio.current_time() + patience) as self._dialing:
             await trio.lowlevel.checkpoint()
             try:
                 link = await target.open()
             except (ConnectionBrokenError, NotActiveError) as error:
-                return _LinkEnd(error, leave=True)
+                return LinkEnd(error, leave=True)
             except (RemoteProtocolError, SecurityError, SettingsError) as error:
-                return _LinkEnd(error, fatal=True)
+                return LinkEnd(error, fatal=True)
             return await self._serve(link)
         late = CallTimeoutError(f"{target} did not answer in time", outcome="not_done")
-        return _LinkEnd(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
+        return LinkEnd(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
 
-    async def _serve(self, link: Link) -> _LinkEnd:
+    async def _serve(self, link: Link) -> LinkEnd:
         """Shake hands on a link, and see it through."""
         self._life.on("open")
         self._link = link
@@ -244,11 +247,10 @@ class Connection:
         self.peer = link.peer
         try:
             writer = BacklogWriter()
-            handshake = Handshake(link, self._session, self._label, self._login, self, writer=writer)
-            handshake.start()
+            self._handshake(link, writer=writer).start()
             if isinstance(link, StreamLink):
                 await self._attend(link, writer)
-            ended: _LinkEnd = await self._ended.wait()
+            ended: LinkEnd = await self._ended.wait()
             return ended
         finally:
             self._session.detach()
@@ -285,26 +287,26 @@ class Connection:
                     return
             self.broke_off()
         except ConnectionBrokenError as error:
-            self._end(_LinkEnd(error))
+            self._end(LinkEnd(error))
         except SecurityError as error:
             # Under TLS the node may say only now that it does not believe us.
-            self._end(_LinkEnd(error, fatal=True))
+            self._end(LinkEnd(error, fatal=True))
         except RemoteProtocolError as error:
             self.peer_violated(error)
 
     # -- what happens on a link
 
-    def _end(self, ended: _LinkEnd) -> None:
+    def _end(self, ended: LinkEnd) -> None:
         self._ended.succeed(ended)
 
     def broke_off(self) -> None:
         """End the link, which the other side has ended without a word."""
         error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
-        self._end(_LinkEnd(caused(error, EOFError("the stream has ended, without a word"))))
+        self._end(LinkEnd(caused(error, EOFError("the stream has ended, without a word"))))
 
     def give_up(self, error: MeshqError) -> None:
         """End the link and its session, because the node leaves a call unanswered."""
-        self._end(_LinkEnd(error, parted="away"))
+        self._end(LinkEnd(error, parted="away"))
 
     def peer_violated(self, error: MeshqError) -> None:
         """End the client: the node violates the protocol, or is not believed."""
@@ -314,27 +316,38 @@ class Connection:
             link.send(Frame(FrameType.CLOSE, header=Close(code=code, text=str(error)[:1024]).encode()))
             self._session.detach()
             link.close()
-        self._end(_LinkEnd(error, fatal=True))
+        self._end(LinkEnd(error, fatal=True))
 
     def peer_closed(self, close: Close) -> None:
         """End the link, which the node closes."""
-        entry = BY_NUMBER.get(close.code)
-        if close.code == 0:
-            closed = ConnectionBrokenError(f"{self.peer} has closed the connection")
-            ended = _LinkEnd(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
-        elif entry is not None and entry.name in _LEAVE:
-            parted = "left" if entry.name == "stopping" else ""
-            held = entry.name == "not_handed_over"
-            ended = _LinkEnd(error_of(close.code, close.text), leave=True, held=held, parted=parted)
-        elif entry is not None and entry.name in _LOST:
-            closed = ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}")
-            ended = _LinkEnd(caused(closed, error_of(close.code, close.text)))
-        else:
-            ended = _LinkEnd(error_of(close.code, close.text), fatal=True)
-        if close.target:
+        ended = closed_by(self.peer, close)
+        if close.target_place and ended.error.refusal == "use_another_server" and self._life.state == "handshake":
+            ended = self._sent_on(close)
+        elif close.target:
             self._sent_away(close)
         self._session.detach()
         self._end(ended)
+
+    def unwanted(self) -> None:
+        """End the attempt: the node to which the client was sent has its session no more."""
+        error = ConnectionBrokenError(f"{self.peer} has the session no more", outcome="not_done")
+        self._end(LinkEnd(caused(error, LookupError("the session is not there")), leave=True))
+
+    def probed(self, welcome: Welcome | None, probed: Probed) -> None:
+        """End the client, because the node answers a probe that was not sent."""
+        self.peer_violated(violation("illegal_frame", "PROBED where a session was asked for"))
+
+    def _sent_on(self, close: Close) -> LinkEnd:
+        """Find the place to which the balancer of a node sends the client."""
+        assert self._target is not None
+        try:
+            onward = self._redirects.follow(self._target, close)
+        except UseAnotherServerError as error:
+            return LinkEnd(error, leave=True)
+        now = trio.current_time()
+        self._log.say(logging.INFO, "client_redirected", f"Redirected: {self.peer} sends it to {onward}", now)
+        self._watcher.happened(Redirected(at=now, peer=self.peer, url=str(bare(onward))))
+        return LinkEnd(error_of(close.code, close.text), leave=True, onward=onward)
 
     def _sent_away(self, close: Close) -> None:
         """Note the node to which the client has to go, because its own one leaves for good."""
@@ -413,7 +426,7 @@ class Connection:
         if silent_at <= now:
             silence = ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")
             waited = TimeoutError(f"waited {session.ttl:g} s for a sign of life")
-            self._end(_LinkEnd(caused(silence, waited), parted="away"))
+            self._end(LinkEnd(caused(silence, waited), parted="away"))
             return math.inf
         ping_at = stream.flushed_at + session.ttl / 3
         if ping_at <= now:
@@ -446,5 +459,8 @@ class Connection:
 
 
 def _exhausted(error: MeshqError | None, outcome: Outcome) -> MeshqError:
+    if isinstance(error, UseAnotherServerError) and outcome == "not_done":
+        # The broker was reached, and says what to do.
+        return error
     text = f"all attempts to connect are used up; the last one: {error}"
     return caused(ConnectionBrokenError(text, outcome=outcome), error)

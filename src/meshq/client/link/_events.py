@@ -50,6 +50,15 @@ class Connected(ConnectionEvent):
 
 
 @attrs.frozen(kw_only=True)
+class Redirected(ConnectionEvent):
+    """The client was sent on by a balancer of the broker at ``peer``, and connects to ``url`` next."""
+
+    code: ClassVar[str] = "redirected"
+
+    url: str
+
+
+@attrs.frozen(kw_only=True)
 class Disconnected(ConnectionEvent):
     """The client has lost its link, and tries to reconnect unless ``final``."""
 

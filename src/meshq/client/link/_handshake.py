@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import attrs
+
 from meshq.client.link._backlog_writer import BacklogWriter
 from meshq.client.link._login import Login
-from meshq.client.session._session import ClientSession, LinkOwner
+from meshq.client.session._session import LinkOwner
 from meshq.errors import RemoteProtocolError, SecurityError
 from meshq.wire import (
     FEATURES,
@@ -27,6 +29,7 @@ from meshq.wire import (
     Header,
     Hello,
     Link,
+    Probed,
     Sender,
     Welcome,
     header_of,
@@ -40,8 +43,37 @@ class HandshakeOwner(LinkOwner, Protocol):
     def attached(self, welcome: Welcome, attached: Attached) -> None:
         """Note that the session is attached, and the answers of the node."""
 
+    def unwanted(self) -> None:
+        """Note that the node has the client's session no more, and that no other one is wanted."""
+
+    def probed(self, welcome: Welcome | None, probed: Probed) -> None:
+        """Note the answer of a node that was only probed."""
+
     def broke_off(self) -> None:
         """Note that the other side has ended the link without a word."""
+
+
+class HandshakeUser(Protocol):
+    """The user of a handshake: makes the request after the login, and takes the frames after the handshake."""
+
+    def greeted(self, welcome: Welcome) -> None:
+        """Check the features of the node.
+
+        Raises:
+            RemoteProtocolError: one is missing, and the link ends.
+        """
+
+    def request(self, node_id: bytes) -> Header:
+        """Make the request to a node that has let the client in."""
+
+    def wants(self, attached: Attached) -> bool:
+        """Return whether the session that the node offers is the one that is wanted."""
+
+    def attach(self, link: Link, attached: Attached, node_id: bytes, owner: LinkOwner) -> None:
+        """Take a link over which the session goes on."""
+
+    def handle(self, frames: list[Frame]) -> None:
+        """Take the frames of the session."""
 
 
 class Handshake:
@@ -50,7 +82,7 @@ class Handshake:
     def __init__(
         self,
         link: Link,
-        session: ClientSession,
+        session: HandshakeUser,
         label: str,
         login: Login,
         owner: HandshakeOwner,
@@ -71,6 +103,8 @@ class Handshake:
         self._welcome: Welcome | None = None
         # None: the node is taken at its word, as it takes us.
         self._exchange: ClientExchange | None = None
+        # Whether the node has proved itself, as far as anything is to be proved.
+        self._proved = False
 
     def start(self) -> None:
         """Say who we are."""
@@ -123,17 +157,28 @@ class Handshake:
             authenticated = header_of(frame, Authenticated)
             if self._exchange is not None:
                 self._exchange.check(authenticated)
+            self._proved = True
             self._link.admit()
             self._say(self._session.request(self._welcome.node_id))
         elif kind is FrameType.ATTACHED:
             assert self._welcome is not None
             attached = header_of(frame, Attached)
+            if not self._session.wants(attached):
+                # The node keeps nothing for a client that has gone in peace.
+                self._say(Close())
+                self._link.flush()
+                self._owner.unwanted()
+                return True
             self.frames = self._session.handle
             self._session.attach(self._link, attached, self._welcome.node_id, self._owner)
             self._owner.attached(self._welcome, attached)
             return True
+        elif kind is FrameType.PROBED:
+            self._owner.probed(self._welcome, header_of(frame, Probed))
+            return True
         else:
-            self._owner.peer_closed(header_of(frame, Close))
+            close = header_of(frame, Close)
+            self._owner.peer_closed(close if self._proved else attrs.evolve(close, target_place=""))
             return True
         return False
 
@@ -141,6 +186,7 @@ class Handshake:
         self._welcome = welcome = header_of(frame, Welcome)
         if not PROTOCOL_VERSION_MIN <= welcome.version <= PROTOCOL_VERSION:
             raise violation("no_common_version", f"the node chose version {welcome.version}")
+        self._session.greeted(welcome)
         login, link = self._login, self._link
         mechanism = login.choose(welcome.mechanisms, welcome.node_name, in_process=link.lossless)
         if mechanism != MECHANISM_SCRAM:

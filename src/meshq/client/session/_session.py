@@ -31,7 +31,7 @@ from meshq.client.session._transaction_table import TransactionTable
 from meshq.client.settings._settings import ClientSettings
 from meshq.concurrency import Completion, Wakeup
 from meshq.errors import MeshqError, RefusedError, RemoteProtocolError
-from meshq.wire import Attach, Attached, Close, Frame, FrameType, Link, header_of, violation
+from meshq.wire import Attach, Attached, Close, Frame, FrameType, Link, Welcome, header_of, violation
 from meshq.wire import Call as WireCall
 
 
@@ -269,6 +269,13 @@ class ClientSession:
 
     # -- life
 
+    def greeted(self, welcome: Welcome) -> None:
+        """Do nothing: a session needs no feature of a node."""
+
+    def wants(self, attached: Attached) -> bool:
+        """Return whether the session that the node offers is the one that is wanted."""
+        return attached.resumed or not self.facts.only_resumes
+
     def request(self, node_id: bytes) -> Attach:
         """Make the ATTACH request: for the session that this client has at the node, or for a new session."""
         facts, stream = self.facts, self.stream
@@ -280,6 +287,7 @@ class ClientSession:
             ttl_ms=self.settings.ttl_ms,
             window_bytes=self.settings.window_bytes,
             came_from=facts.came_from(node_id),
+            visited=facts.visited,
         )
 
     def attach(self, link: Link, attached: Attached, node_id: bytes, owner: LinkOwner) -> None:

@@ -61,8 +61,7 @@ class Transaction:
         self._life = new_life()
         self._number = 0
         # Messages sent, those of them that gather, and messages acknowledged.
-        self._sent = 0
-        self._acked = 0
+        self._sent = self._acked = 0
         self._address: str | None = None
         self._durable = True
         self._bodies: list[bytes] = []
@@ -87,6 +86,18 @@ class Transaction:
     def state(self) -> str:
         """``new``, ``active``, ``prepared``, ``committed`` or ``rolled back``."""
         return self._life.state
+
+    @property
+    def stage_id(self) -> int | None:
+        """The number of a stage, for ``commit_batch``; None for all other transactions."""
+        return None
+
+    def _check_decision(self, how: str) -> None:
+        """Raise UsageError if the transaction is not decided alone; ``how`` it is decided then."""
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._sent or self._acked)
 
     @property
     def rollback_only(self) -> bool:
@@ -256,7 +267,7 @@ class Transaction:
         runs = self._runs
         while runs and runs[0].done:
             runs.popleft()
-        if idle and (self._sent or self._acked):
+        if idle and self._has_work:
             # The broker may have rolled the transaction back meanwhile: a late call fails at once.
             self._cut()
             await self._wait(self._call("look_at_transaction"))
@@ -370,10 +381,13 @@ class Transaction:
             DuplicateError, AddressFullError, NotFoundError: it could not be committed; all is rolled back.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
+        await self._prepare()
+
+    async def _prepare(self) -> None:
         self._check()
         if self._prepared is None:
             raise UsageError("a transaction that is to be prepared is made with its id: client.transaction(xid=...)")
-        await self._conclude("prepare", xid=self._prepared.xid)
+        await self._conclude("prepare", "prepare", xid=self._prepared.xid)
 
     async def commit(self) -> None:
         """Commit the transaction; on return its work is stored.
@@ -390,6 +404,7 @@ class Transaction:
             AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
+        self._check_decision("committed with its batch: client.commit_batch")
         if self._life.state == "prepared":
             assert self._prepared is not None
             try:
@@ -400,9 +415,9 @@ class Transaction:
             self._life.on("commit")
             return
         self._check()
-        await self._conclude("commit")
+        await self._conclude("commit", "commit")
 
-    async def _conclude(self, operation: str, **more: bytes) -> None:
+    async def _conclude(self, operation: str, event: str, **more: bytes) -> None:
         self._look_at_session()
         if self._failure is not None:
             # Whatever became of its sends: without a commit none of them counts.
@@ -426,7 +441,7 @@ class Transaction:
             self._abandon()
             raise
         self._busy = False
-        self._end(operation)
+        self._end(event)
 
     async def rollback(self) -> None:
         """Roll the transaction back: its sends are dropped, its acknowledged messages are delivered again.
@@ -439,6 +454,7 @@ class Transaction:
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: it is prepared; roll it back again.
         """
         if self._life.state == "prepared":
+            self._check_decision("dropped with its batch: client.abandon_batch")
             assert self._prepared is not None
             await self._prepared.roll_back()
             self._life.on("roll_back")
@@ -449,7 +465,7 @@ class Transaction:
 
     def _abandon(self) -> None:
         """Roll back the work that the broker may still have of the transaction."""
-        if (self._sent or self._acked) and self._session.facts.failure is None:
+        if self._has_work and self._session.facts.failure is None:
             self._call("roll_back")
         self._end("roll_back")
 
@@ -458,11 +474,11 @@ class Transaction:
         self._bodies, self._rows = [], []
         self._session.transactions.end(self)
 
-    def _call(self, operation: str, **arguments: int | bytes) -> Call:
+    def _call(self, operation: str, **arguments: int | bytes | str) -> Call:
         """Say something about it, in this session only."""
         flat = tuple(item for pair in {"transaction": self._number, **arguments}.items() for item in pair)
         header = WireCall(operation=operation, arguments=flat).encode()
-        epoch = self._session.facts.epoch if self._sent or self._acked else None
+        epoch = self._session.facts.epoch if self._has_work else None
 
         def make(number: int) -> Frame:
             if operation == "prepare":
@@ -478,7 +494,7 @@ class Transaction:
 
     def renewed(self) -> None:
         """Handle a new session: the broker has dropped the work of the transaction."""
-        if (self._sent or self._acked) and not self._busy:
+        if self._has_work and not self._busy:
             # Waiting calls are told by their own completions.
             self._fail(lost_error())
         self._runs.clear()

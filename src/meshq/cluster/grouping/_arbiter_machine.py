@@ -77,6 +77,8 @@ class ArbiterMachine:
         # not told anew what they hold, with whether they have begun to.
         self._uncounted: dict[Name, None] = {}
         self._counting: dict[str, bool] = {}
+        # Pins that have got a holder since the last look at how many there are: the first message may be under way.
+        self._fresh: dict[Name, None] = {}
         # The pins that the last count has left: they are counted anew when there are twice as many.
         self._left = 0
         #: How often all pins were counted, in this life.
@@ -262,14 +264,16 @@ class ArbiterMachine:
 
         A pin that was given to a node at another one's request is not held there before a message of the group has
         come, which may have gone meanwhile.  Where most are held, the next count is made when there are twice as many.
-        ``held``: the pins that this node holds.
+        This is called from time to time, and pins that were given since the last call are not counted: the messages for
+        which they were given may be under way.  ``held``: the pins that this node holds.
         """
+        fresh, self._fresh = self._fresh, {}
         enough = self._pins_max * len(self.members)
-        if len(self.pins) <= max(enough, 2 * self._left) or self._counting:
+        if len(self.pins) - len(fresh) <= max(enough, 2 * self._left) or self._counting:
             self._left = self._left if len(self.pins) > enough else 0
             return False
         self.counted += 1
-        self._uncounted = dict.fromkeys(self.pins)
+        self._uncounted = {name: None for name in self.pins if name not in fresh}
         self._counting = dict.fromkeys(self.members - {self._own}, False)
         for name in held:
             self._uncounted.pop(name, None)
@@ -365,5 +369,7 @@ class ArbiterMachine:
         if holder is None:
             self.pins.pop(name, None)
             self._sure.pop(name, None)
+            self._fresh.pop(name, None)
         else:
             self.pins[name] = holder
+            self._fresh[name] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,7 +26,8 @@ from meshq.cluster.grouping._arbiter_machine import (
     arbiter_of,
 )
 from meshq.cluster.grouping._correspondence import Correspondence
-from meshq.cluster.grouping._letter import divided, kept, life_of, members_of, read, restored, written
+from meshq.cluster.grouping._kept_introductions import KeptIntroductions
+from meshq.cluster.grouping._letter import divided, life_of, members_of, read, restored, written
 from meshq.cluster.grouping._steps import decided_by
 from meshq.concurrency import Wakeup
 from meshq.errors import CallTimeoutError, MeshqError, UsageError
@@ -44,12 +46,15 @@ PATIENCE_S: Final = 2.0
 #: Seconds for which a pin is kept that nobody uses, also if there are too many; and parts of these, or of a shorter
 #: ``group_timeout``, after which is looked.
 CROWDED_S: Final = 10.0
-#: Pins that are wanted, beyond which a pause is made between two looks, and its seconds for each: the looks take a part
-#: of the node's time that does not grow with them.  So many that no node wants cost as much as one.
+#: Pins that are wanted, beyond which a pause is made between two looks, and its seconds for each: looks take a part of
+#: the node's time that does not grow with them.  So many that no node wants cost as much as one.
 LOOKED_MAX: Final = 100
 LOOK_S: Final = 0.000_05
 SKIPPED: Final = 25
 PERIODS: Final = 4
+#: For each member, if they are not few, before all are told who there is now: more may come.
+REST_S: Final = 0.002
+FEW: Final = 4
 
 
 class Grouping:
@@ -77,6 +82,7 @@ class Grouping:
         self._look = Wakeup()
         self._serial = 0
         self._letters = Correspondence(trio.current_time)
+        self._introductions = KeptIntroductions(self._groups)
         # Pins that this node has given up, which their arbiters do not know yet.
         self._freed: dict[Name, None] = {}
         # Pins that nodes have which have no queue for the messages of these groups.
@@ -87,7 +93,8 @@ class Grouping:
         self._alone: dict[str, str] = {}
         # None: nothing was seen yet in this life.
         self._active: bool | None = None
-        self._released = self._crowded = self._waited = 0
+        # Pins that were released or crowded out, and looks at which some waited.
+        self._counts: Counter[str] = Counter()
 
     # -- the service
 
@@ -138,7 +145,10 @@ class Grouping:
         async with trio.open_nursery() as nursery:
             while True:
                 self._look.clear()
-                self._see()
+                if self._see() and len(self.arbiter.members) > FEW:
+                    # A cluster that forms has one more with each look: else all would be told anew each time.
+                    await trio.sleep(REST_S * len(self.arbiter.members))
+                    self._see()
                 looked = self._round(nursery)
                 self._groups.move()
                 with trio.move_on_at(self._letters.next_s()):
@@ -154,9 +164,9 @@ class Grouping:
         while True:
             await trio.sleep(period_s)
             idle, crowded = self._groups.period_over(settings.group_timeout / period_s, settings.max_group_pins)
-            self._released += len(idle)
+            self._counts["released"] += len(idle)
             if crowded:
-                self._crowded += crowded
+                self._counts["crowded"] += crowded
                 text = (
                     f"{settings.name} knows more than max_group_pins={settings.max_group_pins} pins of message groups"
                 )
@@ -179,12 +189,8 @@ class Grouping:
         """
         return {
             "pinned": self.arbiter.given,
-            "remembered": self.arbiter.remembered,
-            "released": self._released,
-            "crowded": self._crowded,
-            "counted": self.arbiter.counted,
-            "given_up": self.arbiter.given_up,
-            "waited": self._waited,
+            **{name: getattr(self.arbiter, name) for name in ("remembered", "counted", "given_up")},
+            **{name: self._counts[name] for name in ("released", "crowded", "waited")},
         }
 
     def keeps(self, queue: str, group: str, node: str) -> Cause | None:
@@ -209,10 +215,10 @@ class Grouping:
 
     # -- who there is
 
-    def _see(self) -> None:
-        """Take in the members as the links know them."""
+    def _see(self) -> bool:
+        """Take in the members as the links know them; return whether these are others than before."""
         if not self.serves:
-            return
+            return False
         there = [peer for peer in self._peers() if peer.node_id and peer.state not in ("left", "down", "spare")]
         members = {peer.node_id.hex() for peer in there} | {self._own}
         crowded = len(members) > MEMBERS_MAX
@@ -238,6 +244,7 @@ class Grouping:
             self._letters.rest_over()
             self._claim()
         self._keep()
+        return changed
 
     def _apart(self, there: Sequence[Peer]) -> bool:
         """Look for nodes without pins of groups.  A node that is away counts as it did when it was linked."""
@@ -263,7 +270,7 @@ class Grouping:
                 self._groups.freed(*name)
         self.arbiter.changed.clear()
         # While groups are not pinned each node consumes them on its own: what it has told says nothing of that.
-        self._groups.keep_introduced(*kept(self.arbiter.introduced() if self._active else {}))
+        self._introductions.keep(self.arbiter.introduced() if self._active else {})
 
     def _claim(self) -> None:
         """Note the pins that this node holds and decides about itself from now on."""
@@ -309,7 +316,7 @@ class Grouping:
         for peer in self._peers():
             node, asked = peer.node_id.hex(), by_arbiter.get(peer.node_id.hex(), ())
             if not peer.connected:
-                self._waited += any(said.kind != FREE for said in asked)
+                self._counts["waited"] += any(said.kind != FREE for said in asked)
             elif node in members and self._letters.may_begin(node, peer.session):
                 if asked or not self._letters.is_told(node, peer.session, members):
                     self._letters.begin(node)

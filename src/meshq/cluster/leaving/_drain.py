@@ -18,6 +18,7 @@ from meshq.cluster.leaving._drain_plan import (
     next_step,
     prepared_left,
     queues_lacking,
+    sinks_left,
 )
 from meshq.cluster.leaving._target_search import PAUSE_S, DrainOrder, LeavingNode, TargetSearch
 from meshq.concurrency import BackgroundBlock
@@ -190,6 +191,8 @@ class Drain:
         transfer = departure.broker.transfer
         if held := transfer.cursors():
             raise cursors_left(held)
+        if sinks := transfer.sinks():
+            raise sinks_left(sinks)
         if (xids := transfer.prepared()) and not transfer.takes_prepared(self._target.link):
             raise prepared_left(self._target.label, xids)
         if (names := transfer.lacking(self._target.link)) and not transfer.makes_queues(self._target.link):

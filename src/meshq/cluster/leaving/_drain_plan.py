@@ -108,6 +108,14 @@ def cursors_left(held: Sequence[tuple[str, str]]) -> MeshqError:
     return CursorHeldError(f"cursors are not handed over, delete these first: {named}{more}", queue=queue, name=name)
 
 
+def sinks_left(sinks: Sequence[str]) -> MeshqError:
+    """Return the error that names sinks which have to be deleted first."""
+    more = f" and {len(sinks) - 10} more" if len(sinks) > 10 else ""
+    named = ", ".join(map(repr, sinks[:10]))
+    text = "the batch ledger is not handed over: end the programs of these sinks and delete_sink them first"
+    return BusyError(f"{text}: {named}{more}")
+
+
 def queues_lacking(label: str, names: Sequence[str]) -> MeshqError:
     """Return the error that names queues which have to be made first."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""

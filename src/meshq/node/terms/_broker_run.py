@@ -8,13 +8,12 @@ import trio
 from meshq import abc
 from meshq.abc import RoleBoard
 from meshq.broker import EventBus
-from meshq.concurrency import first_error
-from meshq.errors import ClosedError, MeshqError, NotActiveError, RefusedError
+from meshq.errors import ClosedError, NotActiveError, RefusedError
 from meshq.ha import LiveOnly
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
-from meshq.node._broker_life import BROKER_TRANSITIONS
+from meshq.node._broker_life import BROKER_TRANSITIONS, log_state
 from meshq.node._credentials import credentials_of
 from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
@@ -123,14 +122,7 @@ class BrokerRun:
 
     def _change_state(self, change: str, error: BaseException | None = None) -> None:
         state = self.life.on(change)
-        event = {"event": state}
-        if error is None:
-            _log.info("%s is %s", self._settings.name, state, extra=event)
-        else:
-            # What a program's own errors say may be anything.
-            cause = first_error(error)
-            told = str(cause) if isinstance(cause, MeshqError) else f"{type(cause).__module__}.{type(cause).__name__}"
-            _log.error("%s has failed: %s", self._settings.name, told, extra=event)
+        log_state(self._settings.name, state, error)
         self._event_bus.emit(BrokerStateChanged, state=state)
 
     def _ended_by(self, error: BaseException) -> None:

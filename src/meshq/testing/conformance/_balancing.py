@@ -9,7 +9,12 @@ from meshq.abc import BalancerPolicy, BalancerTarget
 from meshq.testing.conformance._assertions import expect, expect_equal
 
 _NODES: Final = tuple(
-    BalancerTarget(url=f"tcp://node-{number}:61616", node_id=f"{number:032x}" if number % 2 else "", local=number == 3)
+    BalancerTarget(
+        url=f"tcp://node-{number}:61616",
+        node_id=f"{number:032x}" if number % 2 else "",
+        local=number == 3,
+        connections=number // 2,
+    )
     for number in range(7)
 )
 _KEYS: Final = ("", "shop", "another")

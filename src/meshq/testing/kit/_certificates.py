@@ -45,7 +45,12 @@ class Certificates:
         """
         if not hosts or not all(type(host) is str and host for host in hosts):
             raise SettingsError("hosts", hosts, "names or addresses of hosts, at least one")
-        issued = self._authority.issue_cert(*hosts, common_name=common_name)
+        if common_name is not None and (type(common_name) is not str or not common_name):
+            raise SettingsError("common_name", common_name, "a text, or None")
+        try:
+            issued = self._authority.issue_cert(*hosts, common_name=common_name)
+        except (ValueError, UnicodeError) as error:
+            raise SettingsError("hosts", hosts, f"names or addresses of hosts; {error}") from error
         self._issued += 1
         path = self._folder / f"certificate-{self._issued}.pem"
         issued.private_key_and_cert_chain_pem.write_to_path(str(path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Unpack
 
 import trio
@@ -20,6 +20,7 @@ from meshq.settings import JournalSettings
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.kit._fault_plan import TEST_HOST
+from meshq.testing.kit._link_faults import LinkFaults
 from meshq.testing.kit._node import KitNode
 from meshq.testing.kit._report import report_of
 from meshq.testing.kit._settled_plan import NodeView, moving
@@ -41,7 +42,7 @@ QUIET_S: Final = 1.0
 STOP_S: Final = 5.0
 
 
-class Cluster:
+class Cluster(LinkFaults):
     """A cluster of brokers inside one test, in virtual time; made by the fixture ``meshq_cluster``.
 
     Each node, ``n0``, ``n1`` and so on, has a simulated disk and a host of its own on one simulated network.  Faults
@@ -53,7 +54,7 @@ class Cluster:
         if settings.seed is not None:
             world.reseed(settings.seed)
         world.generations += 1
-        self._world = world
+        super().__init__(world)
         self._settings = settings
         #: The seed of all that is left to chance.
         self.seed: int = world.seed
@@ -222,39 +223,6 @@ class Cluster:
         self._in_state(n, "paused").machine.resume()
         self._world.note(n, "resumed")
 
-    def partition(self, *groups: Iterable[str]) -> None:
-        """Cut all links between nodes of different groups; one group alone is cut from all other nodes."""
-        sides = plan.groups_of([group if isinstance(group, str) else list(group) for group in groups], *self._places())
-        for source, target in plan.pairs_between(sides):
-            self._world.fabric.cut(self.host(source), self.host(target))
-        self._world.note(" | ".join(",".join(side) for side in sides), "partition")
-
-    def cut(self, a: str, b: str, one_way: bool = False) -> None:
-        """Let nothing through between ``a`` and ``b``; with ``one_way`` only nothing from ``a`` to ``b``."""
-        for source, target in self._directions(a, b, one_way=one_way):
-            self._world.fabric.cut(source, target)
-        self._world.note(f"{a} {'->' if one_way else '<->'} {b}", "cut")
-
-    def heal(self) -> None:
-        """End all cuts, delays and losses of all links of the test."""
-        self._world.fabric.restore()
-        self._world.note("links", "healed")
-
-    def delay(self, a: str, b: str, seconds: float, jitter: float = 0.0) -> None:
-        """Let everything between ``a`` and ``b`` take ``seconds`` each way, and up to ``jitter`` seconds more."""
-        plan.check_seconds("seconds", seconds)
-        plan.check_seconds("jitter", jitter)
-        for source, target in self._directions(a, b):
-            self._world.fabric.delay(source, target, seconds, seconds + jitter)
-        self._world.note(f"{a} <-> {b}", f"delay of {seconds:g} to {seconds + jitter:g} s")
-
-    def drop(self, a: str, b: str, probability: float) -> None:
-        """Lose segments between ``a`` and ``b`` at this probability; they are sent again, and arrive late."""
-        plan.check_probability(probability)
-        for source, target in self._directions(a, b):
-            self._world.fabric.drop(source, target, probability)
-        self._world.note(f"{a} <-> {b}", f"{probability:.0%} lost")
-
     def disk(self, n: str, kind: plan.DiskFault) -> None:
         """Let the disk of a node fail.
 
@@ -286,6 +254,7 @@ class Cluster:
 
     def wall_clock(self, n: str, seconds: float) -> None:
         """Move the time of day at a node by ``seconds``, which may be negative; its monotonic clock goes on."""
+        plan.check_shift(seconds)
         self._known(n).machine.wall.offset_s += seconds
         self._world.note(n, f"time of day moved by {seconds:g} s")
 
@@ -295,7 +264,11 @@ class Cluster:
         """Start ``fn(*args)`` as a task of a node, with which the task dies; ``None``: of the test.
 
         An exception of the task fails the test.
+
+        Raises:
+            UsageError: no node has this name, or it is dead; or ``fn`` is no function.
         """
+        plan.check_function(fn)
         if n is not None:
             return self._in_state(n, "active", "paused", "starting").spawn(fn, args)
         task = SpawnedTask(fn, None)
@@ -453,10 +426,6 @@ class Cluster:
         """Return the name on the network of a node, or of the test itself."""
         plan.check_known(place, self._places()[1])
         return place if place == TEST_HOST else self._nodes[place].host
-
-    def _directions(self, a: str, b: str, *, one_way: bool = False) -> list[tuple[str, str]]:
-        here, there = self.host(a), self.host(b)
-        return [(here, there)] if one_way else [(here, there), (there, here)]
 
     def _apart(self, a: str, b: str) -> bool:
         cuts = self._world.fabric.cuts()

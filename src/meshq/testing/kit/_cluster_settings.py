@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 import attrs
@@ -36,6 +36,19 @@ class ClusterKeywords(NodeKeywords, total=False):
 
     seed: int | None
     faults: str
+
+
+#: The keywords that say how the nodes are, and all those of a cluster.
+NODE_KEYWORDS: Final[tuple[str, ...]] = tuple(NodeKeywords.__annotations__)
+CLUSTER_KEYWORDS: Final[tuple[str, ...]] = tuple(ClusterKeywords.__annotations__)
+
+
+def check_keywords(given: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    """Raise ``SettingsError`` for a keyword that is not allowed."""
+    names = list(dict.fromkeys(allowed))
+    for key, value in given.items():
+        if key not in names:
+            raise SettingsError(key, value, f"no setting of this name; the settings: {', '.join(names)}")
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -74,6 +87,17 @@ class ClusterPlan:
         delay = self.redistribution_delay
         if delay is not None and (type(delay) not in (int, float) or not 0 <= delay < math.inf):
             raise SettingsError("redistribution_delay", delay, "seconds from 0, or None")
+
+    @classmethod
+    def of(cls, nodes: int, settings: Mapping[str, Any], allowed: Iterable[str]) -> ClusterPlan:
+        """Make the settings out of the keywords of a call.
+
+        Raises:
+            SettingsError: a keyword is none of those that are allowed, or a value is not allowed.
+            UsageError: this version has no backups.
+        """
+        check_keywords(settings, allowed)
+        return cls(nodes=nodes, **settings)
 
     @property
     def names(self) -> list[str]:

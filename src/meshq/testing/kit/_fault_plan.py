@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, get_args
 
@@ -44,6 +45,33 @@ def check_seconds(name: str, seconds: object) -> None:
     """Raise ``SettingsError`` unless these are seconds."""
     if type(seconds) not in (int, float) or not 0 <= seconds < 1e9:  # type: ignore[operator]
         raise SettingsError(name, seconds, "seconds from 0")
+
+
+def check_shift(seconds: object) -> None:
+    """Raise ``SettingsError`` unless the time of day may jump by these seconds."""
+    if type(seconds) not in (int, float) or not -1e9 <= seconds <= 1e9:  # type: ignore[operator]
+        raise SettingsError("seconds", seconds, "seconds from -1e9 to 1e9")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise ``SettingsError`` unless this is True or False."""
+    if type(value) is not bool:
+        raise SettingsError(name, value, "True or False")
+
+
+def check_function(function: object) -> None:
+    """Raise ``UsageError`` unless this can be called for a task."""
+    if inspect.iscoroutine(function):
+        function.close()
+        raise UsageError("spawn(n, fn, *args) calls an async function itself: hand over fn, and not fn(...)")
+    if not callable(function) or inspect.isclass(function):
+        raise UsageError(f"spawn(n, fn, *args) needs an async function, and not {short(function)}")
+
+
+def check_different(a: str, b: str) -> None:
+    """Raise ``UsageError`` unless there is a link between two places: they are different ones."""
+    if a == b:
+        raise UsageError(f"a link is between two different places, not {short(a)} and {short(b)}")
 
 
 def groups_of(groups: Sequence[Iterable[str]], names: Sequence[str], places: Sequence[str]) -> list[list[str]]:

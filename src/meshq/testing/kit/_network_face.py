@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -10,21 +10,18 @@ from meshq.abc import Listener, Stream
 from meshq.env import default_env
 from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
 from meshq.testing.kit import _fault_plan as plan
-from meshq.testing.kit._world import SimulatedWorld
+from meshq.testing.kit._link_faults import LinkFaults
 
 #: The bytes that one read takes at most, as trio's own streams do.
 READ_BYTES = 65_536
 
 
-class SimulatedNetwork:
+class SimulatedNetwork(LinkFaults):
     """The network of a simulated test; the fixture ``meshq_network``.
 
     Hosts are named: ``n0`` and so on are the nodes of the first cluster, ``n0-2`` those of the second, ``broker`` is
     that of ``meshq_broker``, ``test`` is the test itself.  ``listen`` adds a host.
     """
-
-    def __init__(self, world: SimulatedWorld) -> None:
-        self._world = world
 
     @property
     def hosts(self) -> list[str]:
@@ -36,40 +33,17 @@ class SimulatedNetwork:
         """How often each fault and each effect has happened."""
         return dict(self._world.fabric.counters)
 
-    def partition(self, *groups: Iterable[str]) -> None:
-        """Cut all links between hosts of different groups; one group alone is cut from all other hosts."""
-        sides = plan.groups_of(
-            [group if isinstance(group, str) else list(group) for group in groups], self.hosts, self.hosts
-        )
-        for source, target in plan.pairs_between(sides):
-            self._world.fabric.cut(source, target)
-        self._world.note(" | ".join(",".join(side) for side in sides), "partition")
+    def _places(self) -> tuple[list[str], list[str]]:
+        return self.hosts, self.hosts
 
-    def cut(self, a: str, b: str, one_way: bool = False) -> None:
-        """Let nothing through between two hosts; with ``one_way`` only nothing from ``a`` to ``b``."""
-        for source, target in self._directions(a, b)[: 1 if one_way else 2]:
-            self._world.fabric.cut(source, target)
-        self._world.note(f"{a} {'->' if one_way else '<->'} {b}", "cut")
+    def host(self, place: str) -> str:
+        """Return the name of a host.
 
-    def heal(self) -> None:
-        """End all cuts, delays and losses."""
-        self._world.fabric.restore()
-        self._world.note("links", "healed")
-
-    def delay(self, a: str, b: str, seconds: float, jitter: float = 0.0) -> None:
-        """Let everything between two hosts take ``seconds`` each way, and up to ``jitter`` seconds more."""
-        plan.check_seconds("seconds", seconds)
-        plan.check_seconds("jitter", jitter)
-        for source, target in self._directions(a, b):
-            self._world.fabric.delay(source, target, seconds, seconds + jitter)
-        self._world.note(f"{a} <-> {b}", f"delay of {seconds:g} to {seconds + jitter:g} s")
-
-    def drop(self, a: str, b: str, probability: float) -> None:
-        """Lose segments between two hosts at this probability; they are sent again, and arrive late."""
-        plan.check_probability(probability)
-        for source, target in self._directions(a, b):
-            self._world.fabric.drop(source, target, probability)
-        self._world.note(f"{a} <-> {b}", f"{probability:.0%} lost")
+        Raises:
+            UsageError: no host has this name.
+        """
+        plan.check_known(place, self.hosts)
+        return place
 
     async def listen(self, place: str, handler: Callable[[trio.abc.Stream], Awaitable[object]]) -> None:
         """Serve connections to ``"host:port"``: ``await handler(stream)`` for each, until the test is over.
@@ -100,11 +74,6 @@ class SimulatedNetwork:
         async with trio.open_nursery() as nursery:
             while True:
                 nursery.start_soon(_handle, handler, NetworkStream(await listener.accept()))
-
-    def _directions(self, a: str, b: str) -> list[tuple[str, str]]:
-        for host in (a, b):
-            plan.check_known(host, self.hosts)
-        return [(a, b), (b, a)]
 
 
 async def _handle(handler: Callable[[trio.abc.Stream], Awaitable[object]], stream: NetworkStream) -> None:

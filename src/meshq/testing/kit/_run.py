@@ -41,7 +41,8 @@ def run_in_world(
     test: Callable[[], Awaitable[object]],
     instruments: Sequence[trio.abc.Instrument] = (),
 ) -> None:
-    """Run a test in a world of its own; its error is raised as it was."""
+    """Run a test in a world of its own; its error is raised as it was, without the frames before the test."""
+    __tracebackhide__ = True
     with without_collector(), logging_as_it_was(), passwords_hashed_once(), scheduled_by(world.scheduler):
         run = outcome.capture(partial(trio.run, world.run, test, clock=world.clock, instruments=tuple(instruments)))
     if isinstance(run, outcome.Error):

@@ -12,6 +12,7 @@ from meshq import blocking
 from meshq.client import ClientOptions
 from meshq.errors import UsageError
 from meshq.settings import Acceptor
+from meshq.testing.kit._broker_settings import broker_keywords
 
 NAME: Final = "test"
 
@@ -24,7 +25,7 @@ class ServerInThread:
 
     def __init__(self, data_dir: str, settings: Mapping[str, Any]) -> None:
         self._data_dir = data_dir
-        self._settings = dict(settings)
+        self._settings = settings
         self._urls: list[str] = []
         self._broker: blocking.Broker | None = None
 
@@ -84,7 +85,7 @@ class ServerInThread:
             broker.__exit__(None, None, None)
 
     def _start(self) -> None:
-        given = {"data_dir": self._data_dir, "acceptors": ["tcp://127.0.0.1:0"], **self._settings}
+        given = broker_keywords({"data_dir": self._data_dir, "acceptors": ["tcp://127.0.0.1:0"]}, self._settings)
         if self._urls:
             given["acceptors"] = list(map(_at, given["acceptors"], self._urls))
         broker = blocking.Broker(NAME, **given)

@@ -9,6 +9,7 @@ import trio
 
 from meshq.errors import ClosedError
 from meshq.lifecycle import LifeCycle, Transitions
+from meshq.testing.kit._left_open import called
 
 #: ``kill``: the node has died.  ``return``, ``raise``: the function did.  ``cancel``: the task was cancelled.
 SPAWNED_TASK_TRANSITIONS: Final[Transitions] = {
@@ -74,7 +75,7 @@ class SpawnedTask:
         """
         try:
             with self._scope:
-                self._value = await function(*arguments)
+                self._value = await called(function, arguments, f"the task {self.name}")
                 self._end("return")
         except BaseException as error:
             self._error = error

@@ -62,13 +62,13 @@ def meshq_clock(request: pytest.FixtureRequest) -> MockClock:
 async def meshq_cluster(request: pytest.FixtureRequest, meshq_clock: MockClock) -> AsyncIterator[ClusterFactory]:
     """``await meshq_cluster(nodes=3, queues=["orders"])`` makes a cluster that has formed."""
     from meshq.testing.kit._cluster import Cluster
-    from meshq.testing.kit._cluster_settings import ClusterPlan
+    from meshq.testing.kit._cluster_settings import CLUSTER_KEYWORDS, ClusterPlan
 
     world = _world_of(request)
     clusters: list[Cluster] = []
 
     async def make(nodes: int = 3, **settings: Unpack[ClusterKeywords]) -> Cluster:
-        cluster = Cluster(world, ClusterPlan(nodes=nodes, **settings))
+        cluster = Cluster(world, ClusterPlan.of(nodes, settings, ("nodes", *CLUSTER_KEYWORDS)))
         clusters.append(cluster)
         await cluster.form()
         return cluster
@@ -91,6 +91,7 @@ async def meshq_broker(
 ) -> AsyncIterator[Broker]:
     """A running ``Broker("test")`` on a simulated disk, in virtual time."""
     from meshq.node import Broker
+    from meshq.testing.kit._broker_settings import broker_keywords
     from meshq.testing.kit._cluster import JOURNAL, PORT
     from meshq.testing.kit._node import KitNode
     from meshq.testing.kit._report import report_of
@@ -98,7 +99,8 @@ async def meshq_broker(
     world = _world_of(request)
     url = f"tcp://{BROKER_HOST}:{PORT}?insecure=true"
     defaults = {"data_dir": "/data", "journal": JOURNAL, "acceptors": [url]}
-    node = KitNode(world, BROKER_NAME, BROKER_HOST, lambda _: Broker(BROKER_NAME, **{**defaults, **meshq_settings}))
+    keywords = broker_keywords(defaults, meshq_settings)
+    node = KitNode(world, BROKER_NAME, BROKER_HOST, lambda _: Broker(BROKER_NAME, **keywords))
     node.start()
     await node.started()
     assert node.broker is not None

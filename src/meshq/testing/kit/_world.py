@@ -31,13 +31,15 @@ from meshq.testing._network import MemoryNetwork
 from meshq.testing._network_link import NetworkSettings
 from meshq.testing._node import SimNode
 from meshq.testing._scheduler import Life, Scheduler, missing_names, stacks
-from meshq.testing._simulation import CLEARING_TURNS_MAX, OvertimeError, SpinError
+from meshq.testing._simulation import CLEARING_TURNS_MAX, OvertimeError, SimulationError, SpinError
 from meshq.testing._swarm import Swarm
 from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._mock_time import MockTime
+from meshq.testing.kit._own_frames import trimmed, waiting_lines
+from meshq.testing.kit._real_world import real_world_refused
 
-#: A test that is not done after a simulated day waits for what never comes.
-TEST_S_MAX: Final = 86_400.0
+#: A test that is not done after so many simulated seconds waits for what never comes, unless it sets another limit.
+TEST_S_MAX: Final = 7_200.0
 #: Events that a report shows.
 EVENTS_SHOWN_MAX: Final = 20
 #: Without faults that a test asks for, all datagrams arrive once.
@@ -158,7 +160,7 @@ class SimulatedWorld:
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
             DEFAULT_ENV.set(self.machine(TEST_HOST).env)
-            with self._scope:
+            with self._scope, real_world_refused():
                 self.result = await outcome.acapture(test)
             self.closing = True
             logging.disable(logging.CRITICAL)
@@ -169,17 +171,25 @@ class SimulatedWorld:
 
     def verdict(self) -> None:
         """Raise the error of a task of the world, or else the error of the test."""
+        __tracebackhide__ = True
         if self.failure is not None:
-            raise self.failure
+            raise trimmed(self.failure)
         if isinstance(self.result, outcome.Error):
             # pytest-trio runs each test in a nursery.
             error = self.result.error
             if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-                raise error.exceptions[0]
-            raise error
+                error = error.exceptions[0]
+            raise trimmed(error)
 
     def _stuck(self) -> None:
-        self.fail(SpinError(f"the clock stands still at {self.clock.now} s while tasks run\n{stacks()}"))
+        self._give_up(SpinError, f"the clock stands still at {self.clock.now:g} s while tasks run")
 
     def _late(self) -> None:
-        self.fail(OvertimeError(f"the test is not done after {self.clock.now} simulated seconds\n{stacks()}"))
+        self._give_up(OvertimeError, f"the test is not done after {self.clock.now:g} simulated seconds")
+
+    def _give_up(self, kind: type[SimulationError], text: str) -> None:
+        """Fail with where the test's own code waits; a trace has all stacks, which are hundreds of lines."""
+        if self._tell is not None:
+            for line in stacks().splitlines():
+                self.note("stack", line, kept=False)
+        self.fail(kind("\n".join([text, *waiting_lines()])))

@@ -40,10 +40,10 @@ DOWN_KINDS: Final[frozenset[FaultKind]] = frozenset(
 )
 #: For these kinds: the meaning of ``amount``, and from and to which number it goes.
 AMOUNTS: Final[Mapping[str, tuple[str, float, float]]] = {
-    "slow": ("seconds that each segment takes", 0.0, 1e9),
-    "lossy": ("the probability that a segment is lost, less than 1", 0.0, 0.999),
+    "slow": ("seconds that each segment takes, from 0.000001", 1e-6, 1e9),
+    "lossy": ("the probability that a segment is lost, from 0.000001 to 0.999", 1e-6, 0.999),
     "flapping": ("seconds from 0.001 between two changes", 0.001, 1e9),
-    "wall_clock": ("seconds by which the time of day jumps", -1e9, 1e9),
+    "wall_clock": ("seconds by which the time of day jumps, not 0", -1e9, 1e9),
 }
 
 
@@ -84,7 +84,8 @@ class Fault:
             allowed = {1: "one node", 2: "two different places"}.get(most, "names of nodes")
             raise SettingsError("where", self.where, f"{allowed} for {self.kind}")
         meaning, least, highest = AMOUNTS.get(self.kind, ("0 for this kind", 0.0, 0.0))
-        if type(self.amount) not in (int, float) or not least <= self.amount <= highest:
+        good = type(self.amount) in (int, float) and least <= self.amount <= highest
+        if not good or (self.kind == "wall_clock" and not self.amount):
             raise SettingsError("amount", self.amount, meaning)
 
     def __str__(self) -> str:
@@ -106,10 +107,10 @@ def kinds_of(faults: Any, nodes: Sequence[str]) -> tuple[list[FaultKind], list[F
     """
     if faults == "all":
         return [kind for kind in KINDS if kind not in DESTRUCTIVE], None
-    if faults == "none":
+    if faults == "none" or (isinstance(faults, list | tuple) and not faults):
         return [], []
     allowed = f"'all', 'none', a list of faults, or of names: {', '.join(KINDS)}"
-    if isinstance(faults, str) or not isinstance(faults, Sequence) or not faults:
+    if isinstance(faults, str) or not isinstance(faults, Sequence):
         raise SettingsError("faults", faults, allowed)
     if all(type(fault) is Fault for fault in faults):
         for fault in faults:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
 import trio
 from trio.testing import MockClock
 
-from meshq.errors import SettingsError, UsageError
+from meshq.errors import SettingsError
 from meshq.testing._swarm import Swarm
 from meshq.testing.kit._cluster import Cluster
-from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._cluster_settings import NODE_KEYWORDS, ClusterPlan
+from meshq.testing.kit._fault_plan import check_flag
+from meshq.testing.kit._left_open import called
 from meshq.testing.kit._run import run_in_world
 from meshq.testing.kit._world import SimulatedWorld, WorldEvent
 from meshq.testing.scenario._drawn_faults import drawn_faults
@@ -21,7 +23,18 @@ from meshq.testing.scenario._fault_run import FaultRun, Invariant
 
 Scenario = Callable[[Cluster], Awaitable[object]]
 #: A scenario that is not done so many simulated seconds after the last fault waits for what never comes.
-AFTERWARDS_S: Final = 3600.0
+LIMIT_S: Final = 3600.0
+
+
+def _invariants(value: Any) -> tuple[Invariant, ...]:
+    allowed = "a list of async functions of the cluster"
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise SettingsError("invariants", value, allowed)
+    found = tuple(value)
+    for one in found:
+        if not callable(one):
+            raise SettingsError("invariants", one, allowed)
+    return found
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +45,11 @@ class ScenarioPlan:
     faults: Faults = "all"
     #: Faults begin within so many simulated seconds.
     duration: float = 60.0
-    invariants: tuple[Invariant, ...] = attrs.field(default=(), converter=tuple)
+    #: It is over at most so many simulated seconds after the time in which faults begin and end.
+    limit: float = LIMIT_S
+    #: Whether the faults are looked for that a failure needs.
+    shrink: bool = True
+    invariants: tuple[Invariant, ...] = attrs.field(default=(), converter=_invariants)
     #: The kinds from which a seed draws, and the faults if they are given.
     kinds: list[FaultKind] = attrs.field(init=False, repr=False)
     given: list[Fault] | None = attrs.field(init=False, repr=False)
@@ -40,9 +57,9 @@ class ScenarioPlan:
     def __attrs_post_init__(self) -> None:
         if type(self.duration) not in (int, float) or not 0 < self.duration <= 1e6:
             raise SettingsError("duration", self.duration, "seconds, more than 0")
-        for invariant in self.invariants:
-            if not callable(invariant):
-                raise SettingsError("invariants", invariant, "async functions of the cluster")
+        if type(self.limit) not in (int, float) or not 0 < self.limit <= 1e9:
+            raise SettingsError("limit", self.limit, "simulated seconds, more than 0")
+        check_flag("shrink", self.shrink)
         kinds, given = kinds_of(self.faults, self.cluster.names)
         object.__setattr__(self, "kinds", kinds)
         object.__setattr__(self, "given", given)
@@ -68,6 +85,8 @@ class SeedRun:
     simulated_s: float = 0.0
     #: How often a fault of each kind has happened.
     happened: dict[str, int] = attrs.field(factory=dict)
+    #: Whether the scenario did nothing.
+    empty: bool = False
 
 
 def run_one(
@@ -80,8 +99,9 @@ def run_one(
     failures: tuple[type[BaseException], ...] = (Exception,),
 ) -> SeedRun:
     """Run a scenario with a seed and these faults.  ``failures``: errors with which a scenario fails; others go on."""
+    __tracebackhide__ = True
     last_s = max((fault.at + fault.seconds for fault in faults), default=0.0)
-    world = SimulatedWorld(seed, MockClock(), tell, limit_s=last_s + plan.duration + AFTERWARDS_S)
+    world = SimulatedWorld(seed, MockClock(), tell, limit_s=last_s + plan.duration + plan.limit)
     run = SeedRun(seed=seed, faults=list(faults))
     try:
         run_in_world(world, lambda: _play(world, scenario, plan, run))
@@ -98,11 +118,13 @@ async def _play(world: SimulatedWorld, scenario: Scenario, plan: ScenarioPlan, r
         await cluster.form()
         task = cluster.spawn(None, fault_run.run)
         cluster.until_healed(task)
-        await scenario(cluster)
+        before = world.scheduler.trace, len(world.events)
+        await called(scenario, (cluster,), "the scenario")
+        run.empty = (world.scheduler.trace, len(world.events)) == before and not plan.invariants
         if plan.invariants:
             await cluster.healed()
             for invariant in plan.invariants:
-                await invariant(cluster)
+                await called(invariant, (cluster,), "an invariant")
     finally:
         run.happened, run.simulated_s = dict(fault_run.happened), trio.current_time()
         run.lines = [*cluster.report_lines(), *world.last_events()]
@@ -116,7 +138,4 @@ def plan_of(nodes: int, settings: dict[str, Any], **others: Any) -> ScenarioPlan
         SettingsError: one of them is not allowed.
         UsageError: this version has no backups.
     """
-    for name in ("seed", "faults"):
-        if name in settings:
-            raise UsageError(f"{name}= is no setting of the cluster of a scenario")
-    return ScenarioPlan(cluster=ClusterPlan(nodes=nodes, **settings), **others)
+    return ScenarioPlan(cluster=ClusterPlan.of(nodes, settings, ("seeds", "nodes", *others, *NODE_KEYWORDS)), **others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -12,22 +13,31 @@ import attrs
 
 from meshq.errors import SettingsError
 from meshq.testing.kit._cluster_settings import NodeKeywords
+from meshq.testing.kit._own_frames import trimmed
 from meshq.testing.kit._world import WorldEvent
+from meshq.testing.scenario._again import again_call
 from meshq.testing.scenario._fault import Fault, Faults
 from meshq.testing.scenario._fault_run import Invariant
-from meshq.testing.scenario._seed_run import Scenario, ScenarioPlan, SeedRun, plan_of, run_one
-from meshq.testing.scenario._shrink_plan import shrunk
+from meshq.testing.scenario._seed_run import LIMIT_S, Scenario, ScenarioPlan, SeedRun, plan_of, run_one
+from meshq.testing.scenario._shrink_plan import TRIES_MAX, shrunk
 
 SEEDS: Final = 100
 NODES: Final = 3
 DURATION_S: Final = 60.0
+EMPTY: Final = "nothing has happened: the scenario did nothing with its cluster, and was over before the first fault"
+#: The search for fewer faults takes at most so many simulated seconds, about.
+SHRINK_S_MAX: Final = 20_000.0
 
 
 class SimulationFailed(AssertionError):
-    """A scenario has failed with a seed; the message has seed, faults, last events, and the command to repeat it.
+    """A scenario has failed with a seed; the message has seed, error, faults, and the command to repeat it.
 
     The cause is the error of the scenario.
     """
+
+
+class EmptySimulationWarning(UserWarning):
+    """A scenario did nothing, and no fault happened: that it passed says nothing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +60,6 @@ class SeedFailure:
             [
                 f"seed {self.seed} fails, with {which}: {type(self.error).__name__}: {self.error}".rstrip(": "),
                 *(f"  {fault}," for fault in self.faults),
-                *self.events,
                 f"again: {self.command}",
             ]
         )
@@ -67,6 +76,8 @@ class SimulationReport:
     simulated_seconds: float
     #: For each seed a hash of everything that ran: equal for equal runs.
     traces: dict[int, int] = attrs.field(repr=False)
+    #: The seeds in which nothing happened: no fault, and nothing that the scenario did with the cluster.
+    empty: list[int] = attrs.field(factory=list)
 
     @property
     def ok(self) -> bool:
@@ -79,6 +90,7 @@ class SimulationReport:
         Raises:
             SimulationFailed: the first failure.
         """
+        __tracebackhide__ = True
         if self.failures:
             raise SimulationFailed(str(self.failures[0])) from self.failures[0].error
         return self
@@ -93,6 +105,7 @@ def simulate(
     duration: float = DURATION_S,
     invariants: Sequence[Invariant] = (),
     shrink: bool = True,
+    limit: float = LIMIT_S,
     stop_at: int = 1,
     **settings: Unpack[NodeKeywords],
 ) -> SimulationReport:
@@ -102,15 +115,18 @@ def simulate(
     a list of kinds, or a list of ``Fault`` that happen in every seed.  ``duration``: they begin within so many
     simulated seconds, or until the scenario calls ``await cluster.healed()``.  ``invariants``: async functions of the
     cluster, called after each fault began, and at the end, when all is healed.  ``shrink``: look for the faults that
-    a failure needs.  ``stop_at``: stop after so many failures.  The settings of the cluster are those of
+    a failure needs.  ``limit``: a seed fails that is not done so many simulated seconds after the time in which faults
+    begin and end.  ``stop_at``: stop after so many failures.  The settings of the cluster are those of
     ``meshq_cluster``.
 
     Raises:
         SettingsError: a setting is not allowed.
         UsageError: a fault names an unknown node.
     """
-    plan = plan_of(nodes, dict(settings), faults=faults, duration=duration, invariants=invariants)
-    return Seeds(scenario, plan, shrink=shrink, stop_at=stop_at).run(seeds_of(seeds))
+    plan = plan_of(
+        nodes, dict(settings), faults=faults, duration=duration, invariants=invariants, shrink=shrink, limit=limit
+    )
+    return Seeds(scenario, plan, stop_at=stop_at).run(seeds_of(seeds))
 
 
 def seeds_of(seeds: Any) -> list[int]:
@@ -132,16 +148,6 @@ def seeds_of(seeds: Any) -> list[int]:
     return found
 
 
-def _line(scenario: Scenario, plan: ScenarioPlan, seed: int) -> str:
-    """The call that runs one seed again."""
-    name = f"{getattr(scenario, '__module__', '')}.{getattr(scenario, '__qualname__', repr(scenario))}".lstrip(".")
-    facts = [name, f"seeds=[{seed}]"]
-    plain = {"nodes": (len(plan.cluster.names), NODES), "queues": (list(plan.cluster.queues), [])}
-    plain |= {"faults": (plan.faults, "all"), "duration": (plan.duration, DURATION_S)}
-    facts += [f"{name}={value!r}" for name, (value, default) in plain.items() if value != default]
-    return f"simulate({', '.join(facts)})"
-
-
 def _failures() -> tuple[type[BaseException], ...]:
     """The errors with which a scenario fails: pytest has one that is no ``Exception``; that it skips is no failure."""
     pytest = sys.modules.get("pytest")
@@ -156,17 +162,17 @@ class Seeds:
         scenario: Scenario,
         plan: ScenarioPlan,
         *,
-        shrink: bool = True,
         stop_at: int = 1,
         command: Callable[[int], str] | None = None,
         tell: Callable[[WorldEvent], object] | None = None,
     ) -> None:
         if type(stop_at) is not int or stop_at < 1:
             raise SettingsError("stop_at", stop_at, "a number of failures from 1")
+        if not callable(scenario):
+            raise SettingsError("scenario", scenario, "an async function of the cluster")
         self._plan = plan
-        self._shrink = shrink
         self._stop_at = stop_at
-        self._command = partial(_line, scenario, plan) if command is None else command
+        self._command = partial(again_call, scenario, plan) if command is None else command
         self._play = partial(run_one, scenario, plan, failures=_failures())
         self._tell = tell
 
@@ -183,7 +189,11 @@ class Seeds:
                 failed.append(self._failure(run))
                 if len(failed) >= self._stop_at:
                     break
+        empty = [run.seed for run in runs if run.empty]
+        if empty and len(empty) == len(runs):
+            warnings.warn(EmptySimulationWarning(EMPTY), stacklevel=3)
         return SimulationReport(
+            empty=empty,
             seeds=[run.seed for run in runs],
             failures=failed,
             counters=dict(counters),
@@ -202,12 +212,13 @@ class Seeds:
                 last = again
             return last is again
 
-        if self._shrink:
-            shrunk(run.faults, fails)
+        if self._plan.shrink:
+            # Runs that wait for what never comes are long.
+            shrunk(run.faults, fails, tries_max=max(1, min(TRIES_MAX, int(SHRINK_S_MAX / max(1.0, run.simulated_s)))))
         assert last.error is not None
         return SeedFailure(
             seed=run.seed,
-            error=last.error,
+            error=trimmed(last.error),
             faults=last.faults,
             drawn=len(run.faults),
             events=last.lines,

@@ -10,10 +10,10 @@ from typing import Any, Final, Unpack
 
 from meshq.errors import UsageError
 from meshq.testing.kit._cluster_settings import NodeKeywords
-from meshq.testing.plugin import SIMULATED, seed_option, trace_option
+from meshq.testing.plugin import SIMULATED, again, seed_option, trace_option
 from meshq.testing.scenario._fault import Faults
 from meshq.testing.scenario._fault_run import Invariant
-from meshq.testing.scenario._seed_run import plan_of
+from meshq.testing.scenario._seed_run import LIMIT_S, plan_of
 from meshq.testing.scenario._simulate import DURATION_S, NODES, SEEDS, Seeds, seeds_of
 
 #: The fixture that tells which test it is, and its options.
@@ -28,6 +28,7 @@ def simulated(
     duration: float = DURATION_S,
     invariants: Sequence[Invariant] = (),
     shrink: bool = True,
+    limit: float = LIMIT_S,
     **settings: Unpack[NodeKeywords],
 ) -> Callable[[Callable[..., Awaitable[object]]], Callable[..., None]]:
     """Make a test of an async function whose first parameter is a cluster: it is run once for each seed.
@@ -39,7 +40,9 @@ def simulated(
         SettingsError: a setting is not allowed.
         UsageError: this is no async function with a parameter for the cluster.
     """
-    plan = plan_of(nodes, dict(settings), faults=faults, duration=duration, invariants=invariants)
+    plan = plan_of(
+        nodes, dict(settings), faults=faults, duration=duration, invariants=invariants, shrink=shrink, limit=limit
+    )
     chosen = seeds_of(seeds)
 
     def decorate(test: Callable[..., Awaitable[object]]) -> Callable[..., None]:
@@ -59,13 +62,15 @@ def simulated(
             request = fixtures[REQUEST] if REQUEST in names else fixtures.pop(REQUEST)
             asked = seed_option(request.config)
             tell = (lambda event: sys.stdout.write(f"{event}\n")) if trace_option(request.config) else None
-            Seeds(
+            report = Seeds(
                 lambda given: test(*instance, **{cluster: given}, **fixtures),
                 plan,
-                shrink=shrink,
-                command=lambda seed: f"pytest '{request.node.nodeid}' --meshq-seed {seed}",
+                command=lambda seed: again(request.node, seed),
                 tell=tell,
-            ).run(chosen if asked is None else [asked]).check()
+            ).run(chosen if asked is None else [asked])
+            if report.failures and request.config.get_verbosity() > 0:
+                request.node.add_report_section("call", "meshq", "\n".join(report.failures[0].events))
+            report.check()
 
         others = [signature.parameters[name] for name in names if name not in (cluster, REQUEST)]
         parameter = inspect.Parameter(REQUEST, inspect.Parameter.KEYWORD_ONLY)

@@ -14,7 +14,14 @@ from typing import Final
 
 import attrs
 
-from meshq.demo._kill_plan import CLUSTER_WINDOW, DELIVERED_MIN, PRODUCER_NODE, WAITING_MIN, Kill, plan_cluster_kills
+from meshq.demo._steps._kill_plan import (
+    CLUSTER_WINDOW,
+    DELIVERED_MIN,
+    PRODUCER_NODE,
+    WAITING_MIN,
+    Kill,
+    plan_cluster_kills,
+)
 from meshq.limits import PRODUCER_WINDOW_MESSAGES
 
 #: How many nodes there have to be: the producer's, one that is left by its consumers, and one that leaves.

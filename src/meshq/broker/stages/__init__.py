@@ -1,0 +1,1 @@
+"""Decisions about stages and the batch ledger; pure."""

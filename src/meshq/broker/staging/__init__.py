@@ -1,0 +1,1 @@
+"""Stages of a node: staging, deciding and placing batches."""
