@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -71,4 +71,4 @@ class Env:
     failpoint: Callable[[str], bool] = no_failpoint
     #: In-process endpoints by name: ``inproc://name`` finds its broker here.  Whoever shares the dictionary
     #: shares the process.
-    local: dict[str, LocalAcceptor] = attrs.field(factory=dict, repr=False)
+    local: MutableMapping[str, LocalAcceptor] = attrs.field(factory=dict, repr=False)

@@ -244,7 +244,7 @@ class Broker:
         if self._node is None:
             stream.close()
         else:
-            self._node.listeners.take(stream)
+            self._node.take(stream)
 
     def _connect_local(self) -> Link:
         return self._active().inproc.connect_local("in process")

@@ -35,6 +35,7 @@ from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
 from meshq.node._local_broker import local_broker
 from meshq.node._loop_lag import LoopLag
+from meshq.node._node_statistics import node_statistics
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
@@ -42,6 +43,7 @@ from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
 from meshq.node._stranded_messages import LocalRedirectors
 from meshq.node._transfer import LocalTransfer
+from meshq.node.terms._guarded_links import GuardedStream
 from meshq.node.terms._node_term import NodeTerm
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
@@ -452,6 +454,11 @@ class Node:
         if self._journal is not None:
             await self._journal.aclose(sink_timeout=self._settings.stop_timeout)
 
+    def take(self, stream: abc.Stream) -> None:
+        """Serve a client of this process that runs in another loop."""
+        guard = self._term.guard
+        self.listeners.take(stream if guard is None else GuardedStream(stream, guard))
+
     def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> MessageRoute:
         """Explain where a message would go."""
         if user is not None:
@@ -467,41 +474,12 @@ class Node:
 
     def statistics(self, state: str) -> BrokerStatistics:
         """The node at this moment."""
-        core = self.core
-        queues = list(core.router.queues.values())
-        paged = [queue.paged for queue in queues]
-        return BrokerStatistics(
-            name=self._settings.name,
+        return node_statistics(
+            self.core,
+            self.sessions,
+            self.counts,
             state=state,
-            durable=core.durable,
-            addresses=len(core.router.addresses),
-            queues=len(queues),
-            consumers=sum(len(queue.roster.consumers) for queue in queues),
-            sessions=len(self.sessions.by_number),
             connections=len(self.listeners.connections) + len(self.inproc.connections),
-            ready=sum(queue.counts.ready for queue in queues),
-            delivering=sum(queue.counts.unacked for queue in queues),
-            duplicates=core.ingress.duplicates,
-            unrouted=core.ingress.unrouted,
-            dropped=core.ingress.dropped,
-            blocked_producers=sum(quota.waiting for quota in core.router.quotas.values()),
-            paged=sum(messages for messages, _ in paged),
-            paged_bytes=sum(size for _, size in paged),
-            page_writes=core.pager.paged_bytes,
-            page_reads=core.pager.read_bytes,
-            memory_used=core.memory.used_bytes,
-            memory_limit=core.memory.limit_bytes,
-            held_bytes=core.memory.unacked.used_bytes,
-            outgoing_bytes=sum(session.outgoing_bound.used_bytes for session in self.sessions.by_number.values()),
-            blocked_sessions=core.memory.waiting,
-            sessions_resumed=self.sessions.resumed,
-            sessions_expired=self.sessions.expired,
-            connections_accepted=self.counts.accepted,
-            violations=self.counts.violations,
-            connections_denied=self.counts.denied,
-            connections_turned_away=self.counts.turned_away,
-            requests_forbidden=core.access.refused,
-            notifications_dropped=core.settings.event_bus.dropped,
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )

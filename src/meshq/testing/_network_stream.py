@@ -114,6 +114,7 @@ class MemoryStream(Stream):
         "_failure",
         "_flushing",
         "_lost",
+        "_may_send",
         "_peer",
         "_readable",
         "_reading",
@@ -147,6 +148,8 @@ class MemoryStream(Stream):
         self._lost = False
         #: Why the connection is void.
         self._failure: str | None = None
+        #: Whether waiting bytes may leave; None: they may.
+        self._may_send: Callable[[], bool] | None = None
         #: The peer sends no more.
         self._eof = False
         #: Arrived and not read yet.
@@ -229,6 +232,9 @@ class MemoryStream(Stream):
         finally:
             self._reading = False
 
+    def bound(self, may_send: Callable[[], bool]) -> None:
+        self._may_send = may_send
+
     def gone(self) -> bool:
         return self._closed or (not self.host.paused and (self._eof or self._failure is not None))
 
@@ -288,6 +294,9 @@ class MemoryStream(Stream):
     def pump(self) -> None:
         """Hand waiting bytes to the link, as many as its buffer takes."""
         if self.host.paused:
+            return
+        if self._unsent.waiting_bytes and self._may_send is not None and not self._may_send():
+            self.close()
             return
         while piece := self._unsent.take():
             self._transmit(piece)

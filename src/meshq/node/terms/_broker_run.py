@@ -15,15 +15,15 @@ from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
 from meshq.node._broker_life import BROKER_TRANSITIONS, log_state
 from meshq.node._credentials import credentials_of
-from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
-from meshq.node._policy_block import PolicyBlock
 from meshq.node._settings import BrokerSettings
 from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
 from meshq.node._waiting_node import WaitingNode, waiting_control
-from meshq.node.terms._guarded_links import GuardedNetwork
+from meshq.node.terms._guarded_links import guarded_env
+from meshq.node.terms._kept_listeners import KeptListeners
 from meshq.node.terms._node_term import NodeTerm
+from meshq.node.terms._policy_block import PolicyBlock
 from meshq.node.terms._store_of_one_node import store_of_one_node
 from meshq.notifications import BrokerStateChanged, RoleChanged
 
@@ -145,7 +145,7 @@ class BrokerRun:
             async with trio.open_nursery() as nursery:
                 await node.start(nursery)
                 self.node = node
-                env.local[self._settings.name] = node.inproc
+                self._publish(node.inproc)
                 self._change_state("activate")
                 turn.active = True
                 if self._activation is not None:
@@ -166,8 +166,7 @@ class BrokerRun:
         finally:
             self.node = None
             if node is not None:
-                if env.local.get(self._settings.name) is node.inproc:
-                    del env.local[self._settings.name]
+                self._withdraw(node.inproc)
                 with trio.CancelScope(shield=True):
                     await node.close()
 
@@ -206,6 +205,15 @@ class BrokerRun:
             self.board.unwatch(self._note_role)
             listeners.close()
 
+    def _publish(self, acceptor: abc.LocalAcceptor) -> None:
+        """Let clients of this process find the acceptor by the broker's name."""
+        if self._env is not None:
+            self._env.local[self.name] = acceptor
+
+    def _withdraw(self, acceptor: abc.LocalAcceptor) -> None:
+        if self._env is not None and self._env.local.get(self.name) is acceptor:
+            del self._env.local[self.name]
+
     def _urls(self) -> tuple[str, ...]:
         serving = self.node or self.waiting
         return self._settings.dialed(() if serving is None else serving.listeners.urls)
@@ -239,7 +247,7 @@ class BrokerRun:
 
                 await waiting.start(nursery)
                 self.waiting = waiting
-                env.local[self._settings.name] = waiting.inproc
+                self._publish(waiting.inproc)
                 self._change_state("wait")
                 if report is not None:
                     report.make()
@@ -248,8 +256,7 @@ class BrokerRun:
                 nursery.cancel_scope.cancel()
         finally:
             self.waiting = None
-            if env.local.get(self._settings.name) is waiting.inproc:
-                del env.local[self._settings.name]
+            self._withdraw(waiting.inproc)
             waiting.close()
         return term
 
@@ -262,8 +269,7 @@ class BrokerRun:
             if term.data_dir is not None:
                 settings = attrs.evolve(settings, data_dir=term.data_dir)
             if term.guard is not None:
-                guarded = GuardedNetwork(env.network, term.guard)
-                env = attrs.evolve(env, disk=term.guard.disk(env.disk), network=guarded)
+                env = guarded_env(env, term.guard)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(turn.watch, activation)
                 with turn.scope, turn.excused():

@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
-from meshq.abc import Buffer, FrameReceiver, Listener, Network, Stream, TermGuard
+import errno
+from collections.abc import Callable, Iterator, MutableMapping
+
+import attrs
+
+from meshq.abc import (
+    Buffer,
+    Datagrams,
+    DatagramSocket,
+    Env,
+    FrameReceiver,
+    Listener,
+    LocalAcceptor,
+    Network,
+    Stream,
+    TermGuard,
+)
 from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.wire import Frame, Link
+
+
+def guarded_env(env: Env, guard: TermGuard) -> Env:
+    """Return the outside of a node in a term: the store fails once the term is over, and nothing is sent."""
+    return attrs.evolve(
+        env,
+        disk=guard.disk(env.disk),
+        network=GuardedNetwork(env.network, guard),
+        datagrams=GuardedDatagrams(env.datagrams, guard),
+        local=GuardedLocals(env.local, guard),
+    )
 
 
 class GuardedNetwork(Network):
@@ -50,6 +77,8 @@ class GuardedStream(Stream):
     def __init__(self, inner: Stream, guard: TermGuard) -> None:
         self._inner = inner
         self._guard = guard
+        # What the system does not take at once waits in the stream.
+        inner.bound(guard.may_act)
 
     def send_nowait(self, data: Buffer) -> int:
         if not self._guard.may_act():
@@ -62,6 +91,10 @@ class GuardedStream(Stream):
 
     async def receive(self, size_max: int) -> bytes:
         return await self._inner.receive(size_max)
+
+    def bound(self, may_send: Callable[[], bool]) -> None:
+        guard = self._guard
+        self._inner.bound(lambda: guard.may_act() and may_send())
 
     def gone(self) -> bool:
         return self._inner.gone()
@@ -121,3 +154,81 @@ class GuardedLink(Link):
     def admit(self) -> None:
         """Allow large frames."""
         self._inner.admit()
+
+
+class GuardedLocals(MutableMapping[str, LocalAcceptor]):
+    """The brokers of the process, as a node in a term reaches them."""
+
+    def __init__(self, inner: MutableMapping[str, LocalAcceptor], guard: TermGuard) -> None:
+        self._inner = inner
+        self._guard = guard
+
+    def __getitem__(self, name: str) -> LocalAcceptor:
+        return GuardedAcceptor(self._inner[name], self._guard)
+
+    def __setitem__(self, name: str, acceptor: LocalAcceptor) -> None:
+        self._inner[name] = acceptor
+
+    def __delitem__(self, name: str) -> None:
+        del self._inner[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inner)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+
+class GuardedAcceptor(LocalAcceptor):
+    """A broker of the process, to which a node in a term opens links."""
+
+    def __init__(self, inner: LocalAcceptor, guard: TermGuard) -> None:
+        self._inner = inner
+        self._guard = guard
+
+    def connect_local(self, label: str) -> Link:
+        """Open a link, whose near side hands nothing over once the term is over."""
+        return GuardedLink(self._inner.connect_local(label), self._guard)
+
+
+class GuardedDatagrams(Datagrams):
+    """The datagrams of a node in a term."""
+
+    def __init__(self, inner: Datagrams, guard: TermGuard) -> None:
+        self._inner = inner
+        self._guard = guard
+
+    async def bind(self, host: str, port: int, *, shared: bool = False) -> DatagramSocket:
+        """Open a socket at an own address."""
+        return GuardedDatagramSocket(await self._inner.bind(host, port, shared=shared), self._guard)
+
+    async def join(self, group: str, port: int, host: str) -> DatagramSocket:
+        """Open a socket that receives for a group."""
+        return GuardedDatagramSocket(await self._inner.join(group, port, host), self._guard)
+
+
+class GuardedDatagramSocket(DatagramSocket):
+    """A socket that sends nothing more once the term is over."""
+
+    def __init__(self, inner: DatagramSocket, guard: TermGuard) -> None:
+        self._inner = inner
+        self._guard = guard
+
+    async def send(self, datagram: bytes, host: str, port: int) -> None:
+        """Send a datagram, if the node may act."""
+        if not self._guard.may_act():
+            raise OSError(errno.ESTALE, "the node may not act any more: its term is over")
+        await self._inner.send(datagram, host, port)
+
+    async def receive(self) -> bytes:
+        """Receive the next datagram."""
+        return await self._inner.receive()
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return self._inner.port
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._inner.close()
