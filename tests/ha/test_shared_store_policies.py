@@ -8,12 +8,16 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from meshq import SettingsError
 from meshq.abc import Activation, HAPolicy, NodeControl, Programs, StepBack
 from meshq.env import real_env
 from meshq.errors import NotActiveError, RefusedError
-from meshq.ha import SharedStoreBackup, SharedStorePrimary
+from meshq.ha import SharedDirectory, SharedStoreBackup, SharedStorePrimary
+from meshq.ha._store_term import StoreTerm
+from meshq.store.directory._identity import load_identity
+from meshq.store.formats._layout_format import Layout
 from meshq.testing import HA_POLICY_CHECKS, InlineThreads, MakePolicies, SimDisk
 
 ID = bytes(16)
@@ -40,7 +44,7 @@ class Store:
     def __init__(self) -> None:
         self.disk = SimDisk()
 
-    def control(self, name: str, **parts: Any) -> NodeControl:
+    def control(self, name: str, *, wanted_id: bytes | None = None, **parts: Any) -> NodeControl:
         env = attrs.evolve(real_env(), local={}, disk=self.disk.mount(), threads=InlineThreads(), host="h", pid=7)
         env = attrs.evolve(env, **parts)
         return NodeControl(
@@ -52,6 +56,7 @@ class Store:
             env=env,
             data_dir="/data",
             url=lambda: f"tcp://{name}:1",
+            wanted_id=wanted_id,
         )
 
 
@@ -191,6 +196,8 @@ async def test_the_acting_node_hands_over_on_demand_only_if_somebody_waits() -> 
         order = await primary.lost()
         assert order == StepBack(reason="forced")
         await primary.release(failover=False)
+        await trio.sleep(1)
+        backup.served()
         # The primary lets the other one go first, although a primary comes first otherwise.
         with trio.move_on_after(1) as scope:
             await primary.wait()
@@ -276,6 +283,167 @@ async def test_an_owner_that_hangs_is_fenced_and_its_lock_must_be_got_all_the_sa
         assert trio.current_time() - begun > 5.0
         await backup.release(failover=False)
         await directory.__aexit__(None, None, None)
+
+
+async def test_a_hand_over_is_done_when_the_other_node_serves_and_not_before() -> None:
+    store = Store()
+    async with (
+        SharedStorePrimary().activation(store.control("a")) as primary,
+        SharedStoreBackup().activation(store.control("b")) as backup,
+        trio.open_nursery() as nursery,
+    ):
+        await primary.wait()
+        primary.served()
+        nursery.start_soon(backup.wait)
+        await trio.sleep(1)
+        done = trio.Event()
+
+        async def order() -> None:
+            await primary.hand_over(back=False, force=False)
+            done.set()
+
+        nursery.start_soon(order)
+        await primary.lost()
+        await primary.release(failover=False)
+        nursery.start_soon(primary.wait)
+        await trio.sleep(3)
+        assert not done.is_set()
+        backup.served()
+        await trio.sleep(1)
+        assert done.is_set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_hand_over_by_a_backup_that_does_not_restart_ends_when_it_has_stopped() -> None:
+    store = Store()
+    async with trio.open_nursery() as nursery, SharedStorePrimary().activation(store.control("a")) as primary:
+        async with SharedStoreBackup(restart_backup=False).activation(store.control("b")) as backup:
+            await backup.wait()
+            backup.served()
+            nursery.start_soon(primary.wait)
+            await trio.sleep(1)
+            nursery.start_soon(lambda: backup.hand_over(back=True, force=False))
+            assert await backup.lost() == StepBack(reason="failback", final=True)
+            await backup.release(failover=False)
+        with trio.fail_after(1):
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"), [("lease", "lease_lost"), ("epoch", "superseded"), ("order", "forced"), ("stop", "stopped")]
+)
+async def test_the_reason_of_the_next_node_is_that_of_the_one_before(end: str, reason: str) -> None:
+    store = Store()
+    a, b = store.control("a"), store.control("b")
+    policy = SharedStorePrimary(failover_on_shutdown=True)
+    async with (
+        policy.activation(a) as primary,
+        policy.activation(b) as second,
+        trio.open_nursery() as nursery,
+    ):
+        term = await primary.wait()
+        primary.served()
+        nursery.start_soon(second.wait)
+        await trio.sleep(1)
+        assert isinstance(term.guard, StoreTerm)
+        if end == "lease":
+            # The store fails because the lease is over, before anybody has ordered anything.
+            term.guard.lease.until = trio.current_time()
+        elif end == "epoch":
+            store.disk.move_directory("/data/epoch-1", "/data/epoch-2")
+            with pytest.raises(OSError):
+                term.guard.fence.check()
+        elif end == "order":
+            term.guard.order = StepBack(reason="forced")
+        await primary.release(failover=False)
+        assert a.board.report.reason == reason
+        assert not [
+            name for name in store.disk.names("/data/epoch-2" if end == "epoch" else "/data/epoch-1") if "stop" in name
+        ]
+        await trio.sleep(0.5)
+        assert b.board.report.reason == ("crash" if end == "epoch" else reason)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_store_that_failed_since_the_lease_was_over_is_not_marked_as_stopped() -> None:
+    store = Store()
+    async with SharedStoreBackup().activation(store.control("b")) as backup:
+        async with SharedStorePrimary().activation(store.control("a")) as primary:
+            term = await primary.wait()
+            assert isinstance(term.guard, StoreTerm)
+            term.guard.lease.until = trio.current_time()
+            await primary.release(failover=False)
+        assert await active(backup)
+
+
+async def test_a_lease_that_runs_out_while_the_node_steps_back_ends_the_term_at_once() -> None:
+    store = Store()
+    async with (
+        SharedStorePrimary(lease=5.0).activation(store.control("a")) as activation,
+        SharedStoreBackup().activation(store.control("b")) as backup,
+        trio.open_nursery() as nursery,
+    ):
+        await activation.wait()
+        activation.served()
+        nursery.start_soon(backup.wait)
+        await trio.sleep(1)
+        nursery.start_soon(lambda: activation.hand_over(back=False, force=False))
+        assert await activation.lost() == StepBack(reason="forced")
+        store.disk.faults.inject("open", error=5, times=float("inf"))
+        with trio.fail_after(5.1):
+            assert await activation.lost() == StepBack(reason="lease_lost", at_once=True)
+        store.disk.faults.clear()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_the_id_of_another_node_is_refused_before_anything_is_changed(known: bool) -> None:
+    store = Store()
+    root = "/data/epoch-4" if known else "/data"
+    load_identity_in(store.disk, root, bytes(range(16)))
+    before = sorted(store.disk.names(root))
+    async with SharedStorePrimary().activation(store.control("a", wanted_id=bytes(16))) as activation:
+        with pytest.raises(SettingsError, match=bytes(range(16)).hex()) as caught:
+            await activation.wait()
+    assert caught.value.setting == "node_id"
+    assert sorted(store.disk.names(root)) in (before, sorted([*before, "lock", "waiting"]))
+    lock = store.disk.open("/data/lock")
+    assert lock.lock()
+    lock.close()
+    # The right one, or none, is served, and written down for the fence_command.
+    async with SharedStorePrimary().activation(store.control("a", wanted_id=bytes(range(16)))) as activation:
+        await activation.wait()
+        owner = SharedDirectory(store.disk, "/data").look().owner
+        assert owner is not None and owner.node_id == bytes(range(16)).hex()
+
+
+def load_identity_in(disk: SimDisk, root: str, node_id: bytes) -> None:
+    layout = Layout(root)
+    disk.make_directory(layout.bindings)
+    load_identity(disk, layout, real_env().entropy, node_id, is_new=True)
+
+
+async def test_a_primary_that_cannot_take_the_store_holds_up_no_backup() -> None:
+    store = Store()
+    a = store.control("a")
+    async with (
+        SharedStorePrimary().activation(a) as primary,
+        SharedStoreBackup().activation(store.control("b")) as backup,
+        trio.open_nursery() as nursery,
+    ):
+        # It can say that it waits, and can't begin an epoch.
+        directory = primary._directory  # type: ignore[attr-defined]
+
+        def broken() -> None:
+            raise OSError(5, "the disk says no")
+
+        directory.begin = broken
+        nursery.start_soon(primary.wait)
+        await trio.sleep(0.05)
+        assert await active(backup, 10.0)
+        assert "the disk says no" in a.board.report.last_error
+        nursery.cancel_scope.cancel()
 
 
 async def test_parts_that_lie_elsewhere_are_refused_with_the_lock_given_back() -> None:

@@ -35,7 +35,8 @@ class NodeControl:
     memory only; ``connectors``: URLs by name.  ``acceptors``: returns the URLs by which the acceptors are dialed, in
     their order; ports that the system chooses are 0 until the node listens.  ``data_dir``: the directory of the
     broker's store, as its settings name it; None: it is in memory only.  ``url``: returns the URL by which other nodes
-    reach the node; empty: they do not.  ``board``: has the role of the node among those of its pair.
+    reach the node; empty: they do not.  ``wanted_id``: the id that the node must have; None: that of its store.
+    ``board``: has the role of the node among those of its pair.
     """
 
     name: str
@@ -47,6 +48,7 @@ class NodeControl:
     acceptors: Callable[[], Sequence[str]] = tuple
     data_dir: str | None = None
     url: Callable[[], str] = str
+    wanted_id: bytes | None = None
     board: RoleBoard = attrs.field(factory=RoleBoard, eq=False)
 
 

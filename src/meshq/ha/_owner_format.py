@@ -24,7 +24,8 @@ class Owner:
     """The node that has a store.
 
     ``lease_until``: until when it may act, by the wall clock of its host, milliseconds.  ``lease_ms``: for how long it
-    may act at most without writing this anew.  ``released``: it has given the store up.
+    may act at most without writing this anew.  ``serving``: clients are served.  ``released``: it has given the store
+    up; ``reason``: why.
     """
 
     name: str
@@ -35,7 +36,9 @@ class Owner:
     epoch: int = 0
     lease_until: int = 0
     lease_ms: int = 0
+    serving: bool = False
     released: bool = False
+    reason: str = ""
 
 
 def encode_hint(hint: Owner | Registration) -> bytes:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 
 import attrs
 
 from meshq.abc import Disk, File
-from meshq.ha._epochs_plan import epoch_name, newest_epoch, plan_activation
+from meshq.ha._epochs_plan import FIRST_IN_THE_MAKING, epoch_name, newest_epoch, plan_activation, stopped_name
 from meshq.ha._owner_format import HINT_BYTES_MAX, Owner, decode_owner, decode_registration, encode_hint
 from meshq.ha._turns_plan import Registration
+from meshq.store import store_node_id
 
 FENCE = "fence"
 
@@ -51,7 +53,11 @@ class SharedDirectory:
         names = self._names(self.root)
         waiting = [decode_registration(self._read(f"{self.root}/waiting/{one}")) for one in self._names(self._waiting)]
         owner = decode_owner(self._read(f"{self.root}/owner")) if "owner" in names else None
-        return Seen(owner=owner, waiting=tuple(one for one in waiting if one is not None), stopped="stopped" in names)
+        return Seen(
+            owner=owner,
+            waiting=tuple(one for one in waiting if one is not None),
+            stopped=self._is_stopped(newest_epoch(names)),
+        )
 
     def register(self, registration: Registration) -> None:
         """Write the registration of this node.  Raises: OSError."""
@@ -89,8 +95,23 @@ class SharedDirectory:
     # -- the store
 
     def is_shared(self) -> bool:
-        """Whether the store is in the directory of an epoch.  Raises: OSError."""
-        return newest_epoch(self._names(self.root)) > 0
+        """Whether the store is in the directory of an epoch, or on the way there.  Raises: OSError."""
+        names = self._names(self.root)
+        return newest_epoch(names) > 0 or epoch_name(FIRST_IN_THE_MAKING) in names
+
+    def node_id(self) -> str:
+        """Return the id of the node that the store is of, as hexadecimal digits; empty: the store is new.
+
+        The caller has the lock.
+        Raises: DamagedError, SettingsError (of a newer version), OSError.
+        """
+        names = self._names(self.root)
+        places = [epoch_name(FIRST_IN_THE_MAKING), epoch_name(newest_epoch(names))]
+        for place in (self.root, *(f"{self.root}/{one}" for one in places if one in names)):
+            node_id = store_node_id(self._disk, place)
+            if node_id is not None:
+                return node_id.hex()
+        return ""
 
     def try_lock(self) -> File | None:
         """Lock the store until the file is closed; None: another node has it.  Raises: OSError."""
@@ -114,33 +135,44 @@ class SharedDirectory:
             OSError: the disk has failed.
         """
         disk, root = self._disk, self.root
-        names = self._names(root)
+        names, making = self._names(root), f"{root}/{epoch_name(FIRST_IN_THE_MAKING)}"
         newest = newest_epoch(names)
-        within = {newest: self._names(f"{root}/{epoch_name(newest)}")} if newest else {}
+        within = {newest: self._names(f"{root}/{epoch_name(newest)}"), FIRST_IN_THE_MAKING: self._names(making)}
         plan = plan_activation(names, within, where=root)
-        directory = f"{root}/{epoch_name(plan.epoch)}"
+        epoch = Epoch(number=plan.epoch, directory=f"{root}/{epoch_name(plan.epoch)}")
         if plan.rename:
-            disk.move_directory(f"{root}/{epoch_name(plan.rename)}", directory)
+            disk.move_directory(f"{root}/{epoch_name(plan.rename)}", epoch.directory)
         else:
-            disk.make_directory(directory)
-        for part in plan.move:
-            disk.move_directory(f"{root}/{part}", f"{directory}/{part}")
-        if "stopped" in names:
-            disk.remove(f"{root}/stopped")
-        epoch = Epoch(number=plan.epoch, directory=directory)
+            disk.make_directory(making)
+            for part in plan.move:
+                disk.move_directory(f"{root}/{part}", f"{making}/{part}")
+            disk.move_directory(making, epoch.directory)
+        if newest_epoch(self._names(root)) != plan.epoch:
+            # Two others have begun epochs meanwhile; without a file in it this directory lets nobody go on.
+            raise OSError(errno.ESTALE, "another node has the store: a later epoch has begun", epoch.directory)
         self._opened(epoch.fence).close()
+        for name in self._names(epoch.directory):
+            if name.startswith(stopped_name("")):
+                disk.remove(f"{epoch.directory}/{name}")
         for name in self._names(self._waiting):
             # Who waits writes it again; who is gone does not.
             with contextlib.suppress(FileNotFoundError):
                 disk.remove(f"{self._waiting}/{name}")
-        disk.sync_directory(directory)
+        disk.sync_directory(epoch.directory)
         disk.sync_directory(root)
         return epoch
 
-    def mark_stopped(self) -> None:
-        """Tell backups to wait for a primary; the caller has the lock.  Raises: OSError."""
-        self._opened(f"{self.root}/stopped").close()
-        self._disk.sync_directory(self.root)
+    def mark_stopped(self, epoch: Epoch) -> None:
+        """Tell backups to wait for a primary, unless another epoch has begun.  Raises: OSError."""
+        self._opened(f"{epoch.directory}/{stopped_name(epoch.number)}").close()
+        self._disk.sync_directory(epoch.directory)
+
+    def _is_stopped(self, epoch: int) -> bool:
+        try:
+            self._disk.open(f"{self.root}/{epoch_name(epoch)}/{stopped_name(epoch)}").close()
+        except FileNotFoundError:
+            return False
+        return True
 
     # -- files
 

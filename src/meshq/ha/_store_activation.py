@@ -11,9 +11,10 @@ import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
 from meshq.concurrency import ChangeSignal
-from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
-from meshq.ha._fence_plan import OwnerWatch, fence_argv
-from meshq.ha._hosts_plan import Isolation, place_of
+from meshq.errors import MeshqError, NotActiveError, RefusedError, SettingsError
+from meshq.ha._host_questions import any_answers
+from meshq.ha._hosts_plan import Isolation
+from meshq.ha._hung_owner import HungOwner
 from meshq.ha._lease_machine import Lease
 from meshq.ha._owner_format import Owner
 from meshq.ha._role_life import ROLE_TRANSITIONS
@@ -66,7 +67,7 @@ class StoreActivation(Activation):
         self._life = LifeCycle(f"the part of {control.name!r} in {root}", ROLE_TRANSITIONS, first="waiting")
         self._warnings = Warnings("ha", trio.current_time)
         self._room = WaitingNodes(rules.lock_check_period)
-        self._owner_watch = OwnerWatch()
+        self._hung = HungOwner(self._env.programs, rules.fence_command, rules.fence_timeout, self._warnings)
         self._isolation = Isolation()
         self._term: StoreTerm | None = None
         self._seen = NOTHING_SEEN
@@ -74,7 +75,6 @@ class StoreActivation(Activation):
         self._forced = False
         # Until when this node lets others go first, after it has handed over, and the epoch that it gave up.
         self._yields = (-math.inf, 0)
-        self._fenced: Owner | None = None
         self._changed = ChangeSignal()
         self._show("started")
 
@@ -92,7 +92,10 @@ class StoreActivation(Activation):
                     if term is not None:
                         return self._taken(term, vacant_since)
                     vacant_since = trio.current_time()
-                    await self._free_from_hung()
+                    try:
+                        await self._hung.look(self._seen.owner)
+                    except OSError as error:
+                        self._complain("fence_command", error)
                 await trio.sleep(self._rules.lock_check_period)
         except BaseException:
             self._drop()
@@ -112,23 +115,28 @@ class StoreActivation(Activation):
         if term is None:
             await trio.lowlevel.checkpoint()
             return
-        stopped = term.order is None
-        hands_over = term.hands_over or failover or (stopped and self._rules.failover_on_shutdown)
+        # The store may have failed because the term was over, before the order to step back came.
+        order = term.order or term.over
+        hands_over = term.hands_over or failover or (order is None and self._rules.failover_on_shutdown)
+        reason = "stopped" if order is None else order.reason
         term.lease.end()
         try:
-            await self._env.threads.run(self._say_released, term, stopped and not hands_over, pool=POOL)
+            await self._env.threads.run(self._say_released, term, reason, order is None and not hands_over, pool=POOL)
         except OSError as error:
             self._complain("release", error)
         finally:
             if hands_over:
                 self._yields = (trio.current_time() + YIELDED_LEASES * self._rules.lease, term.epoch.number)
-            self._drop(reason=term.order.reason if term.order is not None else "stopped")
+            self._drop(reason=reason)
 
     def served(self) -> None:
         """Note that clients are served."""
         if self._life.state == "activating":
             self._life.on("activate")
             self._forced = False
+            if self._term is not None:
+                # Whoever has handed over waits for that.
+                self._term.serving, self._term.renewal_due = True, -math.inf
             self._show()
 
     async def hand_over(self, *, back: bool, force: bool) -> None:
@@ -140,8 +148,12 @@ class StoreActivation(Activation):
             return
         self._check_successor(back=back)
         epoch = term.epoch.number
-        self._order(StepBack(reason="failback" if back else "forced", at_once=force), hands_over=True)
+        final = back and not self._rules.restart_backup
+        self._order(StepBack(reason="failback" if back else "forced", at_once=force, final=final), hands_over=True)
         while not self._succeeded(epoch):
+            if self._life.state == "stopped":
+                # It sees no more who serves.
+                return
             await self._changed.wait()
         if self._term is not None and self._term is not term:
             raise RefusedError("no other node took the store: this one has it again")
@@ -195,6 +207,10 @@ class StoreActivation(Activation):
         except OSError as error:
             self._drop()
             self._complain("lock", error)
+            if self._others():
+                # Another node may be able to do what this one is not.
+                epoch = self._seen.owner.epoch if self._seen.owner is not None else 0
+                self._yields = (trio.current_time() + self._rules.lease, epoch)
         return self._term
 
     def _take(self, facts: TurnFacts) -> None:
@@ -207,12 +223,20 @@ class StoreActivation(Activation):
                 # The node that had it was stopped between the look and the lock.
                 lock.close()
                 return
+            node_id = self._own_store()
             epoch = self._directory.begin()
         except BaseException:
             lock.close()
             raise
         # No lease yet: it begins with the first renewal.
-        self._term = StoreTerm(lock, epoch, Lease(math.inf, 0.0), self._env.disk)
+        self._term = StoreTerm(lock, epoch, Lease(math.inf, 0.0), self._env.disk, node_id)
+
+    def _own_store(self) -> str:
+        """Return the id of the node that the store is of; before anything in it is changed."""
+        found, wanted = self._directory.node_id(), self._control.wanted_id
+        if found and wanted is not None and wanted.hex() != found:
+            raise SettingsError("node_id", wanted.hex(), f"{found}, the node whose store this is")
+        return found or (wanted or b"").hex()
 
     def _taken(self, term: StoreTerm, vacant_since: float | None) -> ActiveTerm:
         self._life.on("take")
@@ -227,33 +251,7 @@ class StoreActivation(Activation):
             return "forced"
         if owner is None or not owner.released:
             return "crash"
-        return "failback" if self._rules.role == "primary" else "stopped"
-
-    async def _free_from_hung(self) -> None:
-        """Warn of an owner that hangs, once, and run the command that makes sure that it is dead."""
-        owner = self._seen.owner
-        if not self._owner_watch.look(owner, trio.current_time()) or owner is None:
-            return
-        same = attrs.evolve(owner, lease_until=0)
-        if self._fenced == same:
-            return
-        self._fenced = same
-        text = f"{owner.name} (process {owner.pid} at {owner.host}) has the store, and does not renew its lease"
-        self._warnings.say("owner_hangs", f"{text}: nobody takes over until it is dead", owner.name)
-        command = self._rules.fence_command
-        if command is None:
-            return
-        status: int | None = None
-        with trio.move_on_after(self._rules.fence_timeout):
-            try:
-                status = await self._env.programs.run(fence_argv(command, owner))
-            except OSError as error:
-                self._complain("fence_command", error)
-                return
-        if status != 0:
-            ended = "did not end in time" if status is None else f"ended with {status}"
-            self._warnings.say("fence_failed", f"the fence_command for {owner.name} {ended}", owner.name)
-            self._fenced = None
+        return owner.reason
 
     async def _take_over(self, *, back: bool) -> None:
         owner = self._seen.owner
@@ -263,6 +261,8 @@ class StoreActivation(Activation):
             raise RefusedError(f"{self._control.name!r} does not have the store that it would give back")
         self._forced = True
         while self._life.state != "active":
+            if self._life.state == "stopped":
+                raise NotActiveError(f"{self._control.name!r} has stopped")
             await self._changed.wait()
 
     # -- with the store
@@ -275,15 +275,13 @@ class StoreActivation(Activation):
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_late_leases)
-            due = -math.inf
             while True:
                 term = self._term
                 if term is None or self._life.state not in ("activating", "active", "failing_back"):
                     await self._changed.wait()
-                    due = -math.inf
                     continue
-                if trio.current_time() >= due:
-                    due = trio.current_time() + self._rules.lease / RENEWALS
+                if trio.current_time() >= term.renewal_due:
+                    term.renewal_due = trio.current_time() + self._rules.lease / RENEWALS
                     await self._renew(term)
                 await self._look()
                 self._fail_back()
@@ -302,13 +300,16 @@ class StoreActivation(Activation):
 
     def _say_owned(self, term: StoreTerm, now_ms: int) -> None:
         term.fence.check()
+        if not term.node_id:
+            term.node_id = self._directory.node_id()
         self._directory.write_owner(self._owner(term, now_ms))
 
-    def _say_released(self, term: StoreTerm, stopped: bool) -> None:
+    def _say_released(self, term: StoreTerm, reason: str, stopped: bool) -> None:
         term.fence.check()
         if stopped:
-            self._directory.mark_stopped()
-        self._directory.write_owner(attrs.evolve(self._owner(term, self._env.wall.now_ms()), released=True))
+            self._directory.mark_stopped(term.epoch)
+        owner = self._owner(term, self._env.wall.now_ms())
+        self._directory.write_owner(attrs.evolve(owner, serving=False, released=True, reason=reason))
 
     def _owner(self, term: StoreTerm, now_ms: int) -> Owner:
         lease_ms = math.ceil(self._rules.lease * 1000)
@@ -317,8 +318,9 @@ class StoreActivation(Activation):
             url=self._control.url(),
             host=self._env.host,
             pid=self._env.pid,
-            node_id=self._control.node_id.hex(),
+            node_id=term.node_id,
             epoch=term.epoch.number,
+            serving=term.serving,
             lease_until=now_ms + lease_ms,
             lease_ms=lease_ms,
         )
@@ -327,7 +329,8 @@ class StoreActivation(Activation):
         """End a term whose lease has run out, also while a renewal hangs."""
         while True:
             term = self._term
-            if term is None or term.order is not None or term.lease.until == math.inf:
+            gone = term is None or (term.order is not None and term.order.at_once)
+            if term is None or gone or term.lease.until == math.inf:
                 await self._changed.wait()
                 continue
             await trio.sleep_until(term.lease.until)
@@ -358,11 +361,11 @@ class StoreActivation(Activation):
             raise RefusedError("no other node waits for the store")
 
     def _succeeded(self, epoch: int) -> bool:
-        """Whether a later epoch has begun than one that this node gave up."""
-        owner = self._seen.owner
-        return (self._term is not None and self._term.epoch.number > epoch) or (
-            self._term is None and owner is not None and owner.epoch > epoch
-        )
+        """Whether a node serves in a later epoch than one that this node gave up."""
+        owner, term = self._seen.owner, self._term
+        if term is not None:
+            return term.epoch.number > epoch
+        return owner is not None and owner.epoch > epoch and owner.serving
 
     def _order(self, order: StepBack, *, hands_over: bool = False) -> None:
         term = self._term
@@ -383,33 +386,13 @@ class StoreActivation(Activation):
         Cancellation: what was found out stays.
         """
         while True:
-            answered = await self._answers()
+            answered = await any_answers(self._env.network, self._rules.check_hosts, self._rules.check_hosts_timeout)
             was = self._isolation.isolated
             if self._isolation.round(answered=answered) and not was:
                 self._warnings.say("isolated", f"none of {', '.join(self._rules.check_hosts)} answers")
                 self._order(StepBack(reason="isolated"), hands_over=True)
             self._show()
             await trio.sleep(self._rules.check_hosts_period)
-
-    async def _answers(self) -> bool:
-        """Whether one of the hosts answers within the time for it; a refusal is an answer."""
-        answered = False
-
-        async def ask(host: str, port: int) -> None:
-            nonlocal answered
-            try:
-                (await self._env.network.connect(host, port)).close()
-            except ConnectionBrokenError as error:
-                if not isinstance(error.__cause__, ConnectionRefusedError):
-                    return
-            answered = True
-            nursery.cancel_scope.cancel()
-
-        with trio.move_on_after(self._rules.check_hosts_timeout):
-            async with trio.open_nursery() as nursery:
-                for host in self._rules.check_hosts:
-                    nursery.start_soon(ask, *place_of(host))
-        return answered
 
     # -- the end
 
@@ -423,6 +406,7 @@ class StoreActivation(Activation):
         if self._life.state != "stopped":
             self._life.on("end")
         self._show()
+        self._changed.tell()
         try:
             await self._env.threads.run(self._directory.withdraw, self._control.name, pool=POOL)
         except OSError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import trio
 
 from meshq.abc import Disk, File, StepBack, TermGuard
@@ -13,11 +15,16 @@ from meshq.ha._shared_directory import Epoch
 class StoreTerm(TermGuard):
     """A term that lasts while its lease holds and its epoch is the newest."""
 
-    def __init__(self, lock: File, epoch: Epoch, lease: Lease, disk: Disk) -> None:
+    def __init__(self, lock: File, epoch: Epoch, lease: Lease, disk: Disk, node_id: str = "") -> None:
         #: The open file with the lock of the store.
         self.lock: File = lock
         #: The epoch of the term.
         self.epoch: Epoch = epoch
+        #: The id of the node, as hexadecimal digits; empty: its store has none yet.
+        self.node_id: str = node_id
+        #: Whether clients are served, and when the lease is renewed next.
+        self.serving: bool = False
+        self.renewal_due: float = -math.inf
         #: Until when the node may act.
         self.lease: Lease = lease
         #: By which the node notices a successor.

@@ -10,7 +10,10 @@ import trio
 from meshq.abc import Activation, ActiveTerm, ReplicationSink, StepBack, TermGuard
 from meshq.concurrency import first_error
 from meshq.errors import DamagedError, JournalBrokenError, UsageError
+from meshq.logs import logger
 from meshq.node._node import Node
+
+_log = logger("node")
 
 
 class StartReport:
@@ -93,6 +96,9 @@ class Turn:
                 raise
             self.step_back = self.guard.over
             self.over.set()
+            why = "" if self.step_back is None else self.step_back.reason
+            text = "the store failed because the term is over (%s): %s"
+            _log.warning(text, why, first_error(error), extra={"event": "term_over"})
 
     def end(self) -> None:
         """End the turn: a node that is active stops, and a node that is not active yet is cancelled.

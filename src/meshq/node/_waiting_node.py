@@ -62,6 +62,7 @@ def waiting_control(
         acceptors=acceptors,
         data_dir=settings.data_dir,
         url=lambda: told_url(settings, acceptors()),
+        wanted_id=settings.node_id,
         board=board,
     )
 
