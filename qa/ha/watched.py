@@ -83,6 +83,10 @@ class WatchedActivation(Activation):
         """Note that clients are served."""
         self._inner.served()
 
+    def order(self, *, back: bool, force: bool) -> int:
+        """Order a change of role."""
+        return self._inner.order(back=back, force=force)
+
     async def hand_over(self, *, back: bool, force: bool) -> None:
         """Order a change of role."""
         await self._inner.hand_over(back=back, force=force)

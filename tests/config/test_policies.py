@@ -90,7 +90,8 @@ def test_other_words_for_the_roles_are_understood(tmp_path: Path, name: str, kin
 
 def test_a_node_that_scales_down_may_name_a_group_that_stands_behind_it(tmp_path: Path) -> None:
     text = '[ha]\npolicy = "live_only"\n[ha.scale_down]\ndiscovery = "g"\n'
-    group = '\n[[services]]\nkind = "discovery_group"\nname = "g"\n[services.endpoint.directory]\npath = "/tmp/x"\nchannel = "c"\n'
+    group = '\n[[services]]\nkind = "discovery_group"\nname = "g"\n'
+    group += '[services.endpoint.directory]\npath = "/tmp/x"\nchannel = "c"\n'
     policy = load(tmp_path, text, PAIR + group)._settings.ha
     assert isinstance(policy, LiveOnly) and isinstance(policy.scale_down, ScaleDown)
     assert isinstance(policy.scale_down.discovery, DiscoveryGroup)

@@ -211,6 +211,15 @@ async def test_fail_over_hands_over_to_the_node_that_waits_and_fail_back_returns
         nursery.cancel_scope.cancel()
 
 
+async def test_a_backup_that_has_not_looked_yet_does_not_take_an_order_against_the_node_that_serves() -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+        with pytest.raises(NotActiveError, match="'a' at"):
+            await b.ha.fail_over(timeout=1)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("restart", [False, True])
 async def test_an_acting_backup_gives_back_to_a_primary_that_returns_and_waits_or_ends(restart: bool) -> None:
     async with pair() as ground, trio.open_nursery() as nursery:

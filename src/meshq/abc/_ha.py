@@ -108,6 +108,15 @@ class Activation(ABC):
         """Note that the node is active now; called at most once in a term."""
         return
 
+    def order(self, *, back: bool, force: bool) -> int:
+        """Order the node that is active to hand over, as ``hand_over`` does, and return the epoch that ends.
+
+        Raises:
+            RefusedError: nobody is there who could take over.
+            NotActiveError: the node waits.
+        """
+        raise RefusedError("the policy of ha= does not hand over on demand")
+
     async def hand_over(self, *, back: bool, force: bool) -> None:
         """Order a change of role: the node that is active hands over; ``back``: to the node that had the role first.
 

@@ -139,6 +139,16 @@ class StoreActivation(Activation):
                 self._term.serving, self._term.renewal_due = True, -math.inf
             self._show()
 
+    def order(self, *, back: bool, force: bool) -> int:
+        """Order the node to hand over; return the epoch that ends."""
+        term = self._term
+        if term is None:
+            raise NotActiveError(f"{self._control.name!r} waits")
+        self._check_successor(back=back)
+        final = back and not self._rules.restart_backup
+        self._order(StepBack(reason="failback" if back else "forced", at_once=force, final=final), hands_over=True)
+        return term.epoch.number
+
     async def hand_over(self, *, back: bool, force: bool) -> None:
         """Order a change of role, and wait for the node that serves then."""
         await trio.lowlevel.checkpoint()
@@ -146,10 +156,7 @@ class StoreActivation(Activation):
         if term is None:
             await self._take_over(back=back)
             return
-        self._check_successor(back=back)
-        epoch = term.epoch.number
-        final = back and not self._rules.restart_backup
-        self._order(StepBack(reason="failback" if back else "forced", at_once=force, final=final), hands_over=True)
+        epoch = self.order(back=back, force=force)
         while not self._succeeded(epoch):
             if self._life.state == "stopped":
                 # It sees no more who serves.
@@ -254,16 +261,28 @@ class StoreActivation(Activation):
         return owner.reason
 
     async def _take_over(self, *, back: bool) -> None:
-        owner = self._seen.owner
-        if owner is not None and not owner.released:
-            raise NotActiveError(f"{self._control.name!r} waits: {owner.name!r} at {owner.url} has the store")
+        # What was seen last may be older than the node that serves, or nothing yet.
+        try:
+            self._seen = await self._env.threads.run(self._directory.look, pool=POOL)
+        except OSError as error:
+            self._complain("look", error)
+        self._check_vacant()
         if back:
             raise RefusedError(f"{self._control.name!r} does not have the store that it would give back")
         self._forced = True
         while self._life.state != "active":
+            await self._changed.wait()
             if self._life.state == "stopped":
                 raise NotActiveError(f"{self._control.name!r} has stopped")
-            await self._changed.wait()
+            if self._term is None:
+                self._check_vacant()
+
+    def _check_vacant(self) -> None:
+        """Raise ``NotActiveError`` if another node has the store."""
+        owner = self._seen.owner
+        if owner is not None and not owner.released:
+            self._forced = False
+            raise NotActiveError(f"{self._control.name!r} waits: {owner.name!r} at {owner.url} has the store")
 
     # -- with the store
 

@@ -88,7 +88,7 @@ class Node:
         if memory_limit is None:
             memory_limit = env.memory_bytes // MEMORY_SHARE
         self._warnings = Warnings("node", trio.current_time)
-        self._host = CoreHost(self._warnings, self._described)
+        self._host = CoreHost(self._warnings, self._described, self._term.office)
         self.core = Core(
             CoreSettings(
                 name=settings.name,

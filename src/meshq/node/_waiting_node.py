@@ -28,6 +28,7 @@ from meshq.node._core_host import CoreHost, elapsed_ms
 from meshq.node._inproc import InprocAcceptor
 from meshq.node._scale_down import clusters_of
 from meshq.node._settings import MEMORY_BYTES_MIN, BrokerSettings
+from meshq.node.terms._node_term import NoOffice
 
 
 @attrs.frozen
@@ -93,7 +94,7 @@ class WaitingNode:
         self._settings = settings
         self._control = control
         # No client comes as far as asking for statistics.
-        host = CoreHost(Warnings("node", trio.current_time), dict)
+        host = CoreHost(Warnings("node", trio.current_time), dict, NoOffice())
         core = Core(
             CoreSettings(
                 name=settings.name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import trio
 
@@ -21,6 +23,7 @@ from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
 from meshq.node._waiting_node import WaitingNode, waiting_control
 from meshq.node.terms._guarded_links import guarded_env
+from meshq.node.terms._high_availability import role_values
 from meshq.node.terms._kept_listeners import KeptListeners
 from meshq.node.terms._node_term import NodeTerm
 from meshq.node.terms._policy_block import PolicyBlock
@@ -73,11 +76,27 @@ class BrokerRun:
             RefusedError: the policy, or the lack of another node, does not allow it.
             NotActiveError: the node waits.
         """
+        await self._competing().hand_over(back=back, force=force)
+
+    def order(self, *, back: bool, force: bool) -> int:
+        """Order a change of role, and return the epoch that ends.
+
+        Raises:
+            RefusedError: the policy, or the lack of another node, does not allow it.
+            NotActiveError: the node waits.
+        """
+        return self._competing().order(back=back, force=force)
+
+    def role_values(self) -> dict[str, Any]:
+        """Return the role, as operations answer it."""
+        return role_values(self)
+
+    def _competing(self) -> abc.Activation:
         if self.life.state not in ("waiting", "starting", "active"):
             raise NotActiveError(f"the broker {self.name!r} is {self.life.state}")
         if self._activation is None:
             raise RefusedError(f"the broker {self.name!r} has no policy by which another node takes over")
-        await self._activation.hand_over(back=back, force=force)
+        return self._activation
 
     def end(self) -> None:
         """Stop the broker: the turn ends, and no other one begins."""
@@ -139,7 +158,7 @@ class BrokerRun:
         node: Node | None = None
         try:
             journal = journal_of(settings, env, turn.sink)
-            node = await Node.open(settings, env, journal, self._event_bus, term=NodeTerm(turn.guard, self.board))
+            node = await Node.open(settings, env, journal, self._event_bus, term=NodeTerm(turn.guard, self.board, self))
             self.node_id = node.node_id
             turn.node = node
             async with trio.open_nursery() as nursery:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -13,6 +15,17 @@ from meshq.errors import CallTimeoutError, UsageError
 from meshq.loops import check_in_trio
 
 _ROLES: Final = ("live_only", "primary", "backup")
+
+
+#: Characters of the last error in an answer: a frame has room for that.
+ERROR_CHARACTERS_MAX: Final = 500
+
+
+class LoopCalls(Protocol):
+    """Calls into the loop of a broker."""
+
+    async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
+        """Call an async function there."""
 
 
 class RoleHolder(Protocol):
@@ -42,13 +55,11 @@ class RoleHolder(Protocol):
         """Hand the role over."""
 
 
-class HighAvailability:
-    """The role of a broker's node among the nodes of its pair; every field is a plain read."""
+class RoleFigures:
+    """The role of a broker's node among the nodes of its pair; every field is a plain read, in any thread."""
 
     def __init__(self, run: RoleHolder) -> None:
         self._run = run
-        self._changed = ChangeSignal()
-        run.board.watch(self._changed.tell)
 
     def __repr__(self) -> str:
         return f"<HighAvailability {self.policy} {self.role} {self.phase} epoch={self.epoch}>"
@@ -106,6 +117,15 @@ class HighAvailability:
     def last_error(self) -> str:
         """The last thing that went wrong in the competition for the role; empty: nothing did."""
         return self._board.report.last_error
+
+
+class HighAvailability(RoleFigures):
+    """The role of a broker's node among the nodes of its pair; every field is a plain read."""
+
+    def __init__(self, run: RoleHolder) -> None:
+        super().__init__(run)
+        self._changed = ChangeSignal()
+        run.board.watch(self._changed.tell)
 
     async def wait_for(
         self,
@@ -178,3 +198,72 @@ class HighAvailability:
             return
         text = f"no other node has taken over from {self._run.name!r} within {timeout_s:g} s"
         raise CallTimeoutError(text, outcome="unknown") from trio.TooSlowError("the time is over")
+
+
+def role_values(run: RoleHolder) -> dict[str, Any]:
+    """Return the role of a node, as operations answer it."""
+    found = RoleFigures(run)
+    acting = found.acting
+    return {
+        "policy": found.policy,
+        "role": found.role,
+        "phase": found.phase,
+        "epoch": found.epoch,
+        "since": found.since,
+        "unprotected": found.unprotected,
+        "acting": acting.name if acting is not None else "",
+        "acting_url": acting.url if acting is not None else "",
+        "last_error": found.last_error[:ERROR_CHARACTERS_MAX],
+        "waiting": [{"waiting_name": one.name, "waiting_url": one.url} for one in found.waiting],
+    }
+
+
+class HighAvailabilityInThread(RoleFigures):
+    """The role of the node of a ``BrokerInThread``, for tasks of the host; as ``HighAvailability``."""
+
+    def __init__(self, inner: HighAvailability, broker: LoopCalls) -> None:
+        super().__init__(inner._run)
+        self._inner = inner
+        self._broker = broker
+
+    async def wait_for(
+        self,
+        role: str | None = None,
+        phase: str | None = None,
+        epoch: int | None = None,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Wait until all that is given is so, as ``HighAvailability.wait_for``.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError: it was not so within ``timeout`` seconds.
+            UsageError: there is no such role.
+            NotActiveError: the broker does not run.
+        """
+        await self._broker.call(partial(self._inner.wait_for, role, phase, epoch, timeout))
+
+    async def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role over to a waiting node, as ``HighAvailability.fail_over``.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no other node waits; outcome not done.
+            NotActiveError: this node waits, and another one serves; or the broker does not run.
+            CallTimeoutError: no node serves within ``timeout`` seconds; outcome unknown.
+        """
+        await self._broker.call(partial(self._inner.fail_over, force=force, timeout=timeout))
+
+    async def fail_back(self, *, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role back to the waiting primary, as ``HighAvailability.fail_back``.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no primary waits, or this node is the primary; outcome not done.
+            NotActiveError: this node waits; or the broker does not run.
+            CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
+        """
+        await self._broker.call(partial(self._inner.fail_back, timeout=timeout))
