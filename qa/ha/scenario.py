@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -25,10 +26,20 @@ LEASE_S: Final = 2.0
 LOCK_PATIENCE_S: Final = 3.0
 DIRECTORY: Final = "/shared"
 QUEUE: Final = "work"
+#: Clients that send what is not durable.
+LOOSE_SENDERS: Final = 3
 #: The faults, by the weights with which they are drawn.
 FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 4, "fail_over": 3, "stop": 2, "clock": 2}
 #: What the fixed seeds have to have seen, each at least once.
-SIGHTS: Final = ("takeover", "failback", "lease_lost", "handed_over", "stopped_waits", "transaction")
+SIGHTS: Final = (
+    "takeover",
+    "failback",
+    "lease_lost",
+    "superseded",
+    "handed_over",
+    "stopped_waits",
+    "transaction",
+)
 
 
 class PairError(AssertionError):
@@ -156,6 +167,11 @@ async def pair_scenario(simulation: Simulation) -> Outcome:
     clients[1].spawn(_produce, stage, clients[1], "r")
     clients[2].spawn(_produce_in_transactions, stage, clients[2])
     clients[3].spawn(_consume, stage, clients[3])
+    loose, prober = stage.dial("loose"), stage.dial("prober")
+    for number in range(LOOSE_SENDERS):
+        loose.spawn(_send_loosely, stage, loose, number)
+    for member in stage.members:
+        prober.spawn(_probe, stage, prober, member)
     with trio.move_on_after(DURATION_S):
         await _faults(stage)
     await _heal(stage)
@@ -198,7 +214,8 @@ async def _carry_out(stage: PairStage, member: Member, kind: str) -> None:
         machine.pause()
         await trio.sleep(LOCK_PATIENCE_S)
         machine.env.disk.lose_locks()  # type: ignore[attr-defined]
-        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, 0.3), rng.uniform(0.0, 3.0))))
+        # A successor may have begun, be about to, or have acted for a while.
+        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, 0.5), rng.uniform(0.3, 3.0))))
         machine.resume()
     elif kind == "clock":
         machine.wall.offset_s += rng.uniform(-3_600, 3_600)
@@ -264,6 +281,25 @@ async def _produce(stage: PairStage, machine: SimNode, name: str) -> None:
                     break
             accounts.confirmed.add(uid)
             await trio.sleep(stage.rng.uniform(0.0, 0.1))
+
+
+async def _send_loosely(stage: PairStage, machine: SimNode, number: int) -> None:
+    """Send what needs no disk: between a node that goes on after a pause and its confirm stands the lease alone."""
+    async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
+        while not stage.over:
+            with suppress(MeshqError):
+                await client.send(f"loose.{number}", Message(b"x", durable=False))
+            await trio.sleep(stage.rng.uniform(0.0, 0.05))
+
+
+async def _probe(stage: PairStage, machine: SimNode, member: Member) -> None:
+    """Talk to a node anew, again and again, so that it acts as soon as it serves."""
+    settings: dict[str, Any] = {"reconnect_attempts": 0, "initial_connect_attempts": 1, "use_topology": False}
+    while not stage.over:
+        with suppress(MeshqError), trio.move_on_after(1):
+            async with connect(member.url, env=machine.env, **settings) as client:
+                await client.send("probes", Message(b"x", durable=False))
+        await trio.sleep(0.05)
 
 
 async def _produce_in_transactions(stage: PairStage, machine: SimNode) -> None:

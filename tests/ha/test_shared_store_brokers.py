@@ -255,6 +255,30 @@ async def test_a_node_whose_store_another_one_has_got_steps_back_and_confirms_no
         nursery.cancel_scope.cancel()
 
 
+async def test_a_node_that_gets_its_own_store_again_says_why_and_how_long_nobody_served() -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, ground.broker("a", SharedStorePrimary(lease=2.0)))
+        changes = a.events()
+        ground.disk.faults.inject("open", error=5, times=float("inf"))
+        await a.ha.wait_for(role="backup", timeout=5)
+        await trio.sleep(3)
+        ground.disk.faults.clear()
+        await a.ha.wait_for(phase="active", epoch=2, timeout=5)
+        roles = [one async for one in _roles(changes, 2)]
+        assert [(one.role, one.reason) for one in roles] == [("backup", "lease_lost"), ("primary", "lease_lost")]
+        assert 3 <= roles[1].without_service < 6
+        nursery.cancel_scope.cancel()
+
+
+async def _roles(changes: Any, count: int) -> AsyncIterator[RoleChanged]:
+    async for one in changes:
+        if isinstance(one, RoleChanged):
+            yield one
+            count -= 1
+        if not count:
+            return
+
+
 @pytest.mark.slow
 async def test_a_client_that_was_given_one_node_finds_the_backup_by_the_topology_and_is_told_of_the_next_one() -> None:
     async with pair() as ground, trio.open_nursery() as nursery:

@@ -52,7 +52,7 @@ def begins_no_epoch(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("mistake", [notices_no_successor, begins_no_epoch])
+@pytest.mark.parametrize("mistake", [forgets_its_lease, notices_no_successor, begins_no_epoch])
 def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     for seed in range(SEEDS):

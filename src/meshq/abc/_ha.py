@@ -41,8 +41,8 @@ class ActiveTerm:
     ``data_dir``: the directory of the store in this term; None: the broker's own ``data_dir``.  ``sink``: where the
     records of the store have to be durable, too, before they are confirmed and delivered; it begins with the journal of
     this term, and with no other.  ``guard``: the bounds of the term; None: nobody else gets the role before
-    ``release``.  ``vacant_since``: when the role was last known to be another node's, on the clock of the loop; None:
-    it was not.
+    ``release``.  ``vacant_since``: when the role was last known to be another node's, or an
+    earlier term of this node has ended, on the clock of the loop; None: neither.
     """
 
     data_dir: str | None = None

@@ -118,12 +118,18 @@ def parse_options(arguments: Sequence[str]) -> Options:
         help="show balancers instead, with --devices N and no other option: a front sends devices to four targets, "
         "of which one is killed",
     )
+    parser.add_argument(
+        "--ha",
+        metavar="WAY",
+        help="show a pair instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
+        "one that serves is killed, comes back, and is stopped for longer than its lease",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
     )
     given = vars(parser.parse_args(arguments))
-    del given["balancer"]
+    del given["balancer"], given["ha"]
     if given["nodes"] is None:
         given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
     options = Options(**given)

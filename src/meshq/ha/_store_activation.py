@@ -75,6 +75,8 @@ class StoreActivation(Activation):
         self._forced = False
         # Until when this node lets others go first, after it has handed over, and the epoch that it gave up.
         self._yields = (-math.inf, 0)
+        # Until when this node served last; None: it never did.
+        self._served_until: float | None = None
         self._changed = ChangeSignal()
         self._show("started")
 
@@ -88,14 +90,15 @@ class StoreActivation(Activation):
                 await self._look()
                 facts = self._facts()
                 if may_try(facts):
-                    term = await self._try(facts)
-                    if term is not None:
-                        return self._taken(term, vacant_since)
-                    vacant_since = trio.current_time()
                     try:
-                        await self._hung.look(self._seen.owner)
+                        term = await self._try(facts)
                     except OSError as error:
-                        self._complain("fence_command", error)
+                        self._could_not_take(error)
+                    else:
+                        if term is not None:
+                            return self._taken(term, vacant_since)
+                        vacant_since = trio.current_time()
+                        await self._free_from_hung()
                 await trio.sleep(self._rules.lock_check_period)
         except BaseException:
             self._drop()
@@ -205,20 +208,26 @@ class StoreActivation(Activation):
 
     async def _try(self, facts: TurnFacts) -> StoreTerm | None:
         """Try to get the lock; if the node gets it, begin an epoch."""
-        try:
-            await self._env.threads.run(self._take, facts, pool=POOL)
-            if self._term is not None:
-                began, now_ms = trio.current_time(), self._env.wall.now_ms()
-                await self._env.threads.run(self._say_owned, self._term, now_ms, pool=POOL)
-                self._term.lease = Lease(self._rules.lease, began)
-        except OSError as error:
-            self._drop()
-            self._complain("lock", error)
-            if self._others():
-                # Another node may be able to do what this one is not.
-                epoch = self._seen.owner.epoch if self._seen.owner is not None else 0
-                self._yields = (trio.current_time() + self._rules.lease, epoch)
+        await self._env.threads.run(self._take, facts, pool=POOL)
+        if self._term is not None:
+            began, now_ms = trio.current_time(), self._env.wall.now_ms()
+            await self._env.threads.run(self._say_owned, self._term, now_ms, pool=POOL)
+            self._term.lease = Lease(self._rules.lease, began)
         return self._term
+
+    def _could_not_take(self, error: OSError) -> None:
+        self._drop()
+        self._complain("lock", error)
+        if self._others():
+            # Another node may be able to do what this one is not.
+            epoch = self._seen.owner.epoch if self._seen.owner is not None else 0
+            self._yields = (trio.current_time() + self._rules.lease, epoch)
+
+    async def _free_from_hung(self) -> None:
+        try:
+            await self._hung.look(self._seen.owner)
+        except OSError as error:
+            self._complain("fence_command", error)
 
     def _take(self, facts: TurnFacts) -> None:
         # What this makes is kept here at once: a caller that is cancelled meanwhile gives it back.
@@ -247,7 +256,9 @@ class StoreActivation(Activation):
 
     def _taken(self, term: StoreTerm, vacant_since: float | None) -> ActiveTerm:
         self._life.on("take")
-        self._show("started" if vacant_since is None else self._why_vacant())
+        # A node that has lost the store and gets it again had it last itself.
+        self._show(self._control.board.report.reason if vacant_since is None else self._why_vacant())
+        vacant_since = self._served_until if vacant_since is None else vacant_since
         self._changed.tell()
         return ActiveTerm(data_dir=term.epoch.directory, guard=term, vacant_since=vacant_since)
 
@@ -436,6 +447,7 @@ class StoreActivation(Activation):
         term, self._term = self._term, None
         if term is None:
             return
+        self._served_until = min(trio.current_time(), term.lease.until)
         term.lease.end()
         term.lock.close()
         if self._life.state not in ("waiting", "isolated", "stopped"):
