@@ -63,6 +63,11 @@ def fates(feature: Feature) -> list[str]:
     return found
 
 
+def played(result: dict[str, Any]) -> str:
+    """Say how many cells were played with a feature switched off, and when."""
+    return ", of these ".join([f"{result['cells']} at {result['commit']}", *result.get("added", ())])
+
+
 def cells() -> str:
     """The table of the cells."""
     titles = ["feature", *[f"{storage}: {time}" for storage in STORAGES for time in TIMES], "uses"]
@@ -102,7 +107,7 @@ def switched_off(results: dict[str, Any]) -> str:
                 ", ".join(others),
                 str(mistakes[0]),
                 str(mistakes[1]),
-                f"{result['cells']} at {result['commit']}",
+                played(result),
             ]
         )
     titles = [

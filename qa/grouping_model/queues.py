@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import attrs
 
+from meshq.broker.queue._queue_spec import QueueKind
+
 #: The one queue of the model, which is an address, too.
 QUEUE: Final = "q"
 
@@ -103,6 +105,7 @@ class ModelGroups:
 class ModelQueue:
     """The queue of a node."""
 
+    kind = QueueKind.REGULAR
     forwards = False
     paused = False
     durable = True
@@ -170,6 +173,7 @@ class ForwardRow:
 class ModelForward:
     """The store-and-forward queue for a node."""
 
+    kind = QueueKind.STORE_AND_FORWARD
     forwards = True
 
     def __init__(self, node_id: str) -> None:

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,10 +80,19 @@ def play(cells: Sequence[Cell]) -> dict[str, str]:
     return {name: problem for name, problem in problems.items() if problem is not None}
 
 
-def check(ablation: Ablation) -> Verdict:
-    """Play all cells with a copy of the product that has this ablation."""
-    found = run_changed(ablation, "qa.matrix", ["--json"], timeout_s=PLAY_S_MAX)
-    return judge(ablation, list(found["failed"]))
+def check(ablation: Ablation, rows: Sequence[str] = ()) -> Verdict:
+    """Play cells with a copy of the product that has this ablation.
+
+    ``rows``: parts of the names of the features whose cells are played; none: all cells.
+    """
+    said = [word for row in rows for word in ("--feature", row)]
+    found = run_changed(ablation, "qa.matrix", ["--json", *said], timeout_s=PLAY_S_MAX)
+    return judge(ablation, list(found["failed"]), cells_of(rows))
+
+
+def cells_of(rows: Sequence[str]) -> list[Cell]:
+    """Return the cells of the features whose names contain one of ``rows``; none given: all."""
+    return [cell for cell in CELLS if any(part in cell.feature.name for part in rows or [""])]
 
 
 def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
@@ -94,13 +104,26 @@ def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a check; of ablations that were not checked, the result ``before``."""
+def added(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of an ablation ``before``, with the cells of further features that were played since."""
+    kinds = ("failed", "failed_and_should_not_have", "should_have_failed")
+    more = {*before.get("added", ()), f"{found['cells']} at {found['commit']}"}
+    cells = before["cells"] + found["cells"]
+    return {**before, "cells": cells, "added": sorted(more), **{kind: before[kind] | found[kind] for kind in kinds}}
+
+
+def result_of(
+    verdicts: Sequence[Verdict], arguments: Sequence[str], before: dict[str, Any], rows: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the result of a check; of ablations that were not checked, the result ``before``.
+
+    ``rows``: parts of the names of the features whose cells were played and are added to ``before``; none: all cells.
+    """
     here = about_here()
     found = {
         verdict.ablation.name: {
             "commit": here["commit"],
-            "cells": len(CELLS),
+            "cells": len(cells_of(rows)),
             "storages": list(STORAGES),
             "failed": by_feature(verdict.failed),
             "failed_and_should_not_have": by_feature(verdict.wrong),
@@ -108,6 +131,8 @@ def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dic
         }
         for verdict in verdicts
     }
+    if rows:
+        found = {name: added(before[name], one) for name, one in found.items()}
     known = {**before, **found}
     return {
         "kind": KIND,
@@ -127,13 +152,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="copies at a time (all cores)"
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
+    parser.add_argument(
+        "--add", action="append", metavar="NAME", help="with --check: only cells of features whose name contains this"
+    )
     parser.add_argument("--result", metavar="NAME", help=f"write what --check has found into {RESULTS}/NAME.json")
     options = parser.parse_args(arguments)
     said = sys.argv[1:] if arguments is None else list(arguments)
     wanted: list[str] = options.feature or [""]
     if options.check:
-        return _check(wanted, options.jobs, options.result, said)
-    cells = [cell for cell in CELLS if any(part in cell.feature.name for part in wanted)]
+        return _check(wanted, options.add or [], options.jobs, options.result, said)
+    cells = cells_of(wanted)
     failed = play(cells)
     if options.json:
         _say(json.dumps({"package": str(Path(meshq.__file__).parent), "cells": len(cells), "failed": failed}))
@@ -144,18 +172,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _check(wanted: Sequence[str], jobs: int, result: str | None, said: Sequence[str]) -> int:
+def _check(wanted: Sequence[str], rows: Sequence[str], jobs: int, result: str | None, said: Sequence[str]) -> int:
+    path = Path(RESULTS) / f"{result}.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if result and path.exists() else {}
     chosen = [ablation for ablation in ABLATIONS if any(part in ablation.name for part in wanted)]
+    if rows:
+        # Those that were played whole since the rows are there lack nothing.
+        chosen = [one for one in chosen if before.get(one.name, {}).get("cells", 0) < len(CELLS)]
     verdicts: list[Verdict] = []
     # Each thread waits for a process of its own.
     with ThreadPoolExecutor(jobs) as pool:
-        for verdict in pool.map(check, chosen):
+        for verdict in pool.map(partial(check, rows=rows), chosen):
             verdicts.append(verdict)
             _report(verdict)
     if result:
-        path = Path(RESULTS) / f"{result}.json"
-        before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if path.exists() else {}
-        path.write_text(json.dumps(result_of(verdicts, said, before), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(result_of(verdicts, said, before, rows), indent=1) + "\n", encoding="utf-8")
     return 0 if all(verdict.good for verdict in verdicts) else 1
 
 

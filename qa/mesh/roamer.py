@@ -161,6 +161,8 @@ class Roamer:
         )
         wanted = {
             "round_robin": Counter(dict.fromkeys(names, 2)),
+            # A factory knows no connections: all nodes are equal, and take turns.
+            "least_connections": Counter(dict.fromkeys(names, 2)),
             "random": Counter({name: number for name, number in spread.items() if name in names}),
         }.get(self.policy, Counter({one: total}))
         return total - (spread & wanted).total()

@@ -27,8 +27,8 @@ BALANCER_BUGS: Final = (
     _Bug(
         name="look for no target in the cache",
         function="meshq.lb:AffinityCache.get",
-        old='return name if now - used < self._timeout_s else ""',
-        new='return ""',
+        old='return (place, node_id) if now - used < self._timeout_s else ("", "")',
+        new='return "", ""',
         checkers=("P4",),
     ),
     _Bug(
@@ -68,10 +68,10 @@ BALANCER_BUGS: Final = (
     ),
     _Bug(
         name="answer a client that waits only when there is a target",
-        function="meshq.lb.balancer:WaitingClients.look",
-        old="if not decision.waits or client.deadline <= now:",
-        new="if not decision.waits:",
-        checkers=("P7", "SpinError"),
+        function="meshq.lb.balancer:WaitingClients._answer_late",
+        old="client.answer(client.decide())",
+        new="(lambda late: None if late.waits else client.answer(late))(client.decide())",
+        checkers=("P1", "P2", "P7"),
     ),
     _Bug(
         name="give up when a balancer has no target",

@@ -252,6 +252,7 @@ class Faults:
 
     def mend(self) -> None:
         """End the present faults, and start the dead nodes."""
+        self.broker.look()
         self.scene.stuck = False
         self.fabric.heal()
         self.fabric.exhaust_files(self.broker.node.name, False)

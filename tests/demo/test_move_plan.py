@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from meshq import limits
 from meshq.demo._flights_format import parse
+from meshq.demo._kill_plan import CLUSTER_WINDOW, NODES_MAX, PRODUCER_NODE, WAITING_MIN
+from meshq.demo._move_plan import MOVING_NODES_MIN, PAGE_ROWS, REST_MIN, moving_rows_min, plan_moving
 from meshq.demo._page_format import LARGE_BYTES, page_body
-from meshq.demo._steps._kill_plan import CLUSTER_WINDOW, NODES_MAX, PRODUCER_NODE, WAITING_MIN
-from meshq.demo._steps._move_plan import MOVING_NODES_MIN, PAGE_ROWS, REST_MIN, moving_rows_min, plan_moving
 
 #: The shortest line that a flight has in the file, about: a page of these has to be large.
 SHORT = b"2013,1,1,NA,5,NA,NA,5,NA,9E,1,NA,EWR,ATL,NA,80,5,0,2013-01-01T05:00:00Z"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from meshq.demo._kill_plan import ROWS_MIN
 from meshq.demo._main import data_directory, main
 from meshq.demo._options import Options, parse_options
-from meshq.demo._steps._kill_plan import ROWS_MIN
 from meshq.errors import SettingsError
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq import limits
-from meshq.demo._steps._kill_plan import (
+from meshq.demo._kill_plan import (
     BACKLOG,
     CLUSTER_WINDOW,
     CONSUMERS,

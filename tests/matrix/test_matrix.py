@@ -152,7 +152,7 @@ def test_the_command_plays_and_checks_what_it_is_told(
     assert matrix_check.main(["--feature", "purge"]) == 0
     assert capsys.readouterr().out == "1 cells, 0 failed\n"
     monkeypatch.setattr(
-        matrix_check, "check", lambda ablation: matrix_check.judge(ablation, ["delay: memory, inproc, before"])
+        matrix_check, "check", lambda ablation, rows: matrix_check.judge(ablation, ["delay: memory, inproc, before"])
     )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs" / "results").mkdir(parents=True)
@@ -162,7 +162,16 @@ def test_the_command_plays_and_checks_what_it_is_told(
         "       should have failed: purge: memory, inproc, before",
         "       should not have failed: delay: memory, inproc, before",
     ]
-    assert '"failed_and_should_not_have": {\n    "delay": [' in (tmp_path / "docs" / "results" / "x.json").read_text()
+    written = tmp_path / "docs" / "results" / "x.json"
+    assert '"failed_and_should_not_have": {\n    "delay": [' in written.read_text()
+    # What is added was not played before, and nothing of before is played again.
+    before = json.loads(written.read_text())["switched_off"]["purge"]
+    written.write_text(written.read_text().replace(f'"cells": {before["cells"]}', '"cells": 1'))
+    assert matrix_check.main(["--check", "--feature", "purge", "--add", "delay", "--result", "x"]) == 1
+    found = json.loads(written.read_text())["switched_off"]["purge"]
+    more = len(matrix_check.cells_of(["delay"]))
+    assert found["cells"] == 1 + more and found["added"] == [f"{more} at {before['commit']}"]
+    assert found["failed"] == before["failed"]
 
 
 # -- what is written down

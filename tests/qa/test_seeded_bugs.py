@@ -27,7 +27,7 @@ REQUIRED = [bug for bug in ALL_BUGS if bug.required]
 #: Seeds tried from the one on that found the bug last, before all of them are.
 NEAR = 3
 #: Seeds tried first of the simulation that finds the bug soon.
-SOON = 12
+SOON = 40
 
 
 @pytest.mark.seeded_bugs

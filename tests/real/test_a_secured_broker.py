@@ -259,7 +259,8 @@ async def test_a_node_comes_in_as_a_peer_and_no_user_does() -> None:
     def peer(user: str, password: str) -> Client:
         """A client that says it is a node."""
         made = connect(node.urls[0], use_topology=False)
-        made._connection._login = Login(real_env().entropy.token, user, Secret(password), role="peer")
+        login = Login(real_env().entropy.token, user, Secret(password), role="peer")
+        made._connection._handshake.keywords["login"] = login
         return made
 
     cluster = ClusterConnection("mesh", connector="me", user="cluster", password="canary-cluster")

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import meshq
+from meshq.demo._kill_plan import CLUSTER_WINDOW, CONSUMERS, WINDOW
 from meshq.demo._main import STOP_SECONDS
-from meshq.demo._steps._kill_plan import CLUSTER_WINDOW, CONSUMERS, WINDOW
-from meshq.demo._steps._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
+from meshq.demo._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
 
 #: Long enough for a machine that is busy with other tests.
 PATIENCE_SECONDS = 90.0
@@ -359,7 +359,7 @@ def test_no_process_outlives_a_demo_that_was_killed(tmp_path: Path) -> None:
 STAYS_FROZEN = """
 import pathlib
 import meshq.demo._broker_process as role
-import meshq.demo._steps._kill_plan as plan
+import meshq.demo._kill_plan as plan
 plan.WAITING_MIN = 1_000_000
 freeze = role.freeze
 def frozen():

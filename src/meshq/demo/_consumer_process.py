@@ -15,6 +15,7 @@ import trio
 
 from meshq.client import Client, Consumer, Delivery, Disconnected, FailedOver, Reattached, connect
 from meshq.demo._flights_format import parse
+from meshq.demo._kill_plan import BATCH
 from meshq.demo._page_format import PAGE, lines_of
 from meshq.demo._parent import Parent
 from meshq.demo._report_format import (
@@ -33,7 +34,6 @@ from meshq.demo._report_format import (
     Settled,
 )
 from meshq.demo._settings import CLIENT, QUEUE, ROAMS
-from meshq.demo._steps._kill_plan import BATCH
 from meshq.errors import BrokenError, StaleDeliveryError
 
 #: After so long without a message the parent is told, who then asks the broker whether anything is left.

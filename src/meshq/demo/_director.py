@@ -11,17 +11,15 @@ import trio
 
 from meshq.demo import _report_format as report
 from meshq.demo._flights import parse_lines, read_lines
+from meshq.demo._kill_plan import PRODUCER_NODE, Kill, plan_kills
+from meshq.demo._move_plan import MovingPlan, plan_moving
 from meshq.demo._nodes import Nodes
 from meshq.demo._options import Options
 from meshq.demo._process import Child
 from meshq.demo._processes import Processes, StalledError
 from meshq.demo._progress import ProgressView
 from meshq.demo._result_format import Result, Steps, conclude
-from meshq.demo._steps._kill_plan import PRODUCER_NODE, Kill, plan_kills
-from meshq.demo._steps._kill_step import KillStep, said_of_kill
-from meshq.demo._steps._leave_step import LeaveStep, said_of_leave
-from meshq.demo._steps._move_plan import MovingPlan, plan_moving
-from meshq.demo._steps._move_step import MoveStep, said_of_move
+from meshq.demo._steps import KillStep, LeaveStep, MoveStep, said_of_kill, said_of_leave, said_of_move
 from meshq.demo._tally_machine import Tally
 
 

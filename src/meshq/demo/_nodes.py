@@ -9,12 +9,12 @@ import trio
 
 from meshq.demo import _report_format as report
 from meshq.demo._discovery import place_of
+from meshq.demo._kill_plan import CLUSTER_WINDOW, CONSUMERS, WINDOW
 from meshq.demo._member import Member, free_ports
 from meshq.demo._options import Options
 from meshq.demo._process import Child, DemoError
 from meshq.demo._processes import STALL_SECONDS, Processes, StalledError
 from meshq.demo._settings import ROAMS, STAYS, node_name
-from meshq.demo._steps._kill_plan import CLUSTER_WINDOW, CONSUMERS, WINDOW
 
 #: Ports are chosen anew so often when somebody else takes one of them before its node does.
 PORT_ATTEMPTS: Final = 10

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from meshq.demo._discovery import DIRECTORY, GROUP, MULTICAST, Discovery
-from meshq.demo._steps._kill_plan import (
+from meshq.demo._kill_plan import (
     DELIVERED_MIN,
     FIRST_KILLED,
     NODES,
@@ -21,7 +21,7 @@ from meshq.demo._steps._kill_plan import (
     WAITING_MIN,
     rows_min,
 )
-from meshq.demo._steps._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
+from meshq.demo._move_plan import MOVING_NODES, MOVING_NODES_MIN, moving_rows_min
 from meshq.errors import SettingsError
 
 _DESCRIPTION: Final = (

@@ -419,6 +419,8 @@ def test_sockets_and_threads_of_the_real_world_are_refused_to_the_test_and_to_no
 
     helper = threading.Thread(target=other)
     helper.start()
+    # trio has a thread that waits for more work.
+    trio.run(trio.to_thread.run_sync, int)
     in_cluster(test, nodes=1)
     helper.join()
     socket.socket().close()

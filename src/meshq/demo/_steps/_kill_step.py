@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from meshq.demo import _report_format as report
+from meshq.demo._kill_plan import BATCH, CLUSTER_WINDOW, DELIVERED_MIN, PRODUCER_NODE, WINDOW, Kill
 from meshq.demo._nodes import Nodes
 from meshq.demo._process import Child, DemoError
 from meshq.demo._processes import Processes
 from meshq.demo._settings import node_name
-from meshq.demo._steps._kill_plan import BATCH, CLUSTER_WINDOW, DELIVERED_MIN, PRODUCER_NODE, WINDOW, Kill
 from meshq.demo._steps._step_result_format import KillResult
 
 

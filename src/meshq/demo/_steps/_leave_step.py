@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from meshq.demo import _report_format as report
+from meshq.demo._kill_plan import PRODUCER_NODE
+from meshq.demo._move_plan import Leave
 from meshq.demo._nodes import Nodes
 from meshq.demo._process import Child
 from meshq.demo._processes import Processes
 from meshq.demo._settings import node_name
-from meshq.demo._steps._kill_plan import PRODUCER_NODE
-from meshq.demo._steps._move_plan import Leave
 from meshq.demo._steps._move_step import hold
 from meshq.demo._steps._step_result_format import LeaveResult
 

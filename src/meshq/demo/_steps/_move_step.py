@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from meshq.demo import _report_format as report
+from meshq.demo._move_plan import Move
 from meshq.demo._nodes import Nodes
 from meshq.demo._process import Child
 from meshq.demo._processes import Processes
 from meshq.demo._settings import node_name
-from meshq.demo._steps._move_plan import Move
 from meshq.demo._steps._step_result_format import MoveResult
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import trio
+
 from meshq.errors import UsageError
 
 #: What is refused: where, the name, and how an error calls it.
@@ -20,6 +22,9 @@ REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
     (socket.socket, "__init__", "a socket"),
     (threading.Thread, "start", "a thread"),
     (_thread, "start_new_thread", "a thread"),
+    # trio keeps threads that have done their work, and gives them more without starting any.
+    (trio.to_thread, "run_sync", "a thread"),
+    (trio.lowlevel, "start_thread_soon", "a thread"),
 )
 
 

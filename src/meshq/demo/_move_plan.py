@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from meshq.demo._steps._kill_plan import (
+from meshq.demo._kill_plan import (
     CLUSTER_WINDOW,
     DELIVERED_MIN,
     PRODUCER_NODE,
