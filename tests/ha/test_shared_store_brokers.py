@@ -30,6 +30,8 @@ from meshq import (
     abc,
     connect,
 )
+from meshq.broker.core import _recovery
+from meshq.broker.core._recovery import Recovery
 from meshq.env import real_env
 from meshq.errors import CallTimeoutError, ConnectionBrokenError, UnblockedError
 from meshq.testing import InlineThreads, MemoryNetwork, SimDisk
@@ -235,6 +237,35 @@ async def test_an_acting_backup_gives_back_to_a_primary_that_returns_and_waits_o
             assert a.ha.epoch == 3
             assert b.state == ("waiting" if restart else "stopped")
             assert (await client.queue("q")).ready == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_store_that_takes_longer_than_a_lease_to_be_read_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, ground.broker("a", SharedStorePrimary(lease=1.0)))
+        async with ground.client() as client:
+            for number in range(150):
+                await client.send("q", b"%d" % number)
+        await crash(ground, a)
+        take, clock = Recovery._run, trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+
+        def slowly(recovery: Recovery, *given: Any) -> None:
+            # The loop stands still meanwhile.
+            clock.jump(0.01)
+            take(recovery, *given)
+
+        monkeypatch.setattr(Recovery, "_run", slowly)
+        monkeypatch.setattr(_recovery, "STEP", 8)
+        begun = trio.current_time()
+        with trio.fail_after(20):
+            a = await start(ground, nursery, ground.broker("a", SharedStorePrimary(lease=1.0)))
+        assert trio.current_time() - begun > 1.5
+        assert (a.ha.epoch, a.ha.phase) == (2, "active")
+        async with ground.client() as client:
+            assert (await client.queue("q")).ready == 150
         nursery.cancel_scope.cancel()
 
 

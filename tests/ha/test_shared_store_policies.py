@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import attrs
 import pytest
@@ -18,9 +17,8 @@ from meshq.ha import SharedDirectory, SharedStoreBackup, SharedStorePrimary
 from meshq.ha._store_term import StoreTerm
 from meshq.store.directory._identity import load_identity
 from meshq.store.formats._layout_format import Layout
-from meshq.testing import HA_POLICY_CHECKS, InlineThreads, MakePolicies, SimDisk
-
-ID = bytes(16)
+from meshq.testing import HA_POLICY_CHECKS, MakePolicies, SimDisk
+from tests.ha.stores import Store
 
 
 class Killing(Programs):
@@ -36,28 +34,6 @@ class Killing(Programs):
         self.commands.append(tuple(command))
         self._kill()
         return self._status
-
-
-class Store:
-    """A disk on which nodes compete for one directory."""
-
-    def __init__(self) -> None:
-        self.disk = SimDisk()
-
-    def control(self, name: str, *, wanted_id: bytes | None = None, **parts: Any) -> NodeControl:
-        env = attrs.evolve(real_env(), local={}, disk=self.disk.mount(), threads=InlineThreads(), host="h", pid=7)
-        env = attrs.evolve(env, **parts)
-        return NodeControl(
-            name=name,
-            node_id=ID,
-            instance=ID,
-            store=ID,
-            connectors={},
-            env=env,
-            data_dir="/data",
-            url=lambda: f"tcp://{name}:1",
-            wanted_id=wanted_id,
-        )
 
 
 def competitors(policy: HAPolicy) -> MakePolicies:
@@ -204,27 +180,6 @@ async def test_the_acting_node_hands_over_on_demand_only_if_somebody_waits() -> 
         assert scope.cancelled_caught
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-async def test_an_acting_backup_steps_back_for_a_primary_if_its_policy_allows_it(allowed: bool) -> None:
-    store = Store()
-    policy = SharedStoreBackup(allow_failback=allowed, restart_backup=False)
-    async with (
-        policy.activation(store.control("b")) as backup,
-        SharedStorePrimary().activation(store.control("a")) as primary,
-        trio.open_nursery() as nursery,
-    ):
-        await backup.wait()
-        backup.served()
-        nursery.start_soon(primary.wait)
-        with trio.move_on_after(10) as scope:
-            assert await backup.lost() == StepBack(reason="failback", final=True)
-        assert scope.cancelled_caught != allowed
-        if not allowed:
-            nursery.start_soon(lambda: backup.hand_over(back=True, force=False))
-            assert (await backup.lost()).reason == "failback"
-        nursery.cancel_scope.cancel()
-
-
 async def test_a_lease_that_is_not_renewed_in_time_ends_the_term_at_once() -> None:
     store = Store()
     async with SharedStorePrimary(lease=5.0).activation(store.control("a")) as activation:
@@ -277,6 +232,7 @@ async def test_an_owner_that_hangs_is_fenced_and_its_lock_must_be_got_all_the_sa
         primary = await directory.__aenter__()
         await primary.wait()
         primary._rules = attrs.evolve(primary._rules, lock_check_period=1e6)  # type: ignore[attr-defined]
+        primary._term.renewal_due = 1e9  # type: ignore[attr-defined]
         begun = trio.current_time()
         await backup.wait()
         assert fence.commands == [("stonith", "a", "h", "7", "1")]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
+import attrs
 import pytest
 
 from meshq import SettingsError
@@ -42,6 +44,24 @@ def test_the_account_names_what_differs() -> None:
         for line in LINES:
             partial.came(line)
         assert partial.differences == [f"no node has taken over because of {missing}"]
+
+
+def differences(*reasons: str, node: str = "first", epochs: Sequence[int] = ()) -> list[str]:
+    tally = PairTally(lines=[], changes=changes(*reasons))
+    tally.changes = [
+        attrs.evolve(one, node=node if one.epoch == 4 else one.node, epoch=epoch)
+        for one, epoch in zip(tally.changes, epochs or range(1, len(reasons) + 1), strict=True)
+    ]
+    return tally.differences
+
+
+def test_only_those_changes_of_role_are_good_that_the_demo_causes() -> None:
+    assert differences(*REASONS) == differences(*REASONS[:3], "superseded") == []
+    assert differences(*REASONS, "failback", node="second") == []
+    again = "nodes have taken over because of started, crash, failback, lease_lost, failback; expected: started, "
+    assert differences(*REASONS, "failback") == [again + "crash, failback, lease_lost"]
+    assert len(differences("started", "crash", "lease_lost", "failback")) == 1
+    assert differences(*REASONS, epochs=[1, 2, 3, 13]) == ["the epochs of nodes that served are 1, 2, 3, 13"]
 
 
 def test_a_number_of_flights_may_be_said() -> None:

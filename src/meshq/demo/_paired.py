@@ -29,9 +29,9 @@ from meshq.notifications import RoleChanged
 WAYS: Final = ("shared-store",)
 PRIMARY: Final = "first"
 BACKUP: Final = "second"
-LEASE_S: Final = 1.0
+LEASE_S: Final = 2.0
 #: A node is stopped for so many leases.
-LEASES_STOPPED: Final = 3
+LEASES_STOPPED: Final = 2
 #: The shares of the flights after which the node that serves is killed, and stopped.
 KILL_AT: Final = 0.2
 STOP_AT: Final = 0.6
@@ -107,11 +107,23 @@ class PairTally:
         strange = [key for key, line in self.arrived.items() if expected.get(key) != line]
         found = [(self.again, "came twice"), (len(lost), "were lost"), (len(strange), "are not those of the file")]
         said = [f"{number:,} flights {what}" for number, what in found if number]
-        reasons = {change.reason for change in self.changes}
-        missed = [reason for reason in ("crash", "failback") if reason not in reasons]
-        if not reasons & {"lease_lost", "superseded"}:
-            missed.append("lease_lost")
-        return said + [f"no node has taken over because of {reason}" for reason in missed]
+        return said + self._differences_of_changes()
+
+    def _differences_of_changes(self) -> list[str]:
+        """Sentences about changes of role other than those that the demo causes, each in the epoch after the last."""
+        found = [change.reason for change in self.changes]
+        expected = ["started", "crash", "failback", "superseded" if "superseded" in found else "lease_lost"]
+        if len(found) > len(expected) and self.changes[len(expected) - 1].node == BACKUP:
+            # The node that was stopped gets the store back from the other one.
+            expected.append("failback")
+        missed = [reason for reason in dict.fromkeys(expected) if found.count(reason) < expected.count(reason)]
+        said = [f"no node has taken over because of {reason}" for reason in missed]
+        if not missed and found != expected:
+            said.append(f"nodes have taken over because of {', '.join(found)}; expected: {', '.join(expected)}")
+        epochs = [change.epoch for change in self.changes]
+        if epochs != list(range(1, len(epochs) + 1)):
+            said.append(f"the epochs of nodes that served are {', '.join(map(str, epochs))}")
+        return said
 
 
 class PairDemo:

@@ -21,7 +21,7 @@ from meshq.ha._role_life import ROLE_TRANSITIONS
 from meshq.ha._shared_directory import Seen, SharedDirectory
 from meshq.ha._store_settings import StoreRules
 from meshq.ha._store_term import StoreTerm
-from meshq.ha._turns_plan import Registration, TurnFacts, WaitingNodes, may_try, registers
+from meshq.ha._turns_plan import FailbackPlan, Registration, TurnFacts, WaitingNodes, may_try, registers
 from meshq.lifecycle import LifeCycle
 from meshq.logs import Warnings
 
@@ -69,6 +69,7 @@ class StoreActivation(Activation):
         self._room = WaitingNodes(rules.lock_check_period)
         self._hung = HungOwner(self._env.programs, rules.fence_command, rules.fence_timeout, self._warnings)
         self._isolation = Isolation()
+        self._failbacks = FailbackPlan(rules.lease)
         self._term: StoreTerm | None = None
         self._seen = NOTHING_SEEN
         self._beat = 0
@@ -120,6 +121,8 @@ class StoreActivation(Activation):
             return
         # The store may have failed because the term was over, before the order to step back came.
         order = term.order or term.over
+        if order is not None and order.reason == "failback":
+            self._failbacks.gave(term.epoch.number)
         hands_over = term.hands_over or failover or (order is None and self._rules.failover_on_shutdown)
         reason = "stopped" if order is None else order.reason
         term.lease.end()
@@ -191,6 +194,9 @@ class StoreActivation(Activation):
             self._seen = await self._env.threads.run(self._meet, self._registration(), pool=POOL)
         except OSError as error:
             self._complain("look", error)
+        owner = self._seen.owner
+        if owner is not None and owner.name != self._control.name:
+            self._failbacks.saw(owner.epoch, serving=owner.serving)
         self._room.look(self._seen.waiting, trio.current_time())
         self._show()
         self._changed.tell()
@@ -256,6 +262,7 @@ class StoreActivation(Activation):
 
     def _taken(self, term: StoreTerm, vacant_since: float | None) -> ActiveTerm:
         self._life.on("take")
+        self._failbacks.took(trio.current_time())
         # A node that has lost the store and gets it again had it last itself.
         self._show(self._control.board.report.reason if vacant_since is None else self._why_vacant())
         vacant_since = self._served_until if vacant_since is None else vacant_since
@@ -315,7 +322,7 @@ class StoreActivation(Activation):
                     await self._renew(term)
                 await self._look()
                 self._fail_back()
-                await trio.sleep(self._rules.lock_check_period)
+                await trio.sleep_until(min(trio.current_time() + self._rules.lock_check_period, term.renewal_due))
 
     async def _renew(self, term: StoreTerm) -> None:
         began, now_ms = trio.current_time(), self._env.wall.now_ms()
@@ -373,7 +380,8 @@ class StoreActivation(Activation):
             self._order(order)
 
     def _fail_back(self) -> None:
-        if self._rules.allow_failback and self._returned():
+        serving, returned = self._life.state == "active", bool(self._returned())
+        if self._rules.allow_failback and self._failbacks.due(trio.current_time(), serving=serving, returned=returned):
             self._order(StepBack(reason="failback", final=not self._rules.restart_backup), hands_over=True)
 
     def _returned(self) -> tuple[Registration, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
@@ -9,6 +10,9 @@ import attrs
 
 #: For so many periods a registration that is not renewed counts.
 PERIODS_FRESH: Final = 4
+#: The pause before a store is given back again, in leases: after the first primary that did not come to serve, and the
+#: longest one.
+FAILBACK_PAUSE_LEASES: Final = (2, 64)
 
 Role = Literal["primary", "backup"]
 
@@ -94,3 +98,41 @@ def may_try(facts: TurnFacts) -> bool:
 def registers(facts: TurnFacts) -> bool:
     """Whether a node registers as waiting: a node that could not take the store must hold up no other."""
     return not (facts.isolated or facts.yielding)
+
+
+class FailbackPlan:
+    """When a backup gives the store back by itself, to a primary that waits.
+
+    Never before the backup has served: two nodes could otherwise hand a store to each other for ever, and nobody would
+    serve.  After a primary that got the store and did not come to serve, only after a pause, which doubles each time.
+    """
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        # The epoch that was given up for a primary; 0: none, or the primary has served since.
+        self._given = 0
+        self._failed = 0
+        self._not_before = -math.inf
+
+    def gave(self, epoch: int) -> None:
+        """Note the end of an epoch in favour of a primary."""
+        self._given = epoch
+
+    def saw(self, epoch: int, *, serving: bool) -> None:
+        """Note the owner of a store, and whether it serves."""
+        if serving and epoch > self._given:
+            self._given = self._failed = 0
+
+    def took(self, now: float) -> None:
+        """Note that this node has the store again."""
+        if self._given:
+            first, longest = FAILBACK_PAUSE_LEASES
+            self._not_before = now + self._lease * min(first * 2**self._failed, longest)
+            self._given, self._failed = 0, self._failed + 1
+
+    def due(self, now: float, *, serving: bool, returned: bool) -> bool:
+        """Whether a node gives the store back now.
+
+        ``serving``: clients are served.  ``returned``: a primary waits, and is alive.
+        """
+        return serving and returned and now >= self._not_before

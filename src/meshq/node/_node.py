@@ -175,7 +175,8 @@ class Node:
             about: dict[str, Any] = {"event_bus": event_bus, "bodies": bodies, "term": term}
             node = cls(settings, env, journal, NodeId(journal.node_id), credentials, **about)
             recovery = node.core.recovery(journal.read_recovered)
-            recovery.take(journal.recovered(deleted=True, prefixes=True))
+            for _ in recovery.steps(journal.recovered(deleted=True, prefixes=True)):
+                await trio.lowlevel.checkpoint()
             await bodies.open(recovery.bodies)
         except BaseException:
             with trio.CancelScope(shield=True):
