@@ -31,7 +31,7 @@ QUEUE: Final = "work"
 #: Clients that send what is not durable.
 LOOSE_SENDERS: Final = 3
 #: The faults, by the weights with which they are drawn.
-FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 4, "fail_over": 3, "stop": 2, "clock": 2}
+FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 4, "fail_over": 3, "stop": 3, "clock": 2}
 #: What the fixed seeds have to have seen, each at least once.
 SIGHTS: Final = (
     "takeover",
@@ -288,7 +288,7 @@ async def _produce(stage: PairStage, machine: SimNode, name: str) -> None:
 
 
 async def _send_loosely(stage: PairStage, machine: SimNode, number: int) -> None:
-    """Send what needs no disk: between a node that goes on after a pause and its confirm stands the lease alone."""
+    """Send messages that are not durable: only the lease keeps a node from confirming them after a pause."""
     async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
         while not stage.over:
             with suppress(MeshqError):

@@ -257,7 +257,7 @@ class BalancerRoute:
 
 @attrs.frozen(kw_only=True)
 class RoleStatus:
-    """The role of a node among those of its pair; every field is as of ``broker.ha`` in the program of the node.
+    """The role of a node in its pair, with the fields that ``broker.ha`` has in the program of the node.
 
     ``acting``: the name of the node that serves, and ``acting_url``; empty: nobody is known.  ``waiting``: names and
     URLs of the other nodes that would take over, the next one first.

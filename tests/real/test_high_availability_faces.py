@@ -19,6 +19,7 @@ from meshq import (
     RefusedError,
     SharedStoreBackup,
     SharedStorePrimary,
+    UsageError,
     aio,
     blocking,
 )
@@ -64,6 +65,23 @@ async def test_in_a_thread(tmp_path: Path) -> None:
             await a.ha.wait_for(phase="isolated", timeout=0.1)
         with pytest.raises(RefusedError):
             await a.ha.fail_back()
+
+
+async def test_errors_come_out_of_the_thread_of_a_broker(tmp_path: Path) -> None:
+    async with Broker("a", **settings(tmp_path, first=True)).run_in_thread() as a:
+        ha = a.ha
+        for call in (ha.fail_over, ha.fail_back):
+            with pytest.raises(RefusedError):
+                await call()
+            with pytest.raises(CallTimeoutError):
+                await call(timeout=0)
+        with pytest.raises(CallTimeoutError):
+            await ha.wait_for(phase="isolated", timeout=0)
+        with pytest.raises(UsageError):
+            await ha.wait_for(role="master")
+    for late in (ha.fail_over, ha.fail_back, ha.wait_for):
+        with pytest.raises(NotActiveError):
+            await late()
 
 
 async def _until_it_waits(broker: Any) -> None:

@@ -61,7 +61,7 @@ class Broker(BrokerFace):
 
     @property
     def ha(self) -> HighAvailability:
-        """The role of the node among those of its pair."""
+        """The role of the node: which node of its pair serves, and which ones wait."""
         return HighAvailability(self._inner.ha, self._loop)
 
     def events(self) -> EventStream[Notification]:

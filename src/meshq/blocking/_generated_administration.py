@@ -17,7 +17,7 @@ from meshq.client import ClusterQueue, Divert, MessageRoute, MessageTrace, Prepa
 from meshq.ids import MessageId, NodeId
 from meshq.message import PropertyValue
 from meshq.settings import AddressSettings
-from meshq.statistics import BridgeStatistics, BrokerStatistics, RoleStatus, StuckMessages
+from meshq.statistics import BridgeStatistics, BrokerStatistics, StuckMessages
 
 
 class AdministrationCalls:
@@ -232,30 +232,6 @@ class AdministrationCalls:
             everywhere=everywhere,
         )
 
-    def fail_back(self, *, timeout: float = 30) -> None:
-        """Have the node hand its role back to the waiting primary, and return when that node serves this client.
-
-        Interrupted: the order stands.
-        Raises:
-            RefusedError: no primary waits, or the node is the primary; outcome not done.
-            CallTimeoutError: no node serves this client within ``timeout`` seconds; outcome unknown.
-            UnblockedError, ConnectionBrokenError, ClosedError: see the class.
-        """
-        self._call(self._inner.fail_back, timeout=timeout)
-
-    def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:
-        """Have the node hand its role over to a waiting node, and return when that node serves this client.
-
-        ``force``: nothing is finished first, and clients are not told.
-
-        Interrupted: the order stands.
-        Raises:
-            RefusedError: no other node waits; outcome not done.
-            CallTimeoutError: no node serves this client within ``timeout`` seconds; outcome unknown.
-            UnblockedError, ConnectionBrokenError, ClosedError: see the class.
-        """
-        self._call(self._inner.fail_over, force=force, timeout=timeout)
-
     def give_back(self, node_id: str | NodeId, force: bool = False) -> int:
         """Route the messages again that wait for a node that does not come back; return their number.
 
@@ -273,15 +249,6 @@ class AdministrationCalls:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.give_back, node_id, force)
-
-    def ha(self) -> RoleStatus:
-        """Return the role of the node, as ``broker.ha`` has it in its program.
-
-        Interrupted: nothing has changed.
-        Raises:
-            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
-        """
-        return self._call(self._inner.ha)
 
     def move_messages(self, name: str, address: str, *, filter: str | None = None, limit: int | None = None) -> int:
         """Move the messages that wait in a queue to an address, the ones that ``filter`` accepts and at most ``limit``;

@@ -1,4 +1,4 @@
-"""The question to other hosts whether this one is cut off from the network."""
+"""Questions to other hosts, by which a node finds out that it is cut off from the network."""
 
 from __future__ import annotations
 

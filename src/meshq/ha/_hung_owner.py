@@ -1,4 +1,4 @@
-"""What a waiting node does about an owner that hangs: it says so, and has it made sure that the owner is dead."""
+"""A waiting node warns of an owner that hangs, and runs the command that kills it."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class BrokerInThread:
 
     @property
     def ha(self) -> HighAvailabilityInThread:
-        """The role of the node among those of its pair, for tasks of the host."""
+        """The role of the node, for tasks of the host: which node of its pair serves, and which ones wait."""
         return HighAvailabilityInThread(self._broker.ha, _BrokerCalls(self))
 
     def service(self, name: str, *, kind: str | None = None) -> ServiceInThread:

@@ -28,7 +28,7 @@ class HostNode(Protocol):
         """Return the statistics of the whole node."""
 
     def role(self) -> dict[str, Any]:
-        """Return the role of the node among those of its pair; ``waiting``: rows of those that would take over."""
+        """Return the role of the node; ``waiting``: rows of those that would take over."""
 
     def order_role(self, *, back: bool, force: bool) -> int:
         """Order a change of role, which happens later; return the epoch that ends.

@@ -1,4 +1,4 @@
-"""What records say of the delivery of messages, for the runs that are made of them."""
+"""Delivery options of recovered messages, as their records have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The management operations about the role of the node among those of its pair."""
+"""The management operations about high availability."""
 
 from __future__ import annotations
 

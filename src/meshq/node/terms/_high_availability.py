@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -13,19 +12,13 @@ from meshq.abc import RoleBoard, RoleMember
 from meshq.concurrency import ChangeSignal
 from meshq.errors import CallTimeoutError, UsageError
 from meshq.loops import check_in_trio
+from meshq.node._cluster_in_thread import LoopCalls
 
 _ROLES: Final = ("live_only", "primary", "backup")
 
 
 #: Characters of the last error in an answer: a frame has room for that.
 ERROR_CHARACTERS_MAX: Final = 500
-
-
-class LoopCalls(Protocol):
-    """Calls into the loop of a broker."""
-
-    async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
-        """Call an async function there."""
 
 
 class RoleHolder(Protocol):

@@ -1,4 +1,4 @@
-"""What a node knows of its term."""
+"""The term of a node: its bounds, its role, and the place for orders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshq.errors import RefusedError
 
 
 class RoleOffice(Protocol):
-    """Who knows the role of a node, and takes orders about it."""
+    """The place that knows the role of a node and takes orders about it."""
 
     def role_values(self) -> dict[str, Any]:
         """Return the role, as operations answer it."""

@@ -71,7 +71,7 @@ async def run_pair_member(parent: Parent, data_dir: str, name: str, port: str) -
 
 @attrs.frozen(kw_only=True)
 class Change:
-    """A change of role: the node that serves since then, why, and for how long nobody served."""
+    """A change of role: the new node, the reason, and the time without service."""
 
     node: str
     epoch: int
@@ -81,7 +81,7 @@ class Change:
 
 @attrs.define(kw_only=True)
 class PairTally:
-    """The account of a run: what was confirmed, what has come, and whose acknowledgement was confirmed."""
+    """The account of a run: confirmed sends, received flights, and confirmed acknowledgements."""
 
     lines: list[bytes]
     confirmed: int = 0
@@ -101,7 +101,7 @@ class PairTally:
 
     @property
     def differences(self) -> list[str]:
-        """Sentences about what is not as in the file; none if all is well."""
+        """Sentences about all that differs from the file; none if nothing does."""
         expected = {parse(line).key: line for line in self.lines}
         lost = [key for key in expected if key not in self.arrived]
         strange = [key for key, line in self.arrived.items() if expected.get(key) != line]
@@ -110,7 +110,7 @@ class PairTally:
         return said + self._differences_of_changes()
 
     def _differences_of_changes(self) -> list[str]:
-        """Sentences about changes of role other than those that the demo causes, each in the epoch after the last."""
+        """Sentences about missing and about unexpected changes of role, and about epochs without service."""
         found = [change.reason for change in self.changes]
         expected = ["started", "crash", "failback", "superseded" if "superseded" in found else "lease_lost"]
         if len(found) > len(expected) and self.changes[len(expected) - 1].node == BACKUP:
