@@ -12,7 +12,8 @@ import attrs
 import trio
 
 from meshq import Broker, ClusterConnection, MeshqError, Message, SharedStoreBackup, SharedStorePrimary, connect
-from meshq.testing import SimDisk, SimNode, Simulation, SimulationResult
+from meshq.concurrency import first_error
+from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult
 from qa.checkers.history import History
 from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
@@ -31,7 +32,18 @@ QUEUE: Final = "work"
 #: Clients that send what is not durable.
 LOOSE_SENDERS: Final = 3
 #: The faults, by the weights with which they are drawn.
-FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 4, "fail_over": 3, "stop": 3, "clock": 2}
+FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 4, "fail_over": 3, "stop": 3, "clock": 2} | {
+    "power": 1,
+    "disk": 3,
+    "cut": 3,
+}
+#: The share of the moments before a fault at which a node that has ended is started again.
+REPAIRED: Final = 0.3
+#: The machines of the clients that are cut off.
+CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3", "loose")
+#: The calls of the disk that fail, and how often in a row at most.
+DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
+DISK_ERRORS_MAX: Final = 4
 #: What the fixed seeds have to have seen, each at least once.
 SIGHTS: Final = (
     "takeover",
@@ -108,8 +120,8 @@ class Member:
             nursery.start_soon(watch)
             try:
                 await broker.run()
-            except MeshqError as error:
-                stage.notes.note(f"{self.name} has failed: {error}")
+            except* MeshqError as group:
+                stage.notes.note(f"{self.name} has failed: {first_error(group)}")
             nursery.cancel_scope.cancel()
         self.down = True
 
@@ -147,6 +159,27 @@ class PairStage:
         """Count something that has happened."""
         if sight in SIGHTS:
             self.simulation.swarm.count(f"seen.{sight}")
+
+    def repair(self) -> None:
+        """Start again, by chance, what has failed or was stopped, as an operator does."""
+        for member in self.members:
+            if member.down and member.machine.state == "running" and self.rng.random() < REPAIRED:
+                member.start()
+
+    def cut(self, one: str, other: str) -> None:
+        """Let nothing through between two machines."""
+        self._fabric.cut(one, other)
+        self._fabric.cut(other, one)
+
+    def heal(self) -> None:
+        """Let everything through again."""
+        self._fabric.heal()
+
+    @property
+    def _fabric(self) -> MemoryNetwork:
+        fabric = self.simulation.fabric
+        assert isinstance(fabric, MemoryNetwork)
+        return fabric
 
     @property
     def url(self) -> str:
@@ -195,6 +228,7 @@ async def _faults(stage: PairStage) -> None:
     rng, kinds = stage.rng, list(FAULTS)
     while True:
         await trio.sleep(rng.uniform(0.2, 1.5))
+        stage.repair()
         member = rng.choice([one for one in stage.members if one.active] or stage.members)
         (kind,) = rng.choices(kinds, list(FAULTS.values()))
         stage.simulation.swarm.count(f"fault.{kind}")
@@ -221,6 +255,23 @@ async def _carry_out(stage: PairStage, member: Member, kind: str) -> None:
         # A successor may have begun, be about to, or have acted for a while.
         await trio.sleep(rng.choice((0.0, rng.uniform(0.0, 0.5), rng.uniform(0.3, 3.0))))
         machine.resume()
+    elif kind == "power":
+        # All nodes, and the disk with them.
+        for one in stage.members:
+            one.machine.resume()
+            one.machine.kill()
+        stage.disk.power_loss(rng)
+        await trio.sleep(rng.uniform(0.1, 2.0))
+        for one in stage.members:
+            one.machine.start()
+            one.start()
+    elif kind == "disk":
+        stage.disk.faults.inject(rng.choice(DISK_CALLS), times=rng.randint(1, DISK_ERRORS_MAX))
+    elif kind == "cut":
+        client = rng.choice(CLIENTS)
+        stage.cut(member.name, client)
+        await trio.sleep(rng.uniform(0.2, 4.0))
+        stage.heal()
     elif kind == "clock":
         machine.wall.offset_s += rng.uniform(-3_600, 3_600)
     elif broker is not None and member.active:
@@ -244,6 +295,8 @@ async def _operate(stage: PairStage, broker: Broker, kind: str, force: bool) -> 
 
 async def _heal(stage: PairStage) -> None:
     stage.notes.note("the faults end")
+    stage.disk.faults.clear()
+    stage.heal()
     for member in stage.members:
         member.machine.resume()
         if member.machine.state == "dead":

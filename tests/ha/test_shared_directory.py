@@ -12,6 +12,7 @@ from meshq.ha import SharedDirectory
 from meshq.ha._fenced_disk import Fence
 from meshq.ha._owner_format import Owner
 from meshq.ha._shared_directory import Epoch
+from meshq.ha._turns_plan import Registration
 from meshq.testing import SimDisk
 
 ROOT = "/data"
@@ -176,3 +177,21 @@ def test_an_owner_is_read_as_it_was_written() -> None:
     for owner in (Owner(name="a", serving=True), Owner(name="b", released=True, reason="forced")):
         shared.write_owner(owner)
         assert shared.look().owner == owner
+
+
+@pytest.mark.parametrize("root", ["/data", "/srv/broker/data"])
+@pytest.mark.parametrize("registered", [False, True])
+def test_an_epoch_that_has_begun_is_there_after_a_power_loss_also_where_its_directory_was_made_just_now(
+    root: str, registered: bool
+) -> None:
+    disk = SimDisk()
+    directory = SharedDirectory(disk, root)
+    if registered:
+        directory.register(Registration(name="a", role="primary"))
+    assert directory.try_lock() is not None
+    assert directory.begin().number == 1
+    images = 0
+    for image in disk.crash_images():
+        images += 1
+        assert image.names(f"{root}/epoch-1") == ["fence"]
+    assert images

@@ -12,7 +12,7 @@ from meshq.abc import Disk, File
 from meshq.ha._epochs_plan import FIRST_IN_THE_MAKING, epoch_name, newest_epoch, plan_activation, stopped_name
 from meshq.ha._owner_format import HINT_BYTES_MAX, Owner, decode_owner, decode_registration, encode_hint
 from meshq.ha._turns_plan import Registration
-from meshq.store import store_node_id
+from meshq.store import make_directory, store_node_id
 
 FENCE = "fence"
 
@@ -65,7 +65,7 @@ class SharedDirectory:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
-            self._disk.make_directory(self._waiting)
+            make_directory(self._disk, self._waiting)
             file = self._opened(path)
         try:
             if file.size() != len(data):
@@ -115,8 +115,11 @@ class SharedDirectory:
 
     def try_lock(self) -> File | None:
         """Lock the store until the file is closed; None: another node has it.  Raises: OSError."""
-        self._disk.make_directory(self.root)
-        file = self._opened(f"{self.root}/lock")
+        try:
+            file = self._opened(f"{self.root}/lock")
+        except FileNotFoundError:
+            make_directory(self._disk, self.root)
+            file = self._opened(f"{self.root}/lock")
         try:
             locked = file.lock()
         except BaseException:
@@ -135,6 +138,8 @@ class SharedDirectory:
             OSError: the disk has failed.
         """
         disk, root = self._disk, self.root
+        # Whoever has made it may have died before its name was durable.
+        make_directory(disk, root)
         names, making = self._names(root), f"{root}/{epoch_name(FIRST_IN_THE_MAKING)}"
         newest = newest_epoch(names)
         within = {newest: self._names(f"{root}/{epoch_name(newest)}"), FIRST_IN_THE_MAKING: self._names(making)}
