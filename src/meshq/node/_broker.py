@@ -100,8 +100,7 @@ class Broker:
         self._env = env
         self._event_bus = EventBus()
         self._run = BrokerRun(self._settings, self._event_bus)
-        #: The role of the node among those of its pair.
-        self.ha: HighAvailability = HighAvailability(self._run)
+        self._ha = HighAvailability(self._run)
         self._block = BackgroundBlock(f"the broker {name!r}")
         # Where it runs, or has run.
         self._loop: trio.lowlevel.TrioToken | None = None
@@ -112,6 +111,11 @@ class Broker:
         return self._run.node
 
     # -- what it is
+
+    @property
+    def ha(self) -> HighAvailability:
+        """The role of the node: which node of its pair serves, and which ones wait."""
+        return self._ha
 
     @property
     def name(self) -> str:

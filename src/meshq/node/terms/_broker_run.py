@@ -113,7 +113,6 @@ class BrokerRun:
         """
         self._event_bus.set_clock(env.wall.now_ms)
         self._env = env
-        self.instance = env.entropy.token(IDENTITY_BYTES)
         self._change_state("start")
         report = StartReport(task_status)
         try:
@@ -124,6 +123,8 @@ class BrokerRun:
                     with turn.scope:
                         await self._serve(settings, env, turn, report)
             else:
+                # One life has many nodes, or none.
+                self.instance = env.entropy.token(IDENTITY_BYTES)
                 await self._take_turns(policy, env, report)
             if self.life.state != "stopping":
                 # The order came while the node started, or stepped back.
@@ -160,6 +161,7 @@ class BrokerRun:
             journal = journal_of(settings, env, turn.sink)
             node = await Node.open(settings, env, journal, self._event_bus, term=NodeTerm(turn.guard, self.board, self))
             self.node_id = node.node_id
+            self.instance = self.instance or node.core.settings.instance
             turn.node = node
             async with trio.open_nursery() as nursery:
                 await node.start(nursery)

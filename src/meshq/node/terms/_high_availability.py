@@ -235,6 +235,7 @@ class HighAvailabilityInThread(RoleFigures):
             UsageError: there is no such role.
             NotActiveError: the broker does not run.
         """
+        check_in_trio("HighAvailability")
         await self._broker.call(partial(self._inner.wait_for, role, phase, epoch, timeout))
 
     async def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:  # noqa: ASYNC109
@@ -247,6 +248,7 @@ class HighAvailabilityInThread(RoleFigures):
             NotActiveError: this node waits, and another one serves; or the broker does not run.
             CallTimeoutError: no node serves within ``timeout`` seconds; outcome unknown.
         """
+        check_in_trio("HighAvailability")
         await self._broker.call(partial(self._inner.fail_over, force=force, timeout=timeout))
 
     async def fail_back(self, *, timeout: float = 30) -> None:  # noqa: ASYNC109
@@ -259,4 +261,5 @@ class HighAvailabilityInThread(RoleFigures):
             NotActiveError: this node waits; or the broker does not run.
             CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
         """
+        check_in_trio("HighAvailability")
         await self._broker.call(partial(self._inner.fail_back, timeout=timeout))
