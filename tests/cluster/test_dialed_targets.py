@@ -108,7 +108,7 @@ async def test_a_drain_goes_on_at_the_link_at_which_messages_wait_also_if_it_fin
         await nodes.known("a").wait_for(nodes=2)
         # That link is there again, too, and what waits at it has not arrived yet.
         with trio.fail_after(10):
-            while not begun.counts.unacked:  # noqa: ASYNC110 - a queue has no event of that
+            while not begun.counts.unacked:
                 assert begun.counts.ready
                 await trio.sleep(0.0001)
         rest_may_move.set()
