@@ -26,13 +26,13 @@ LEASE_S: Final = 2.0
 #: Seconds for which the server of the disk keeps the locks of a node that it does not hear; longer than a lease.
 LOCK_PATIENCE_S: Final = 3.0
 #: The share of the runs in which that server has no patience at all: then the epochs alone keep what is durable.
-IMPATIENT: Final = 0.3
+IMPATIENT: Final = 0.4
 DIRECTORY: Final = "/shared"
 QUEUE: Final = "work"
 #: Clients that send what is not durable.
 LOOSE_SENDERS: Final = 3
 #: The faults, by the weights with which they are drawn.
-FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 4, "fail_over": 3, "stop": 3, "clock": 2} | {
+FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 6, "fail_over": 3, "stop": 3, "clock": 2} | {
     "power": 1,
     "disk": 3,
     "cut": 3,

@@ -44,7 +44,7 @@ async def test_a_backup_that_does_not_serve_yet_takes_no_step_back() -> None:
     ):
         await backup.wait()
         nursery.start_soon(primary.wait)
-        with trio.move_on_after(60) as scope:
+        with trio.move_on_after(15) as scope:
             await backup.lost()
         assert scope.cancelled_caught
         backup.served()
@@ -73,8 +73,10 @@ async def rounds_in(seconds: float) -> list[float]:
             await primary.release(failover=True)
 
     async with (
-        SharedStoreBackup(allow_failback=True, lease=1.0).activation(store.control("b")) as backup,
-        SharedStorePrimary(lease=1.0).activation(store.control("a")) as primary,
+        SharedStoreBackup(allow_failback=True, lease=1.0, lock_check_period=0.4).activation(
+            store.control("b")
+        ) as backup,
+        SharedStorePrimary(lease=1.0, lock_check_period=0.4).activation(store.control("a")) as primary,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(serve, backup)
@@ -86,7 +88,7 @@ async def rounds_in(seconds: float) -> list[float]:
 
 
 async def test_a_primary_that_never_comes_to_serve_gets_the_store_less_and_less_often() -> None:
-    given = await rounds_in(60)
+    given = await rounds_in(40)
     between = [later - earlier for earlier, later in pairwise(given)]
     assert 3 <= len(given) <= 6
     assert all(later > 1.5 * earlier for earlier, later in pairwise(between)), between
