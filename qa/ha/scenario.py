@@ -161,7 +161,7 @@ class PairStage:
             self.simulation.swarm.count(f"seen.{sight}")
 
     def repair(self) -> None:
-        """Start again, by chance, what has failed or was stopped, as an operator does."""
+        """Start nodes again, by chance, that have ended."""
         for member in self.members:
             if member.down and member.machine.state == "running" and self.rng.random() < REPAIRED:
                 member.start()

@@ -179,7 +179,7 @@ def test_an_owner_is_read_as_it_was_written() -> None:
         assert shared.look().owner == owner
 
 
-@pytest.mark.parametrize("root", ["/data", "/srv/broker/data"])
+@pytest.mark.parametrize("root", ["/data", "/new/inner/data"])
 @pytest.mark.parametrize("registered", [False, True])
 def test_an_epoch_that_has_begun_is_there_after_a_power_loss_also_where_its_directory_was_made_just_now(
     root: str, registered: bool
