@@ -4,8 +4,8 @@
 ``--turns`` one that waits from time to time;
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
 ``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
-goes; ``--wide`` four to seven; ``--chain`` three to five in a chain or a ring; ``--balanced`` a front and five
-targets, or five brokers that balance each other; ``--grouping`` the protocol of message
+goes; ``--ha`` two or three with one store; ``--wide`` four to seven; ``--chain`` three to five in a chain or a ring;
+``--balanced`` a front and five targets, or five brokers that balance each other; ``--grouping`` the protocol of message
 groups alone, whose seeds take a tenth of a second.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
@@ -43,6 +43,7 @@ ABOUT_STAGES: Final = {
     "redistribution": "three linked brokers, which move messages to each other's consumers",
     "discovery": "three linked brokers that are told nothing but a multicast group",
     "grouping": "the protocol of message groups alone, over links and queues of a model",
+    "ha": "two or three brokers that share a store, of which one serves",
     "storage": "one broker of which the disk and the power fail, and nothing else",
     "turns": "one broker that has to step back from time to time",
     "replicated": "one broker that takes turns, too, and whose records have to be durable at a partner",

@@ -88,6 +88,9 @@ class CutDisk(abc.Disk):
     def replace(self, old: str, new: str) -> None:
         self.call(self._disk.replace, old, new)
 
+    def move_directory(self, old: str, new: str) -> None:
+        self.call(self._disk.move_directory, old, new)
+
     def remove(self, path: str) -> None:
         self.call(self._disk.remove, path)
 

@@ -200,6 +200,8 @@ def made(name: str) -> typing.Any:
         "Drain": broker.drain,
         "EventStream": client.events,
         "ClusterConnectionInThread": lambda: broker.run_in_thread().cluster("c"),
+        "HighAvailability": lambda: broker.ha,
+        "HighAvailabilityInThread": lambda: broker.run_in_thread().ha,
         "Journal": lambda: meshq.Journal("nowhere"),
         "Producer": lambda: client.producer("q"),
         "ServiceInThread": lambda: broker.run_in_thread().service("c"),

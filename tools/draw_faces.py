@@ -52,6 +52,8 @@ _MESSAGES: Final = frozenset(
 )
 #: What is about stages and batches.
 _STAGES: Final = frozenset({"stage", "commit_batch", "abandon_batch", "sinks", "stages", "delete_sink"})
+#: What is about high availability.
+_ROLES: Final = frozenset({"ha", "fail_over", "fail_back"})
 _BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over", "balancer"})
 #: What the parts of a trio class say to each other.
 _INNER: Final = frozenset({"flush_now", "flush_idle", "ready", "renewed", "settle"})
@@ -62,15 +64,15 @@ PARTS: Final = (
         "AdministrationCalls",
         "The calls of a client that create, delete and inspect queues and the like, and the calls of transactions.",
         client.Client,
-        beside=_MESSAGES | _STAGES | _BY_HAND,
+        beside=_MESSAGES | _STAGES | _ROLES | _BY_HAND,
         declared=("_block: {Block}",),
     ),
     Part(
         "stages",
         "StageCalls",
-        "The calls of a client that write stages and decide about batches.",
+        "The calls of a client that write stages and decide about batches, and those about high availability.",
         client.Client,
-        only=_STAGES,
+        only=_STAGES | _ROLES,
         declared=("_block: {Block}",),
     ),
     Part(

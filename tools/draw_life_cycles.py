@@ -21,6 +21,7 @@ from meshq.client.transactions._transaction_life import TRANSACTION_TRANSITIONS
 from meshq.cluster._peer_life import PEER_TRANSITIONS
 from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
+from meshq.ha._role_life import ROLE_TRANSITIONS
 from meshq.lb import TARGET_TRANSITIONS
 from meshq.lifecycle import Transitions
 from meshq.node._broker_life import BROKER_TRANSITIONS
@@ -34,6 +35,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 #: What has a life cycle, and the file of its table below the package.
 TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_life.py", BROKER_TRANSITIONS),
+    "Part of a node in a shared store": ("ha/_role_life.py", ROLE_TRANSITIONS),
     "Drain": ("cluster/leaving/_drain_plan.py", DRAIN_TRANSITIONS),
     "Consumers of a queue": ("broker/queue/_consumer_roster.py", SERVING_TRANSITIONS),
     "Cursor": ("broker/cursors/_cursor_life.py", CURSOR_TRANSITIONS),

@@ -13,7 +13,7 @@ from meshq.broker import Core, CoreSettings
 from meshq.broker.bodies._body import Body
 from meshq.broker.queue._message_counts import REMOVED
 from meshq.broker.queue._run import GONE, QueueRun
-from meshq.errors import MeshqError, invariant
+from meshq.errors import MeshqError, RefusedError, invariant
 from meshq.store import Journal, JournalRecord, LargeBodyFiles
 from meshq.store.directory._store_lock import layout_of
 from meshq.store.formats._keyring_format import Keyring
@@ -183,6 +183,14 @@ class _NoNode:
     def describe(self) -> dict[str, Any]:
         """No operator asks."""
         return {}
+
+    def role(self) -> dict[str, Any]:
+        """No operator asks."""
+        return {}
+
+    def order_role(self, *, back: bool, force: bool) -> int:
+        """No operator orders."""
+        raise RefusedError("a core that only recovers has no successor")
 
 
 class _NoPages:

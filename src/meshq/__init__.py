@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from meshq.abc import BalancerPolicy as BalancerPolicy
     from meshq.abc import BalancerTarget as BalancerTarget
+    from meshq.abc import RoleMember as RoleMember
     from meshq.bridge import Bridge as Bridge
     from meshq.bridge import BridgeStatistics as BridgeStatistics
     from meshq.client import BatchCommit as BatchCommit
@@ -126,6 +127,8 @@ if TYPE_CHECKING:
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ha import LiveOnly as LiveOnly
     from meshq.ha import ScaleDown as ScaleDown
+    from meshq.ha import SharedStoreBackup as SharedStoreBackup
+    from meshq.ha import SharedStorePrimary as SharedStorePrimary
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
     from meshq.lb import ConsistentHash as ConsistentHash
@@ -144,6 +147,8 @@ if TYPE_CHECKING:
     from meshq.node import BrokerBalancerInThread as BrokerBalancerInThread
     from meshq.node import BrokerInThread as BrokerInThread
     from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
+    from meshq.node import HighAvailability as HighAvailability
+    from meshq.node import HighAvailabilityInThread as HighAvailabilityInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
@@ -169,6 +174,7 @@ if TYPE_CHECKING:
     from meshq.notifications import Notification as Notification
     from meshq.notifications import QueueCreated as QueueCreated
     from meshq.notifications import QueueDeleted as QueueDeleted
+    from meshq.notifications import RoleChanged as RoleChanged
     from meshq.notifications import SecurityRefused as SecurityRefused
     from meshq.notifications import SessionClosed as SessionClosed
     from meshq.notifications import SessionCreated as SessionCreated
@@ -190,6 +196,7 @@ if TYPE_CHECKING:
     from meshq.statistics import BalancerTargetStatistics as BalancerTargetStatistics
     from meshq.statistics import BrokerStatistics as BrokerStatistics
     from meshq.statistics import JournalStatistics as JournalStatistics
+    from meshq.statistics import RoleStatus as RoleStatus
     from meshq.statistics import StuckMessages as StuckMessages
     from meshq.store import Journal as Journal
     from meshq.store import JournalRecord as JournalRecord
@@ -257,6 +264,7 @@ _NOTIFICATIONS: Final = (
     "BindingAdded",
     "BindingRemoved",
     "NodeLeft",
+    "RoleChanged",
     "TransactionDecided",
     "TransactionPrepared",
 )
@@ -322,6 +330,12 @@ _HOME: Final = {
     "LiveOnly": "meshq.ha",
     "QueueOnNode": "meshq.client",
     "ScaleDown": "meshq.ha",
+    "HighAvailability": "meshq.node",
+    "HighAvailabilityInThread": "meshq.node",
+    "RoleMember": "meshq.abc",
+    "RoleStatus": "meshq.statistics",
+    "SharedStoreBackup": "meshq.ha",
+    "SharedStorePrimary": "meshq.ha",
     "DrainProgress": "meshq.cluster",
     "PermissionExplanation": "meshq.permissions",
     "Permissions": "meshq.permissions",

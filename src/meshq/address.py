@@ -22,6 +22,8 @@ HANDOVER: Final = "$handover"
 TEMPORARY: Final = "$temporary."
 #: Where requests to a broker go as messages, and where it tells what happens.
 MANAGEMENT: Final = "activemq.management"
+#: Where the permission to hand over the role of a node stands.
+HIGH_AVAILABILITY: Final = "$meshq.ha"
 NOTIFICATIONS: Final = "activemq.notifications"
 
 

@@ -342,6 +342,24 @@ class BindingRemoved(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class RoleChanged(Notification):
+    """The node has another role among the nodes of its pair; ``role``, ``previous``: ``live_only``, ``primary`` or
+    ``backup``.
+
+    ``epoch``: of the node that serves.  ``reason``: ``started``, ``crash``, ``stopped``, ``forced``, ``failback``,
+    ``superseded``, ``lease_lost`` or ``isolated``.  ``without_service``: the seconds from the last moment in which
+    another node was known to serve.
+    """
+
+    kind = "role_changed"
+    role: str
+    previous: str
+    epoch: int
+    reason: str
+    without_service: float
+
+
+@attrs.frozen(kw_only=True)
 class BalancerTargetReady(Notification):
     """A target of a balancer's pool is ready for clients."""
 
@@ -414,4 +432,5 @@ KINDS: tuple[type[Notification], ...] = (
     BalancerTargetLost,
     BalancerQuorumReached,
     BalancerQuorumLost,
+    RoleChanged,
 )

@@ -255,6 +255,33 @@ class BalancerRoute:
         return cls(**_known(cls, values), steps=tuple(steps))
 
 
+@attrs.frozen(kw_only=True)
+class RoleStatus:
+    """The role of a node in its pair, with the fields that ``broker.ha`` has in the program of the node.
+
+    ``acting``: the name of the node that serves, and ``acting_url``; empty: nobody is known.  ``waiting``: names and
+    URLs of the other nodes that would take over, the next one first.
+    """
+
+    policy: str
+    role: str
+    phase: str
+    epoch: int
+    since: int
+    unprotected: bool
+    acting: str
+    acting_url: str
+    last_error: str
+    waiting: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], waiting: Sequence[tuple[str, str]]) -> RoleStatus:
+        """Build the record from a broker's answer; unknown values of a newer broker are ignored."""
+        known = _known(cls, values)
+        known.pop("waiting", None)
+        return cls(**known, waiting=tuple(waiting))
+
+
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in attrs.fields(kind)} - {"steps", "targets"}
     return {name: value for name, value in values.items() if name in names}

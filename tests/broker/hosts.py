@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from meshq.broker.paging._pager import PageRequests
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, RefusedError
 from meshq.wire import LinkOpening
 
 
@@ -37,6 +37,12 @@ class FakeHost:
 
     def describe(self) -> dict[str, Any]:
         return {}
+
+    def role(self) -> dict[str, Any]:
+        return {"waiting": []}
+
+    def order_role(self, *, back: bool, force: bool) -> int:
+        raise RefusedError("the node is alone")
 
 
 @attrs.define(eq=False)

@@ -68,7 +68,7 @@ def client_of(house: House, user: str, role: str = "client") -> RawClient:
 def outcome(client: RawClient) -> str:
     """What the last request came to: empty if it was granted."""
     answer = header_of(client.last(FrameType.ANSWER), Answer)
-    if not answer.code:
+    if not answer.code or answer.code == BY_NAME["no_successor"].number:
         return ""
     assert answer.code == FORBIDDEN, answer.text
     return answer.text
@@ -162,6 +162,9 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
         },
         set(),
     ),
+    "ha": ({}, set()),
+    "fail_over": ({}, set()),
+    "fail_back": ({}, set()),
     "balancers": ({}, set()),
     "balancer_targets": ({"name": "lb"}, set()),
     # Whoever can't be sent on has to be able to ask.

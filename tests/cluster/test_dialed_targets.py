@@ -102,11 +102,17 @@ async def test_a_drain_goes_on_at_the_link_at_which_messages_wait_also_if_it_fin
         await nodes.known("a").wait_for(nodes=2)
         await under_way(nodes, url=f"({place('b')[:12]})?insecure=true")
         await nodes.crash("b")
+        router = nodes.brokers["a"]._node.core.router
+        (begun,) = [queue for name, queue in router.queues.items() if name.startswith("$meshq.cluster.$handover.")]
         await nodes.start("b")
-        rest_may_move.set()
         await nodes.known("a").wait_for(nodes=2)
+        # That link is there again, too, and what waits at it has not arrived yet.
+        with trio.fail_after(10):
+            while not begun.counts.unacked:
+                assert begun.counts.ready
+                await trio.sleep(0.0001)
+        rest_may_move.set()
         async with nodes.brokers["a"].drain("b") as drain:
-            router = nodes.brokers["a"]._node.core.router
             assert router.by_number[drain._target.link.number].name.startswith("$meshq.cluster.$handover.")
         assert bodies(await taken(nodes, "b")) == numbered(600)
 

@@ -59,7 +59,12 @@ async def test_a_node_without_the_queue_says_to_which_node_a_group_goes() -> Non
             async with nodes.client(name) as client:
                 return (await client.queue("q")).ready
 
+        async def arrived() -> bool:
+            return sum([await ready(name) for name in "bc"]) == 1
+
         await until(lambda: grouping_of(nodes, "a").settled)
+        # It may be under way still.
+        await until(arrived)
         counts = {name: await ready(name) for name in "bc"}
         assert counts == {name: int(name == chosen) for name in "bc"}
 

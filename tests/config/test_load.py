@@ -104,7 +104,7 @@ window = 0
         ),
         (9, "acceptors[2].tls.certificat: is not known; the nearest known key is 'certificate'"),
         (11, "node_id: 'xyz' is not allowed; allowed: hexadecimal digits, two for each byte"),
-        (12, "ha: can't be given in a file"),
+        (12, "ha: 'primary' is not allowed; allowed: a table with a policy"),
         (15, 'address_settings."a.#".max_delivery_attempts: 0 is not allowed; allowed: a whole number from 1 to inf'),
         (16, f'address_settings."a.#".redelivery_delay: -1 is not allowed; allowed: a number from 0 to {TIME_S_MAX}'),
         (17, "address_settings.\"a.#\".auto_create_queues: 'yes' is not allowed; allowed: true or false"),

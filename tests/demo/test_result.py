@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from meshq.demo._result_format import NodeCount, Result, Steps, as_json, as_table, conclude
-from meshq.demo._steps import KillResult, LeaveResult, MoveResult
+from meshq.demo._steps._step_result_format import KillResult, LeaveResult, MoveResult
 from tests.demo.kit import Story
 
 KILLS = (

@@ -11,6 +11,7 @@ from meshq import Consumer, Delivery, Transaction
 from tests.node import calls
 from tests.node.calls import Call, count, emptied, received
 from tests.node.ground import Ground
+from tests.node.role_calls import ROLE_CALLS
 from tests.node.stage_calls import STAGE_CALLS
 
 
@@ -118,6 +119,7 @@ XID: Final = b"order-7"
 
 CALLS: Final = (
     *calls.CALLS,
+    *ROLE_CALLS,
     *STAGE_CALLS,
     Call(
         name="Client.send, a large body",

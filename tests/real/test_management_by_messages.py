@@ -28,6 +28,7 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("pause_bridge", {"name": "b"}, {}),
     ("resume_bridge", {"name": "b"}, {}),
     ("broker", {}, {"name": "hq", "state": "active", "durable": False}),
+    ("ha", {}, {"policy": "live_only", "role": "live_only", "waiting": [], "more": False}),
     ("balancers", {}, {"more": False}),
     ("balancer_targets", {"name": "lb"}, {"name": "lb", "active": True, "targets": [], "more": False}),
     ("balancer_target", {"name": "lb", "key": "here"}, {"found": True, "local": True}),
@@ -83,8 +84,10 @@ async def ask(client: Client, operation: str, **arguments: Any) -> tuple[dict[st
 
 
 async def test_every_operation_is_carried_out_for_a_message() -> None:
-    # There is no other node whose messages could be given back, or that shares its groups with this one.
-    assert {operation for operation, _, _ in LIFE} | {"give_back", "pin_groups"} == set(OPERATIONS)
+    # There is no other node whose messages could be given back, that shares its groups with this one, or that could
+    # take over.
+    alone = {"give_back", "pin_groups", "fail_over", "fail_back"}
+    assert {operation for operation, _, _ in LIFE} | alone == set(OPERATIONS)
     async with (
         Broker(
             "hq",
@@ -110,6 +113,9 @@ async def test_every_operation_is_carried_out_for_a_message() -> None:
             fence = {"fence": values.get("fence", fence["fence"])}
         assert (await ask(client, "queue", name="orders"))[1]["code"] == "not_found"
         assert (await ask(client, "give_back", node_id="0" * 32))[1]["code"] == "not_found"
+        for order in ("fail_over", "fail_back"):
+            answer = (await ask(client, order))[1]
+            assert (answer["outcome"], answer["code"]) == ("not_done", "no_successor"), answer
         assert "orders" not in await client.queues()
 
 

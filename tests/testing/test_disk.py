@@ -104,6 +104,46 @@ def test_a_directory_that_was_not_synced_into_its_parent_goes_with_all_it_holds(
     assert 0 < lost < 50
 
 
+def test_a_moved_directory_is_at_one_of_its_paths_with_all_that_was_durable_in_it() -> None:
+    outcomes = set()
+    for seed in range(200):
+        disk = SimDisk(random.Random(seed))
+        disk.make_directory("/old/inner")
+        for path in ("/", "/old"):
+            disk.sync_directory(path)
+        durable_file(disk, "/old/inner/kept", b"k")
+        disk.open("/old/inner/before", create=True).close()
+        disk.move_directory("/old", "/new")
+        disk.open("/new/inner/after", create=True).close()
+        assert disk.files() == ["/new/inner/after", "/new/inner/before", "/new/inner/kept"]
+        disk.power_loss()
+        (name,) = disk.names("/")
+        outcomes.add((name, *disk.names(f"/{name}/inner")))
+    inner = [("kept",), ("before", "kept"), ("after", "kept"), ("after", "before", "kept")]
+    assert outcomes == {(name, *names) for name in ("old", "new") for names in inner}
+
+
+def test_a_sync_of_what_is_in_a_moved_directory_and_one_of_its_parent_make_durable_what_they_say() -> None:
+    for images_of in ("inner", "parent", "both"):
+        disk = SimDisk()
+        disk.make_directory("/old")
+        disk.sync_directory("/")
+        disk.open("/old/before", create=True).close()
+        disk.move_directory("/old", "/new")
+        disk.open("/new/after", create=True).close()
+        if images_of != "parent":
+            disk.sync_directory("/new")
+        if images_of != "inner":
+            disk.sync_directory("/")
+        found = {tuple(image.files()) for image in disk.crash_images()}
+        if images_of == "both":
+            assert found == {("/new/after", "/new/before")}
+        elif images_of == "inner":
+            assert found == {("/new/after", "/new/before"), ("/old/after", "/old/before")}
+        else:
+            assert found == {(), ("/new/after",), ("/new/before",), ("/new/after", "/new/before")}
+
+
 def test_a_length_can_be_durable_without_its_bytes() -> None:
     disk = SimDisk()
     durable_file(disk, content=b"head")

@@ -31,7 +31,7 @@ def test_the_table_of_tasks_is_the_code() -> None:
     sources = [
         source
         for source in python_files("src")
-        if source.unit in ("node", "broker", "store", "client", "cluster", "discovery", "env")
+        if source.unit in ("node", "broker", "store", "client", "cluster", "discovery", "env", "ha")
     ]
     assert listed == {task for source in sources for task in started(source)}
 

@@ -391,6 +391,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "in_use": in_use,
     **CURSOR_SCENES,
     "batch_placing": batch_placing,
+    "no_successor": called("fail_over"),
     "forbidden": forbidden,
     "use_another_server": use_another_server,
     "not_handed_over": not_handed_over,

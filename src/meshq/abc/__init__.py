@@ -16,7 +16,7 @@ from meshq.abc._datagrams import Datagrams, DatagramSocket
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._groups import PinnedGroups
-from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack
+from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack, TermGuard
 from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
     AddressCredits,
@@ -35,9 +35,11 @@ from meshq.abc._links import (
 )
 from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
+from meshq.abc._programs import NoPrograms, Programs
 from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
 from meshq.abc._redirection import Redirector, Redirectors
 from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
+from meshq.abc._roles import RoleBoard, RoleMember, RoleReport
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
@@ -84,6 +86,7 @@ __all__ = [
     "LocalAcceptor",
     "LocalBroker",
     "Network",
+    "NoPrograms",
     "NodeControl",
     "NodeDescription",
     "NodeQuestions",
@@ -91,6 +94,7 @@ __all__ = [
     "OwnAnswers",
     "PeerQueues",
     "PinnedGroups",
+    "Programs",
     "Redirect",
     "Redirector",
     "Redirectors",
@@ -101,6 +105,9 @@ __all__ = [
     "ReplicatedBatch",
     "ReplicationSink",
     "ReplicationStart",
+    "RoleBoard",
+    "RoleMember",
+    "RoleReport",
     "Service",
     "StepBack",
     "StoreAndForwardQueue",
@@ -108,6 +115,7 @@ __all__ = [
     "StrandedQueue",
     "Stream",
     "TargetPolicy",
+    "TermGuard",
     "Threads",
     "Tls",
     "TlsSide",

@@ -63,6 +63,13 @@ class Disk(ABC):
         """Rename the file ``old`` to ``new``, replacing a file of that name."""
 
     @abstractmethod
+    def move_directory(self, old: str, new: str) -> None:
+        """Rename the directory ``old`` to ``new``, with all that is in it; ``FileExistsError`` if ``new`` exists.
+
+        Files in it that are open stay open, and are the same files.
+        """
+
+    @abstractmethod
     def remove(self, path: str) -> None:
         """Remove a file."""
 

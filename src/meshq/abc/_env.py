@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,6 +14,7 @@ from meshq.abc._datagrams import Datagrams
 from meshq.abc._disk import Disk
 from meshq.abc._local import LocalAcceptor
 from meshq.abc._network import Network, Tls
+from meshq.abc._programs import NoPrograms, Programs
 from meshq.abc._threads import Threads
 
 if TYPE_CHECKING:
@@ -62,8 +63,12 @@ class Env:
     descriptors: int = limits.DESCRIPTORS_UNKNOWN
     #: The clock of loops that meshq starts in threads of their own; None: trio's own clock.
     clock: Clock | None = None
+    #: The name of this host and the number of this process, for operators of other hosts.
+    host: str = ""
+    pid: int = 0
+    programs: Programs = attrs.field(factory=NoPrograms)
     #: Asked at named points; True takes the rare way there.  Constant False outside the simulation.
     failpoint: Callable[[str], bool] = no_failpoint
     #: In-process endpoints by name: ``inproc://name`` finds its broker here.  Whoever shares the dictionary
     #: shares the process.
-    local: dict[str, LocalAcceptor] = attrs.field(factory=dict, repr=False)
+    local: MutableMapping[str, LocalAcceptor] = attrs.field(factory=dict, repr=False)

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
+from typing import ClassVar
 
 import attrs
 
+from meshq.abc._disk import Disk
 from meshq.abc._replication import ReplicationSink
 from meshq.abc._services import NodeControl
+from meshq.errors import RefusedError
+
+
+class TermGuard(ABC):
+    """A bound on a term, for roles that another node can get while the holder lives."""
+
+    @abstractmethod
+    def may_act(self) -> bool:
+        """Whether the node may act now: hand messages over, confirm, and send anything at all.
+
+        Once False it stays False.  Asked whenever bytes or frames are about to leave the node.
+        """
+
+    @abstractmethod
+    def disk(self, disk: Disk) -> Disk:
+        """Return the disk by which the node reaches its store in this term, which fails once the term is over."""
+
+    @property
+    @abstractmethod
+    def over(self) -> StepBack | None:
+        """The order that a failure of the store stands for, because the term is over; None: the store has failed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -17,11 +40,15 @@ class ActiveTerm:
 
     ``data_dir``: the directory of the store in this term; None: the broker's own ``data_dir``.  ``sink``: where the
     records of the store have to be durable, too, before they are confirmed and delivered; it begins with the journal of
-    this term, and with no other.
+    this term, and with no other.  ``guard``: the bounds of the term; None: nobody else gets the role before
+    ``release``.  ``vacant_since``: when the role was last known to be another node's, or an
+    earlier term of this node has ended, on the clock of the loop; None: neither.
     """
 
     data_dir: str | None = None
     sink: ReplicationSink | None = None
+    guard: TermGuard | None = None
+    vacant_since: float | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -30,10 +57,12 @@ class StepBack:
 
     ``reason``: why, for logs and for the clients of the node.  ``at_once``: another node may be active already, so
     nothing is finished first; otherwise the node has its ``stop_timeout`` for committed work and a good-bye.
+    ``final``: the broker stops instead of waiting again.
     """
 
     reason: str
     at_once: bool = False
+    final: bool = False
 
 
 class Activation(ABC):
@@ -75,9 +104,39 @@ class Activation(ABC):
         Cancellation: the role is given up.
         """
 
+    def served(self) -> None:
+        """Note that the node is active now; called at most once in a term."""
+        return
+
+    def order(self, *, back: bool, force: bool) -> int:
+        """Order the node that is active to hand over, as ``hand_over`` does, and return the epoch that ends.
+
+        Raises:
+            RefusedError: nobody is there who could take over.
+            NotActiveError: the node waits.
+        """
+        raise RefusedError("the policy of ha= does not hand over on demand")
+
+    async def hand_over(self, *, back: bool, force: bool) -> None:
+        """Order a change of role: the node that is active hands over; ``back``: to the node that had the role first.
+
+        A node that waits takes the role, where the policy allows it.  Return when it is done.
+
+        ``force``: nothing is finished first.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: nobody is there who could take over.
+        """
+        raise RefusedError("the policy of ha= does not hand over on demand")
+
 
 class HAPolicy(ABC):
     """A rule that says when a broker's node is active: settings without state, which touch nothing when built."""
+
+    #: The name of the rule.
+    kind: ClassVar[str] = "custom"
 
     #: Whether a broker's block is entered only when the node is active; otherwise as soon as the node waits.
     wait_for_activation: bool

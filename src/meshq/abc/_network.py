@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from meshq.abc._buffer import Buffer
 
@@ -33,6 +34,13 @@ class Stream(ABC):
         Checkpoint: when nothing has arrived yet, and at least every 64th call.  Cancellation: nothing is lost.
         Raises: ConnectionBrokenError; SecurityError if the other side says under TLS that it does not believe us.
         """
+
+    def bound(self, may_send: Callable[[], bool]) -> None:
+        """Let bytes that wait to be sent leave only while ``may_send()`` is true; from then on the stream is broken.
+
+        A stream that hands all bytes over at once has nothing to do here.
+        """
+        return
 
     def gone(self) -> bool:
         """Whether the stream is known to be broken or ended by the peer, without reading the received bytes."""

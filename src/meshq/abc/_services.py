@@ -15,6 +15,7 @@ from meshq.abc._links import PeerQueues, RemoteBindings, StrandedMessages
 from meshq.abc._local import LocalAcceptor
 from meshq.abc._questions import OwnAnswers
 from meshq.abc._redirection import Redirectors
+from meshq.abc._roles import RoleBoard
 from meshq.abc._topology import Topologies
 from meshq.abc._transfer import Transfer
 from meshq.errors import SettingsError
@@ -32,7 +33,10 @@ class NodeControl:
 
     ``instance``: this life of it; ``store``: for as long as what it holds is known, so the same as ``instance`` in
     memory only; ``connectors``: URLs by name.  ``acceptors``: returns the URLs by which the acceptors are dialed, in
-    their order; ports that the system chooses are 0 until the node listens.
+    their order; ports that the system chooses are 0 until the node listens.  ``data_dir``: the directory of the
+    broker's store, as its settings name it; None: it is in memory only.  ``url``: returns the URL by which other nodes
+    reach the node; empty: they do not.  ``wanted_id``: the id that the node must have; None: that of its store.
+    ``board``: has the role of the node among those of its pair.
     """
 
     name: str
@@ -42,6 +46,10 @@ class NodeControl:
     connectors: Mapping[str, str]
     env: Env
     acceptors: Callable[[], Sequence[str]] = tuple
+    data_dir: str | None = None
+    url: Callable[[], str] = str
+    wanted_id: bytes | None = None
+    board: RoleBoard = attrs.field(factory=RoleBoard, eq=False)
 
 
 class Demand(ABC):

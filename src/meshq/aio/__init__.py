@@ -10,6 +10,7 @@ from meshq.aio._cursor import Cursor
 from meshq.aio._delivery import Delivery
 from meshq.aio._events import EventStream
 from meshq.aio._factory import ClientFactory, connect
+from meshq.aio._high_availability import HighAvailability
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 
@@ -25,6 +26,7 @@ __all__ = [
     "Cursor",
     "Delivery",
     "EventStream",
+    "HighAvailability",
     "Producer",
     "Transaction",
     "connect",

@@ -15,6 +15,7 @@ from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
 from meshq.aio._events import EventStream
+from meshq.aio._high_availability import HighAvailability
 from meshq.aio._loop_thread import TaskLoop
 from meshq.client import ClientOptions
 from meshq.errors import ClosedError, UsageError
@@ -60,6 +61,11 @@ class Broker(BrokerFace):
             NotFoundError: the broker has none.
         """
         return BrokerBalancer(self._inner.balancer(name), self._loop)
+
+    @property
+    def ha(self) -> HighAvailability:
+        """The role of the node: which node of its pair serves, and which ones wait."""
+        return HighAvailability(self._inner.ha, self._loop)
 
     def events(self) -> EventStream[Notification]:
         """Return an async iterator of the broker's notifications from now on, also before the broker has started.

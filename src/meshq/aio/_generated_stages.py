@@ -1,4 +1,4 @@
-"""The calls of a client that write stages and decide about batches.
+"""The calls of a client that write stages and decide about batches, and those about high availability.
 
 Drawn by ``python -m tools.draw_faces`` from ``meshq.Client``: change that.
 """
@@ -15,7 +15,7 @@ from meshq.aio._transaction import Transaction
 
 
 class StageCalls:
-    """The calls of a client that write stages and decide about batches."""
+    """The calls of a client that write stages and decide about batches, and those about high availability."""
 
     _inner: trio_client.Client
     _call: TaskCall
@@ -24,6 +24,9 @@ class StageCalls:
     abandon_batch: Final = forwarded(trio_client.Client.abandon_batch)
     commit_batch: Final = forwarded(trio_client.Client.commit_batch)
     delete_sink: Final = forwarded(trio_client.Client.delete_sink)
+    fail_back: Final = forwarded(trio_client.Client.fail_back)
+    fail_over: Final = forwarded(trio_client.Client.fail_over)
+    ha: Final = forwarded(trio_client.Client.ha)
     sinks: Final = forwarded(trio_client.Client.sinks)
 
     def stage(

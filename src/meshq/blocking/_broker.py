@@ -14,6 +14,7 @@ from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
 from meshq.blocking._events import EventStream
+from meshq.blocking._high_availability import HighAvailability
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import ClientOptions
 from meshq.errors import ClosedError, UsageError
@@ -57,6 +58,11 @@ class Broker(BrokerFace):
             NotFoundError: the broker has none.
         """
         return BrokerBalancer(self._inner.balancer(name), self._loop)
+
+    @property
+    def ha(self) -> HighAvailability:
+        """The role of the node: which node of its pair serves, and which ones wait."""
+        return HighAvailability(self._inner.ha, self._loop)
 
     def events(self) -> EventStream[Notification]:
         """Return an iterator of the broker's notifications from now on, also before the broker has started.

@@ -1,4 +1,4 @@
-"""The calls of a client that write stages and decide about batches.
+"""The calls of a client that write stages and decide about batches, and those about high availability.
 
 Drawn by ``python -m tools.draw_faces`` from ``meshq.Client``: change that.
 """
@@ -13,10 +13,11 @@ from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._loop_thread import ThreadCall
 from meshq.blocking._transaction import Transaction
 from meshq.client import BatchCommit, SinkStatistics, StageStatistics
+from meshq.statistics import RoleStatus
 
 
 class StageCalls:
-    """The calls of a client that write stages and decide about batches."""
+    """The calls of a client that write stages and decide about batches, and those about high availability."""
 
     _inner: trio_client.Client
     _call: ThreadCall
@@ -67,6 +68,39 @@ class StageCalls:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.delete_sink, sink)
+
+    def fail_back(self, *, timeout: float = 30) -> None:
+        """Have the node hand its role back to the waiting primary, and return when that node serves this client.
+
+        Interrupted: the order stands.
+        Raises:
+            RefusedError: no primary waits, or the node is the primary; outcome not done.
+            CallTimeoutError: no node serves this client within ``timeout`` seconds; outcome unknown.
+            UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.fail_back, timeout=timeout)
+
+    def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:
+        """Have the node hand its role over to a waiting node, and return when that node serves this client.
+
+        ``force``: nothing is finished first, and clients are not told.
+
+        Interrupted: the order stands.
+        Raises:
+            RefusedError: no other node waits; outcome not done.
+            CallTimeoutError: no node serves this client within ``timeout`` seconds; outcome unknown.
+            UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.fail_over, force=force, timeout=timeout)
+
+    def ha(self) -> RoleStatus:
+        """Return the role of the node, as ``broker.ha`` has it in its program.
+
+        Interrupted: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.ha)
 
     def sinks(self) -> list[SinkStatistics]:
         """Return the sinks that have committed a batch: the user's own, or all for who may manage the broker.

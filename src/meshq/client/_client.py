@@ -15,6 +15,7 @@ from meshq.abc import Env, ToldNode
 from meshq.address import check_name, parse_place
 from meshq.client.admin._admin import Administration
 from meshq.client.admin._client_balancer import ClientBalancer
+from meshq.client.admin._role_calls import RoleCalls
 from meshq.client.admin._statistics import ClientStatistics
 from meshq.client.incoming._delivered_run import ReceivedMessage
 from meshq.client.link._connection import Connection
@@ -48,7 +49,7 @@ from meshq.message import Message, PropertyValue, check_durable, keywords_of
 from meshq.wire import Link, encode_one
 
 
-class Client(ReceivingCalls, TransactionCalls, StageCalls, Administration):
+class Client(ReceivingCalls, TransactionCalls, StageCalls, RoleCalls, Administration):
     """A client: one session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back

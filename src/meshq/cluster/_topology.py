@@ -73,6 +73,9 @@ class ClusterTopology(TopologyMember):
     ) -> None:
         control = broker.control
         self.cluster: str = settings.name
+        # Has the nodes of this node's pair; and where this node is reached.
+        self._board = control.board
+        self._place = ""
         self._own_url = partial(settings.own_url, control)
         # Whether nodes are found in another way, too.
         self._discovers = settings.discovery is not None
@@ -123,8 +126,17 @@ class ClusterTopology(TopologyMember):
         if not place:
             text = f"the connector {connector} of {self.cluster} is none that other nodes can dial"
             self._warn("connector_not_told", f"{text}: they are not told of it", connector)
-        self._machine.describe(primary=place)
-        self._compare()
+        self._place = place
+        self._describe()
+
+    def _describe(self) -> None:
+        """Describe where this node is reached, and the node that would take over."""
+        waiting = self._board.report.waiting
+        backup = told_place(waiting[0].url) if waiting else ""
+        before = self._machine.own
+        self._machine.describe(primary=self._place, backup=backup)
+        if self._machine.own != before:
+            self._compare()
 
     def leave(self, successor: bytes = b"", target: bytes = b"") -> None:
         """Tell the others that this node leaves, its successor, and to whom it hands over now; empty: to none."""
@@ -235,7 +247,9 @@ class ClusterTopology(TopologyMember):
         Cancellation: nothing more is told.
         """
         broker.topologies.add(self.cluster, self)
+        self._board.watch(self._describe)
         try:
+            self._describe()
             while True:
                 self._compare()
                 self._news.clear()
@@ -246,6 +260,7 @@ class ClusterTopology(TopologyMember):
                     await self._urgent.wait()
                 await self._news.wait()
         finally:
+            self._board.unwatch(self._describe)
             broker.topologies.drop(self.cluster)
 
 

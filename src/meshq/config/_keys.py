@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import attrs
 
-from meshq.abc import BroadcastEndpoint
+from meshq.abc import BroadcastEndpoint, HAPolicy
 from meshq.bridge import Bridge
 from meshq.cluster import ClusterConnection
 from meshq.config._pool_table import PoolTable
 from meshq.config._units_format import units_of
 from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, StaticUnicast, UDPMulticast, Zeroconf
+from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup, SharedStorePrimary
 from meshq.lb.balancer import BrokerBalancer
 from meshq.node import Broker
 from meshq.settings import TLS
@@ -31,6 +32,14 @@ ENDPOINTS: Final[dict[str, type[BroadcastEndpoint]]] = {
     "zeroconf": Zeroconf,
 }
 
+#: The policies of high availability, as a file names them, and other words in these names.
+POLICIES: Final[dict[str, type[HAPolicy]]] = {
+    policy.kind: policy for policy in (LiveOnly, SharedStorePrimary, SharedStoreBackup)
+}
+POLICY_WORDS: Final = {"master": "primary", "live": "primary", "slave": "backup"}
+#: Other names of their keys.
+POLICY_KEYS: Final = {"allow_fail_back": "allow_failback"}
+
 
 class GroupName:
     """The name of a discovery group of the same file."""
@@ -41,7 +50,7 @@ class PolicyName:
 
 
 #: Keys whose type in a file is another one than in a program.
-_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": object, "pool": PoolTable, "policy": PolicyName}
+_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": HAPolicy, "pool": PoolTable, "policy": PolicyName}
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)
 
@@ -124,6 +133,9 @@ def tables() -> dict[str, type[Any]]:
     for name, endpoint in ENDPOINTS.items():
         found[f"[services.endpoint.{name}]"] = endpoint
     found["[services.pool]"] = PoolTable
+    for name, policy in POLICIES.items():
+        found[f'[ha] with policy = "{name}"'] = policy
+    found["[ha.scale_down]"] = ScaleDown
     while waiting:
         path, kind = waiting.pop(0)
         for key in keys_of(kind).values():

@@ -12,10 +12,22 @@ from typing import Any, Final
 
 import cattrs
 
-from meshq.abc import BroadcastEndpoint, Service
+from meshq.abc import BroadcastEndpoint, HAPolicy, Service
 from meshq.cluster import ClusterConnection
 from meshq.config._files import read_secret
-from meshq.config._keys import ENDPOINTS, SERVICES, GroupName, Key, PolicyName, is_class, is_table, keys_of
+from meshq.config._keys import (
+    ENDPOINTS,
+    POLICIES,
+    POLICY_KEYS,
+    POLICY_WORDS,
+    SERVICES,
+    GroupName,
+    Key,
+    PolicyName,
+    is_class,
+    is_table,
+    keys_of,
+)
 from meshq.config._lines_format import KeyLines, Path, shown
 from meshq.config._pool_table import PoolTable
 from meshq.config._units_format import in_units
@@ -60,6 +72,7 @@ class Reader:
             (is_table, self.table),
             (lambda kind: kind is Service, self._service),
             (lambda kind: kind is BroadcastEndpoint, self._endpoint),
+            (lambda kind: kind is HAPolicy, self._ha),
             (lambda kind: kind is GroupName, self._group),
             (lambda kind: kind in _SECRETS, self._secret),
             (_is_union, self._union),
@@ -100,7 +113,9 @@ class Reader:
         if not isinstance(value, dict):
             raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
         keys = keys_of(kind)
-        found = {name: self._value(name, item, keys) for name, item in value.items()}
+        # A policy may name a discovery group, which is a service.
+        items = sorted(value.items(), key=lambda item: kind is Broker and item[0] == "ha")
+        found = {name: self._value(name, item, keys) for name, item in items}
         given = {name: item for name, item in found.items() if item is not MISSING}
         whole = len(given) == len(found)
         for key in keys.values():
@@ -243,6 +258,30 @@ class Reader:
             raise WrongTypeError(f"{given} is not allowed; allowed: exactly one of {kinds}")
         ((name, table),) = value.items()
         return self._item(name, table, ENDPOINTS[name])
+
+    def _ha(self, value: object, kind: Any) -> Any:
+        """Make a policy of high availability: a table that names it, and has its settings."""
+        known = ", ".join(POLICIES)
+        if not isinstance(value, dict):
+            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a table with a policy")
+        rest = dict(value)
+        given = rest.pop("policy", None)
+        name = given
+        for word, meant in POLICY_WORDS.items() if isinstance(given, str) and given not in POLICIES else ():
+            name = given.removesuffix(word) + meant if given.endswith(f"_{word}") else name
+        if not isinstance(name, str) or name not in POLICIES:
+            if "policy" in value:
+                self._problem(f"{_seen(given)} is not allowed; allowed: {known}", "policy")
+            else:
+                self._problem(f"the key 'policy' is missing; allowed: {known}")
+            return MISSING
+        for alias, meant in POLICY_KEYS.items():
+            if alias in rest and meant in rest:
+                self._problem(f"is the same as {meant!r}, which is there, too", alias)
+                return MISSING
+            if alias in rest:
+                rest[meant] = rest.pop(alias)
+        return self.table(rest, POLICIES[name])
 
     def _group(self, value: object, kind: Any) -> Any:
         """Find a discovery group by its name."""
@@ -437,6 +476,6 @@ def _is_set(kind: Any) -> bool:
 
 def _composite(kind: Any) -> bool:
     """Whether values of this type are made of others."""
-    if is_table(kind) or _is_mapping(kind) or _is_sequence(kind):
+    if kind is HAPolicy or is_table(kind) or _is_mapping(kind) or _is_sequence(kind):
         return True
     return _is_union(kind) and any(_composite(one) for one in typing.get_args(kind))

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from meshq.abc import BroadcastEndpoint, Service
+from meshq.abc import BroadcastEndpoint, HAPolicy, Service
 from meshq.config._keys import ENDPOINTS, GroupName, Key, PolicyName, is_class, is_table, keys_of, tables
 from meshq.settings import EncryptionKey, Secret
 
@@ -31,6 +31,7 @@ _WORDS = {
     Secret: "secret",
     EncryptionKey: "secret",
     Service: "tables, see below",
+    HAPolicy: "table, see below",
     BroadcastEndpoint: f"table with exactly one of {', '.join(f'`{name}`' for name in ENDPOINTS)}, see below",
     PolicyName: "text: a policy's name, or `module:Class`",
     GroupName: "name of a discovery group of the file",

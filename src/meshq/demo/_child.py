@@ -20,6 +20,7 @@ from meshq.demo._parent import Parent
 ROLES: Final[dict[str, tuple[str, str]]] = {
     "broker": ("meshq.demo._broker_process", "run_broker"),
     "finder": ("meshq.demo._broker_process", "run_finder"),
+    "member": ("meshq.demo._paired", "run_pair_member"),
     "target": ("meshq.demo._balanced", "run_target"),
     "producer": ("meshq.demo._producer_process", "run_producer"),
     "consumer": ("meshq.demo._consumer_process", "run_consumer"),

@@ -145,11 +145,22 @@ def _balanced(arguments: Sequence[str]) -> int:
     return STATUS_DIFFERS if spread.differences else STATUS_GOOD
 
 
+def _paired(arguments: Sequence[str]) -> int:
+    """The demo of a pair; returns the exit status."""
+    from meshq.demo._paired import pair_table, parse_paired, run_paired
+
+    tally = trio.run(run_paired, parse_paired(arguments))
+    print(pair_table(tally), flush=True)
+    return STATUS_DIFFERS if tally.differences else STATUS_GOOD
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the demo as the command line says; returns the exit status."""
     try:
         if "--balancer" in arguments:
             return _balanced(arguments)
+        if any(one == "--ha" or one.startswith("--ha=") for one in arguments):
+            return _paired(arguments)
         options = parse_options(arguments)
         if os.name != "posix":
             raise UsageError("the demo kills processes with SIGKILL, which this system doesn't have")

@@ -112,23 +112,34 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "they leave behind has to follow, and the last node leaves for good, with its backlog, a prepared transaction "
         f"and large messages; {MOVING_NODES_MIN} nodes at least",
     )
+    _add_other_demos(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
+    )
+    given = vars(parser.parse_args(arguments))
+    del given["balancer"], given["ha"]
+    if given["nodes"] is None:
+        given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
+    options = Options(**given)
+    check_options(options)
+    return options
+
+
+def _add_other_demos(parser: argparse.ArgumentParser) -> None:
+    """Name the options that show something else; they are taken before these are read."""
     parser.add_argument(
         "--balancer",
         action="store_true",
         help="show balancers instead, with --devices N and no other option: a front sends devices to four targets, "
         "of which one is killed",
     )
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
+        "--ha",
+        metavar="WAY",
+        help="show a pair instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
+        "one that serves is killed, comes back, and is stopped for longer than its lease",
     )
-    given = vars(parser.parse_args(arguments))
-    del given["balancer"]
-    if given["nodes"] is None:
-        given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
-    options = Options(**given)
-    check_options(options)
-    return options
 
 
 def check_options(options: Options) -> None:

@@ -102,6 +102,10 @@ class Child:
         """Tell it that nothing more will be said: it ends in peace."""
         await self._commands.aclose()
 
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._popen.send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL."""
         self._popen.kill()

@@ -30,6 +30,17 @@ class Ready(Report):
 
 
 @attrs.frozen
+class Role(Report):
+    """The node of a pair has another role; ``without_service``: seconds for which no node served before."""
+
+    kind = "role"
+    role: str
+    epoch: int
+    reason: str
+    without_service: float
+
+
+@attrs.frozen
 class PortTaken(Report):
     """The broker ends because another process has its port."""
 
@@ -265,7 +276,7 @@ _KINDS: Final = {
     cls.kind: cls
     for cls in (
         *(Ready, Progress, Delivered, Settled, Holding, Acknowledging, Connection, Idle),
-        *(PortTaken, MeshReady, Numbers, Frozen, Left, Prepared, Decided),
+        *(Role, PortTaken, MeshReady, Numbers, Frozen, Left, Prepared, Decided),
         *(Connect, Limit, AckQuota, AwaitMesh, AskNumbers, Freeze, End),
         *(Prepare, SendPages, Decide, MoveTo, LeaveForGood),
     )

@@ -231,6 +231,14 @@ class RealDisk(Disk):
     def replace(self, old: str, new: str) -> None:
         os.replace(old, new)
 
+    def move_directory(self, old: str, new: str) -> None:
+        # The system would replace an empty directory, and rename files.
+        if os.path.lexists(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        if not stat.S_ISDIR(os.lstat(old).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), old)
+        os.rename(old, new)
+
     def remove(self, path: str) -> None:
         os.unlink(path)
 

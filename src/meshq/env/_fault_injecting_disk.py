@@ -18,7 +18,7 @@ from meshq.errors import SettingsError
 
 Action = Literal["kill", "tear", "eio", "enospc"]
 #: What is counted: writes to files; syncs of files and directories; changes of names (create, replace,
-#: remove, make a directory).
+#: remove, make or move a directory).
 Call = Literal["write", "sync", "name"]
 
 ERRORS: Final[Mapping[str, int]] = {"eio": errno.EIO, "enospc": errno.ENOSPC}
@@ -62,6 +62,10 @@ class FaultInjectingDisk(Disk):
     def replace(self, old: str, new: str) -> None:
         self._inject("name", old)
         self._disk.replace(old, new)
+
+    def move_directory(self, old: str, new: str) -> None:
+        self._inject("name", old)
+        self._disk.move_directory(old, new)
 
     def remove(self, path: str) -> None:
         self._inject("name", path)

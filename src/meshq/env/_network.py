@@ -13,6 +13,7 @@ import os
 import select
 import socket
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, NoReturn
 
@@ -73,6 +74,7 @@ class TcpStream(Stream):
         "_closed",
         "_descriptor",
         "_flushing",
+        "_may_send",
         "_peer",
         "_reading",
         "_send_error",
@@ -88,6 +90,8 @@ class TcpStream(Stream):
         #: Never used once closed: the system gives the number to the next file.
         self._descriptor = connected.fileno()
         self._peer = peer
+        #: Whether waiting bytes may leave; None: they may.
+        self._may_send: Callable[[], bool] | None = None
         #: The bytes that the system has not taken yet, in order; never an empty piece.
         self._waiting: deque[memoryview] = deque()
         #: The sum of the sizes of ``_waiting``.
@@ -161,6 +165,9 @@ class TcpStream(Stream):
         finally:
             self._reading = False
 
+    def bound(self, may_send: Callable[[], bool]) -> None:
+        self._may_send = may_send
+
     def gone(self) -> bool:
         if self._send_error is not None or self._closed:
             return True
@@ -207,6 +214,8 @@ class TcpStream(Stream):
         """Send as many waiting bytes as the system takes."""
         if not self._waiting:
             return
+        if self._may_send is not None and not self._may_send():
+            self._broke(OSError(errno.ESTALE, "what waits may not be sent any more"))
         pieces: list[memoryview] = []
         size = 0
         for piece in islice(self._waiting, PIECES_MAX):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from meshq.env._disk import RealDisk
 from meshq.env._entropy import SystemEntropy
 from meshq.env._host_limits import descriptors, memory_bytes
 from meshq.env._network import TcpNetwork
+from meshq.env._programs import SystemPrograms
 from meshq.env._threads import WorkerThreads
 from meshq.env._tls import OpenSslTls
 
@@ -40,6 +42,9 @@ def real_env() -> Env:
         entropy=SystemEntropy(),
         memory_bytes=memory_bytes(),
         descriptors=descriptors(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        programs=SystemPrograms(),
         local=_LOCAL,
     )
 

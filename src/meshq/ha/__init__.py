@@ -2,5 +2,7 @@
 
 from meshq.ha._live_only import LiveOnly
 from meshq.ha._scale_down import ScaleDown
+from meshq.ha._shared_directory import SharedDirectory
+from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
 
-__all__ = ["LiveOnly", "ScaleDown"]
+__all__ = ["LiveOnly", "ScaleDown", "SharedDirectory", "SharedStoreBackup", "SharedStorePrimary"]

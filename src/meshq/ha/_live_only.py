@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import trio
@@ -44,6 +44,7 @@ class LiveOnly(HAPolicy):
         SettingsError: a setting isn't allowed.
     """
 
+    kind: ClassVar[str] = "live_only"
     wait_for_activation = True
 
     scale_down: ScaleDown | None = attrs.field(default=None, validator=_scale_down)

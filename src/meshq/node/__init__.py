@@ -5,6 +5,7 @@ from meshq.node._broker_face import BrokerFace, watch
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigures
 from meshq.node._service_in_thread import BalancerFigures, BrokerBalancerInThread, ServiceInThread
+from meshq.node.terms._high_availability import HighAvailability, HighAvailabilityInThread, RoleFigures
 from meshq.statistics import BrokerStatistics
 
 __all__ = [
@@ -17,6 +18,9 @@ __all__ = [
     "BrokerStatistics",
     "ClusterConnectionInThread",
     "ClusterFigures",
+    "HighAvailability",
+    "HighAvailabilityInThread",
+    "RoleFigures",
     "ServiceInThread",
     "watch",
 ]

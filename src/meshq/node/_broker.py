@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
-import attrs
 import trio
 
 from meshq import abc, limits
@@ -16,23 +15,17 @@ from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageR
 from meshq.concurrency import BackgroundBlock
 from meshq.directories import StoreDirectories
 from meshq.env import default_env
-from meshq.errors import ClosedError, NotActiveError, UsageError
+from meshq.errors import NotActiveError, UsageError
 from meshq.ids import NodeId
-from meshq.lifecycle import LifeCycle
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
 from meshq.node._broker_in_thread import BrokerInThread
-from meshq.node._broker_life import BROKER_TRANSITIONS, log_state
-from meshq.node._credentials import credentials_of
-from meshq.node._kept_listeners import KeptListeners
 from meshq.node._node import Node
-from meshq.node._policy_block import PolicyBlock
 from meshq.node._scale_down import LeavingBroker, hand_over, order_of
 from meshq.node._settings import BrokerSettings
-from meshq.node._store import journal_of
-from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
-from meshq.node._waiting_node import WaitingNode, waiting_control
-from meshq.notifications import BrokerStateChanged, Notification
+from meshq.node.terms._broker_run import BrokerRun
+from meshq.node.terms._high_availability import HighAvailability
+from meshq.notifications import Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 from meshq.statistics import BrokerStatistics
 from meshq.wire import Link
@@ -105,22 +98,24 @@ class Broker:
             security=security,
         )
         self._env = env
-        self._life = LifeCycle(f"the broker {name!r}", BROKER_TRANSITIONS)
         self._event_bus = EventBus()
+        self._run = BrokerRun(self._settings, self._event_bus)
+        self._ha = HighAvailability(self._run)
         self._block = BackgroundBlock(f"the broker {name!r}")
-        self._stop = trio.Event()
-        self._stopped = trio.Event()
         # Where it runs, or has run.
         self._loop: trio.lowlevel.TrioToken | None = None
-        # At most one of the two is there.
-        self._node: Node | None = None
-        self._waiting: WaitingNode | None = None
-        self._turn: Turn | None = None
-        # Whether the one who stopped the broker wants another node to take over.
-        self._failover = False
-        self._node_id: NodeId | None = NodeId(node_id) if node_id is not None else None
+
+    @property
+    def _node(self) -> Node | None:
+        """The node while it is active."""
+        return self._run.node
 
     # -- what it is
+
+    @property
+    def ha(self) -> HighAvailability:
+        """The role of the node: which node of its pair serves, and which ones wait."""
+        return self._ha
 
     @property
     def name(self) -> str:
@@ -135,7 +130,7 @@ class Broker:
     @property
     def state(self) -> str:
         """``new``, ``starting``, ``waiting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
-        return self._life.state
+        return self._run.life.state
 
     @property
     def durable(self) -> bool:
@@ -149,18 +144,18 @@ class Broker:
         Raises:
             NotActiveError: it isn't known before the broker has started.
         """
-        if self._node_id is None:
+        if self._run.node_id is None:
             raise NotActiveError(f"the broker {self.name!r} has not started: its node id stands in its store")
-        return self._node_id
+        return self._run.node_id
 
     @property
     def urls(self) -> list[str]:
         """The acceptors' URLs with the ports that are really bound; empty unless the node waits or is active."""
-        serving = self._node or self._waiting
-        return [] if serving is None else list(serving.listeners.urls)
+        serving = self._run.node or self._run.waiting
+        return list(serving.listeners.urls) if serving is not None else []
 
     def __repr__(self) -> str:
-        return f"<Broker {self.name!r} {self._life.state} durable={self.durable}>"
+        return f"<Broker {self.name!r} {self._run.life.state} durable={self.durable}>"
 
     def cluster(self, name: str) -> ClusterConnection:
         """Return the cluster connection of this name.
@@ -199,7 +194,7 @@ class Broker:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
-        return self._active().statistics(self._life.state)
+        return self._active().statistics(self._run.life.state)
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
@@ -225,15 +220,10 @@ class Broker:
         return stream
 
     def _watch(self, stream: EventSink[Notification]) -> None:
-        if self._life.ended:
+        if self._run.life.ended:
             stream.close()
         else:
             self._event_bus.watch(stream)
-
-    def _change_state(self, change: str, error: BaseException | None = None) -> None:
-        state = self._life.on(change)
-        log_state(self.name, state, error)
-        self._event_bus.emit(BrokerStateChanged, state=state)
 
     def client(self, **settings: Unpack[ClientOptions]) -> Client:
         """Create a client in this process, without a socket, to be used as ``async with``.  ``settings`` as for
@@ -258,7 +248,7 @@ class Broker:
         if self._node is None:
             stream.close()
         else:
-            self._node.listeners.take(stream)
+            self._node.take(stream)
 
     def _connect_local(self) -> Link:
         return self._active().inproc.connect_local("in process")
@@ -266,7 +256,7 @@ class Broker:
     def _active(self) -> Node:
         if self._node is None:
             # A node that has stepped back closes its store, and waits after that.
-            state = "stepping back" if self._life.state == "active" else self._life.state
+            state = "stepping back" if self._run.life.state == "active" else self._run.life.state
             raise NotActiveError(f"the broker {self.name!r} is {state}")
         return self._node
 
@@ -300,20 +290,18 @@ class Broker:
             UsageError: the broker never started, or runs in another thread.
         """
         check_in_trio("Broker")
-        if self._life.state == "new":
+        if self._run.life.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
         if trio.lowlevel.current_trio_token() is not self._loop:
             raise UsageError(f"the broker {self.name!r} runs in another thread: stop what run_in_thread has given")
-        self._failover = self._failover or failover  # a later stop does not take the order back
+        self._run.failover = self._run.failover or failover  # a later stop does not take the order back
         try:
             order = order_of(self._settings.ha, scale_down)
-            if order is not None and self._life.state == "active":
+            if order is not None and self._run.life.state == "active":
                 await hand_over(self._leaving(), self.name, order)
         finally:
-            self._stop.set()
-            if self._turn is not None:
-                self._turn.end()
-        await self._stopped.wait()
+            self._run.end()
+        await self._run.stopped.wait()
 
     def drain(self, target: str | None = None, dry_run: bool = False) -> Drain:
         """Return a drain of the node, to be used as ``async with``: all that the node holds goes to another node.
@@ -351,150 +339,9 @@ class Broker:
             ClosedError: ``stop`` was called before the broker has started, and a caller waits for the start.
         """
         check_in_trio("Broker")
-        if self._life.state != "new":
+        if self._run.life.state != "new":
             raise UsageError(f"the broker {self.name!r} was started before; make another one")
         env = self._environment()
         check_on_clock(self.name, env.clock)
         self._loop = trio.lowlevel.current_trio_token()
-        self._event_bus.set_clock(env.wall.now_ms)
-        self._change_state("start")
-        report = StartReport(task_status)
-        try:
-            policy = self._settings.policy
-            if policy is None:
-                self._turn = turn = Turn()
-                with turn.scope:
-                    await self._serve(self._settings, env, turn, report)
-            else:
-                await self._take_turns(policy, env, report)
-            if self._life.state != "stopping":
-                # The order came while the node started, or stepped back.
-                self._change_state("stop")
-        except BaseException as error:
-            self._ended_by(error)
-            raise
-        finally:
-            if self._life.state == "stopping":
-                self._change_state("close")
-            self._event_bus.close()
-            self._stopped.set()
-        if report.missed:
-            raise ClosedError(f"the broker {self.name!r} was stopped before it has started")
-
-    def _ended_by(self, error: BaseException) -> None:
-        if self._life.ended:
-            return
-        if not only_cancelled(error):
-            self._change_state("fail", error)
-        elif self._life.state != "stopping":
-            # Whoever cancels it wants it to go, at once; nothing has failed.
-            self._change_state("stop")
-
-    async def _serve(self, settings: BrokerSettings, env: abc.Env, turn: Turn, report: StartReport) -> None:
-        """Open the store, be active until the turn is over, and close the store."""
-        node: Node | None = None
-        try:
-            node = await Node.open(settings, env, journal_of(settings, env, turn.sink), self._event_bus)
-            self._node_id = node.node_id
-            turn.node = node
-            async with trio.open_nursery() as nursery:
-                await node.start(nursery)
-                self._node = node
-                env.local[self.name] = node.inproc
-                self._change_state("activate")
-                turn.active = True
-                report.make()
-                await turn.over.wait()
-                if turn.step_back is None:
-                    self._change_state("stop")
-                    await node.stop()
-                else:
-                    await node.stop(step_back=turn.step_back.reason)
-                nursery.cancel_scope.cancel()
-        except BaseException as error:
-            if not (turn.scope.cancel_called and only_cancelled(error)):
-                self._ended_by(error)
-            raise
-        finally:
-            self._node = None
-            if node is not None:
-                if env.local.get(self.name) is node.inproc:
-                    del env.local[self.name]
-                with trio.CancelScope(shield=True):
-                    await node.close()
-
-    async def _take_turns(self, policy: abc.HAPolicy, env: abc.Env, report: StartReport) -> None:
-        """Wait and be active by turns, as the policy says, until the broker is stopped."""
-        settings, listeners = self._settings, KeptListeners(env.network)
-        env = attrs.evolve(env, network=listeners)
-        credentials = await credentials_of(settings, env)
-        control = waiting_control(settings, env)
-        # Until the policy has let the broker join, a stop cancels the policy.
-        self._turn = joining = Turn()
-        if self._stop.is_set():
-            joining.end()
-        block = PolicyBlock(joining.scope, settings.stop_timeout)
-        try:
-            with joining.scope:
-                async with checked_block(policy.activation(control)) as given:
-                    activation = checked_activation(given)
-                    joining.active = True
-                    with block.used():
-                        while not self._stop.is_set():
-                            waiting = WaitingNode(settings, env, control, credentials, self._event_bus)
-                            told = None if policy.wait_for_activation else report
-                            term = await self._wait(waiting, env, activation, told)
-                            if self._stop.is_set():
-                                listeners.close()
-                                self._change_state("stop")
-                            if term is not None:
-                                await self._hold(term, env, activation, report)
-            block.conclude()
-        finally:
-            listeners.close()
-
-    async def _wait(
-        self, waiting: WaitingNode, env: abc.Env, activation: abc.Activation, report: StartReport | None
-    ) -> abc.ActiveTerm | None:
-        """Be passive until the node may be active, or the broker is stopped; return the term, if there is one."""
-        term: abc.ActiveTerm | None = None
-        try:
-            async with trio.open_nursery() as nursery:
-
-                async def wait_for_term() -> None:
-                    nonlocal term
-                    term = checked_term(await activation.wait())
-                    nursery.cancel_scope.cancel()
-
-                await waiting.start(nursery)
-                self._waiting = waiting
-                env.local[self.name] = waiting.inproc
-                self._change_state("wait")
-                if report is not None:
-                    report.make()
-                nursery.start_soon(wait_for_term)
-                await self._stop.wait()
-                nursery.cancel_scope.cancel()
-        finally:
-            self._waiting = None
-            if env.local.get(self.name) is waiting.inproc:
-                del env.local[self.name]
-            waiting.close()
-        return term
-
-    async def _hold(self, term: abc.ActiveTerm, env: abc.Env, activation: abc.Activation, report: StartReport) -> None:
-        """Be active until the node has to step back, or the broker is stopped; then give the role up."""
-        settings = self._settings
-        if not self._stop.is_set():
-            self._turn = turn = Turn(term.sink)
-            self._change_state("start")
-            if term.data_dir is not None:
-                settings = attrs.evolve(settings, data_dir=term.data_dir)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(turn.watch, activation)
-                with turn.scope:
-                    await self._serve(settings, env, turn, report)
-                nursery.cancel_scope.cancel()
-        # The role is given up also where the policy does not come to an end.
-        with trio.move_on_after(settings.stop_timeout):
-            await activation.release(failover=self._failover)
+        await self._run.run(env, task_status)

@@ -21,6 +21,7 @@ from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
 from meshq.node._cluster_in_thread import ClusterConnectionInThread
 from meshq.node._service_in_thread import BrokerBalancerInThread, ServiceInThread
+from meshq.node.terms._high_availability import HighAvailabilityInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics
@@ -143,6 +144,11 @@ class BrokerInThread:
             NotFoundError: the broker has none.
         """
         return BrokerBalancerInThread(self._broker.balancer(name), _BrokerCalls(self))
+
+    @property
+    def ha(self) -> HighAvailabilityInThread:
+        """The role of the node, for tasks of the host: which node of its pair serves, and which ones wait."""
+        return HighAvailabilityInThread(self._broker.ha, _BrokerCalls(self))
 
     def service(self, name: str, *, kind: str | None = None) -> ServiceInThread:
         """Return the service of this name, for tasks of the host.

@@ -11,14 +11,21 @@ import trio
 from meshq.errors import MeshqError
 from meshq.logs import Warnings
 from meshq.node._paging import PageRequests
+from meshq.node.terms._node_term import RoleOffice
 from meshq.wire import LinkOpening
+
+
+def elapsed_ms() -> float:
+    """The time of the loop's monotonic clock in microseconds precision, so that a woken timer is due."""
+    return round(trio.current_time() * 1_000, 3)
 
 
 class CoreHost:
     """The node, as its core sees it."""
 
-    def __init__(self, warnings: Warnings, describe: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, warnings: Warnings, describe: Callable[[], dict[str, Any]], office: RoleOffice) -> None:
         self._warnings = warnings
+        self._office = office
         self._describe = describe
         # Some work of the core is left for another turn.
         self._unfinished = trio.Event()
@@ -52,3 +59,11 @@ class CoreHost:
     def describe(self) -> dict[str, Any]:
         """Return the statistics of the whole node."""
         return self._describe()
+
+    def role(self) -> dict[str, Any]:
+        """Return the role of the node."""
+        return self._office.role_values()
+
+    def order_role(self, *, back: bool, force: bool) -> int:
+        """Order a change of role."""
+        return self._office.order(back=back, force=force)

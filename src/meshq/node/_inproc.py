@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import trio
 
+from meshq.abc import TermGuard
 from meshq.broker import LinkServer, ServerConnection
 from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
+from meshq.node.terms._guarded_links import GuardedLink
 from meshq.wire import BY_NAME, DirectLink, Link
 
 
 class InprocAcceptor:
     """Opens links to a broker in the same process.  ``inproc://NAME`` finds it in ``env.local``."""
 
-    def __init__(self, name: str, links: LinkServer) -> None:
+    def __init__(self, name: str, links: LinkServer, guard: TermGuard | None = None) -> None:
         self._name = name
+        # The bounds of the node's term; None: there are none.
+        self._guard = guard
         self._links = links
         self._open: dict[ServerConnection, None] = {}
         self._closed = False
@@ -35,7 +39,8 @@ class InprocAcceptor:
             # A link within the process is a call, and two threads would be in the broker at once.
             raise UsageError(f"the broker {self._name!r} runs in another thread: connect to one of its acceptors")
         here, there = DirectLink.pair(label or "in process", f"inproc://{self._name}")
-        server = self._links.serve(there, self, trusted=True)
+        end: Link = there if self._guard is None else GuardedLink(there, self._guard)
+        server = self._links.serve(end, self, trusted=True)
         self._open[server] = None
         return here
 

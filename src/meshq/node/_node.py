@@ -30,11 +30,12 @@ from meshq.client import MessageRoute
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
-from meshq.node._core_host import CoreHost
+from meshq.node._core_host import CoreHost, elapsed_ms
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
 from meshq.node._local_broker import local_broker
 from meshq.node._loop_lag import LoopLag
+from meshq.node._node_statistics import node_statistics
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
@@ -42,6 +43,8 @@ from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
 from meshq.node._stranded_messages import LocalRedirectors
 from meshq.node._transfer import LocalTransfer
+from meshq.node.terms._guarded_links import GuardedStream
+from meshq.node.terms._node_term import NodeTerm
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
 from meshq.statistics import BrokerStatistics
@@ -62,11 +65,6 @@ LONG_STEP_S = 0.05
 LONG_STEP_PAUSE = 3
 
 
-def elapsed_ms() -> float:
-    """The time of the loop's monotonic clock in microseconds precision, so that a woken timer is due."""
-    return round(trio.current_time() * 1_000, 3)
-
-
 class Node:
     """A node that is running.  ``open`` makes it, ``start`` lets it serve, ``stop`` and ``close`` end it."""
 
@@ -80,16 +78,17 @@ class Node:
         *,
         event_bus: EventBus,
         bodies: FileBodies | None = None,
+        term: NodeTerm | None = None,
     ) -> None:
         self._settings = settings
+        self._term = term or NodeTerm()
         self._env = env
         self._journal = journal
-        self.node_id = node_id
         memory_limit = settings.memory_limit
         if memory_limit is None:
             memory_limit = env.memory_bytes // MEMORY_SHARE
         self._warnings = Warnings("node", trio.current_time)
-        self._host = CoreHost(self._warnings, self._described)
+        self._host = CoreHost(self._warnings, self._described, self._term.office)
         self.core = Core(
             CoreSettings(
                 name=settings.name,
@@ -124,7 +123,7 @@ class Node:
         )
         self.counts = ConnectionCounts()
         links = LinkServer(self.core, self.sessions, self.counts, credentials)
-        self.inproc = InprocAcceptor(settings.name, links)
+        self.inproc = InprocAcceptor(settings.name, links, self._term.guard)
         self.listeners = Listeners(links, env.network, tls=env.tls, bounds=bounds)
         self.handover = HandoverService(settings)
         self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
@@ -136,13 +135,24 @@ class Node:
         self._failure: MeshqError | None = None
         self._failed = trio.Event()
 
+    @property
+    def node_id(self) -> NodeId:
+        """The identity of the node."""
+        return NodeId(self.core.settings.node_id)
+
     @classmethod
     async def open(
-        cls, settings: BrokerSettings, env: abc.Env, journal: Journal | None, event_bus: EventBus | None = None
+        cls,
+        settings: BrokerSettings,
+        env: abc.Env,
+        journal: Journal | None,
+        event_bus: EventBus | None = None,
+        *,
+        term: NodeTerm | None = None,
     ) -> Node:
         """Open the store, if any, and recover its contents.
 
-        ``journal``: the store, which is not open yet.  ``event_bus``: takes the events of the node.
+        ``journal``: the store, not open yet.  ``event_bus``: takes the events of the node.  ``term``: its term.
 
         Checkpoint: always.
         Cancellation: the store is closed again.
@@ -157,14 +167,16 @@ class Node:
         event_bus = event_bus or EventBus()
         if journal is None:
             node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
-            return cls(settings, env, None, node_id, credentials, event_bus=event_bus)
+            return cls(settings, env, None, node_id, credentials, event_bus=event_bus, term=term)
         await journal.open()
         try:
             bounds = connection_bounds(env.descriptors)
             bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads, uploads_max=bounds.uploads)
-            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, event_bus=event_bus, bodies=bodies)
+            about: dict[str, Any] = {"event_bus": event_bus, "bodies": bodies, "term": term}
+            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, **about)
             recovery = node.core.recovery(journal.read_recovered)
-            recovery.take(journal.recovered(deleted=True, prefixes=True))
+            for _ in recovery.steps(journal.recovered(deleted=True, prefixes=True)):
+                await trio.lowlevel.checkpoint()
             await bodies.open(recovery.bodies)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -249,6 +261,8 @@ class Node:
             connectors=settings.connectors,
             env=self._env,
             acceptors=self._dialed,
+            data_dir=settings.data_dir,
+            board=self._term.board,
         )
 
     def _dialed(self) -> tuple[str, ...]:
@@ -400,7 +414,7 @@ class Node:
     async def _finish(self) -> None:
         journal, core = self._journal, self.core
         if journal is None:
-            # Nothing is written meanwhile: services would hear that their own node stops, and warn of it.
+            # Nothing is written meanwhile: services would warn that their own node stops.
             for served in self._served:
                 await served.wait_ended()
             return
@@ -441,6 +455,11 @@ class Node:
         if self._journal is not None:
             await self._journal.aclose(sink_timeout=self._settings.stop_timeout)
 
+    def take(self, stream: abc.Stream) -> None:
+        """Serve a client of this process that runs in another loop."""
+        guard = self._term.guard
+        self.listeners.take(stream if guard is None else GuardedStream(stream, guard))
+
     def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> MessageRoute:
         """Explain where a message would go."""
         if user is not None:
@@ -456,41 +475,12 @@ class Node:
 
     def statistics(self, state: str) -> BrokerStatistics:
         """The node at this moment."""
-        core = self.core
-        queues = list(core.router.queues.values())
-        paged = [queue.paged for queue in queues]
-        return BrokerStatistics(
-            name=self._settings.name,
+        return node_statistics(
+            self.core,
+            self.sessions,
+            self.counts,
             state=state,
-            durable=core.durable,
-            addresses=len(core.router.addresses),
-            queues=len(queues),
-            consumers=sum(len(queue.roster.consumers) for queue in queues),
-            sessions=len(self.sessions.by_number),
             connections=len(self.listeners.connections) + len(self.inproc.connections),
-            ready=sum(queue.counts.ready for queue in queues),
-            delivering=sum(queue.counts.unacked for queue in queues),
-            duplicates=core.ingress.duplicates,
-            unrouted=core.ingress.unrouted,
-            dropped=core.ingress.dropped,
-            blocked_producers=sum(quota.waiting for quota in core.router.quotas.values()),
-            paged=sum(messages for messages, _ in paged),
-            paged_bytes=sum(size for _, size in paged),
-            page_writes=core.pager.paged_bytes,
-            page_reads=core.pager.read_bytes,
-            memory_used=core.memory.used_bytes,
-            memory_limit=core.memory.limit_bytes,
-            held_bytes=core.memory.unacked.used_bytes,
-            outgoing_bytes=sum(session.outgoing_bound.used_bytes for session in self.sessions.by_number.values()),
-            blocked_sessions=core.memory.waiting,
-            sessions_resumed=self.sessions.resumed,
-            sessions_expired=self.sessions.expired,
-            connections_accepted=self.counts.accepted,
-            violations=self.counts.violations,
-            connections_denied=self.counts.denied,
-            connections_turned_away=self.counts.turned_away,
-            requests_forbidden=core.access.refused,
-            notifications_dropped=core.settings.event_bus.dropped,
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )

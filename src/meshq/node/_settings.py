@@ -16,7 +16,7 @@ from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
 from meshq.discovery import AcceptorGroup, BroadcastGroup, acceptor_groups
 from meshq.errors import NotFoundError, SettingsError, UsageError
-from meshq.ha import LiveOnly, ScaleDown
+from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup, SharedStorePrimary
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
     TLS,
@@ -274,6 +274,7 @@ class BrokerSettings:
         elif self.security.certificates and not any(map(_asks_for_certificates, self.acceptors)):
             allowed = "with an acceptor that asks for them: TLS(client_certificates='optional' or 'required')"
             raise SettingsError("certificates", self.security.certificates, allowed)
+        self._check_pair()
         self._check_scale_down()
         self._check_redirects()
         loopback = all(acceptor.endpoint.loopback for acceptor in self.acceptors)
@@ -302,6 +303,18 @@ class BrokerSettings:
     def scale_down(self) -> ScaleDown | None:
         """The order to hand over at a stop; None: there is none."""
         return self.ha.scale_down if isinstance(self.ha, LiveOnly) else None
+
+    def _check_pair(self) -> None:
+        """Check the settings that the policies of a pair need."""
+        if not isinstance(self.ha, SharedStorePrimary | SharedStoreBackup):
+            return
+        if self.data_dir is None:
+            raise SettingsError("ha", self.ha, "for a broker with the data_dir that its nodes share")
+        if self.directories != StoreDirectories():
+            allowed = "None with a shared store: a part that lies elsewhere can't be kept from a former owner"
+            raise SettingsError("directories", self.directories, allowed)
+        if all(one.kind != "cluster_connection" for one in self.services):
+            raise SettingsError("ha", self.ha, "with a ClusterConnection in services: a pair is found in its cluster")
 
     def _check_scale_down(self) -> None:
         order = self.scale_down

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 import trio
 
-from meshq.abc import Activation, ActiveTerm, ReplicationSink, StepBack
-from meshq.errors import UsageError
+from meshq.abc import Activation, ActiveTerm, ReplicationSink, StepBack, TermGuard
+from meshq.concurrency import first_error
+from meshq.errors import DamagedError, JournalBrokenError, UsageError
+from meshq.logs import logger
 from meshq.node._node import Node
+
+_log = logger("node")
 
 
 class StartReport:
@@ -33,9 +38,14 @@ class StartReport:
 class Turn:
     """A turn, which ends when the broker is stopped or the node has to step back."""
 
-    def __init__(self, sink: ReplicationSink | None = None) -> None:
+    def __init__(self, term: ActiveTerm | None = None) -> None:
+        term = term or ActiveTerm()
         #: Where the records of the store have to be durable, too.
-        self.sink: ReplicationSink | None = sink
+        self.sink: ReplicationSink | None = term.sink
+        #: The bounds of the term; None: there are none.
+        self.guard: TermGuard | None = term.guard
+        #: When the role was last another node's.
+        self.vacant_since: float | None = term.vacant_since
         #: Set when the turn is over.
         self.over: trio.Event = trio.Event()
         #: Around everything that the node does in the turn; cancelled if the node has to step back at once, or if the
@@ -70,6 +80,25 @@ class Turn:
             if order.at_once or not self.active or order == last:
                 return
             last = order
+
+    def excuses(self, error: BaseException) -> bool:
+        """Whether an error of the store says no more than that the term is over."""
+        over = self.guard.over if self.guard is not None else None
+        return over is not None and isinstance(first_error(error), JournalBrokenError | OSError | DamagedError)
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        """Surround the turn: a store that fails because the term is over is a step back, no failure."""
+        try:
+            yield
+        except BaseException as error:
+            if self.guard is None or not self.excuses(error):
+                raise
+            self.step_back = self.guard.over
+            self.over.set()
+            why = "" if self.step_back is None else self.step_back.reason
+            text = "the store failed because the term is over (%s): %s"
+            _log.warning(text, why, first_error(error), extra={"event": "term_over"})
 
     def end(self) -> None:
         """End the turn: a node that is active stops, and a node that is not active yet is cancelled.

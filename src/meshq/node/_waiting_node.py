@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import attrs
 import trio
 
 from meshq import abc
-from meshq.abc import Admission, AdmissionDecision, HandshakeFacts, NodeControl, Refuse
+from meshq.abc import Admission, AdmissionDecision, HandshakeFacts, NodeControl, Refuse, RoleBoard
 from meshq.broker import (
     ConnectionCounts,
     Core,
@@ -18,13 +20,15 @@ from meshq.broker import (
     SessionRegistry,
     connection_bounds,
 )
+from meshq.endpoint import told_place
 from meshq.errors import invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.logs import Warnings
-from meshq.node._core_host import CoreHost
+from meshq.node._core_host import CoreHost, elapsed_ms
 from meshq.node._inproc import InprocAcceptor
-from meshq.node._node import elapsed_ms
+from meshq.node._scale_down import clusters_of
 from meshq.node._settings import MEMORY_BYTES_MIN, BrokerSettings
+from meshq.node.terms._node_term import NoOffice
 
 
 @attrs.frozen
@@ -32,14 +36,22 @@ class WaitingAdmission(Admission):
     """The rule for connections of a node that waits: all are told that the node is not active."""
 
     name: str
+    board: RoleBoard = attrs.field(factory=RoleBoard)
 
     def decide(self, facts: HandshakeFacts) -> AdmissionDecision:
         """Refuse the connection; the same request may succeed later."""
-        return Refuse("not_active", f"the broker {self.name!r} waits until it may be active")
+        acting = self.board.report.acting
+        where = f"; {acting.name!r} is active at {acting.url}" if acting is not None and acting.url else ""
+        return Refuse("not_active", f"the broker {self.name!r} waits until it may be active{where}")
 
 
-def waiting_control(settings: BrokerSettings, env: abc.Env) -> NodeControl:
-    """Return the node as it is known while its store is closed."""
+def waiting_control(
+    settings: BrokerSettings, env: abc.Env, acceptors: Callable[[], Sequence[str]], board: RoleBoard
+) -> NodeControl:
+    """Return the node as it is known while its store is closed.
+
+    ``acceptors``: returns the URLs by which its acceptors are dialed.
+    """
     instance = env.entropy.token(IDENTITY_BYTES)
     return NodeControl(
         name=settings.name,
@@ -48,8 +60,21 @@ def waiting_control(settings: BrokerSettings, env: abc.Env) -> NodeControl:
         store=instance,
         connectors=settings.connectors,
         env=env,
-        acceptors=settings.dialed,
+        acceptors=acceptors,
+        data_dir=settings.data_dir,
+        url=lambda: told_url(settings, acceptors()),
+        wanted_id=settings.node_id,
+        board=board,
     )
+
+
+def told_url(settings: BrokerSettings, acceptors: Sequence[str]) -> str:
+    """Return the URL by which other nodes reach a node, without options; empty: they do not."""
+    for cluster in clusters_of(settings):
+        connector = cluster.settings.connector
+        if connector is not None:
+            return told_place(settings.connectors.get(connector, ""))
+    return told_place(next(iter(acceptors), ""))
 
 
 class WaitingNode:
@@ -69,7 +94,7 @@ class WaitingNode:
         self._settings = settings
         self._control = control
         # No client comes as far as asking for statistics.
-        host = CoreHost(Warnings("node", trio.current_time), dict)
+        host = CoreHost(Warnings("node", trio.current_time), dict, NoOffice())
         core = Core(
             CoreSettings(
                 name=settings.name,
@@ -88,7 +113,7 @@ class WaitingNode:
             ),
             None,
         )
-        admission = WaitingAdmission(settings.name)
+        admission = WaitingAdmission(settings.name, control.board)
         sessions = SessionRegistry(
             core, trio.current_time, settings.max_session_ttl, detached=_no_session_is_there, admission=admission
         )

@@ -5,7 +5,8 @@ from meshq.store._journal import Journal
 from meshq.store.bodies._large_bodies import LargeBodyFiles, LargeBodyWriter
 from meshq.store.bodies._spill_files import Page, SpillFiles
 from meshq.store.commit._journal_owner import JournalOwner
-from meshq.store.directory._directories import why_not_private
+from meshq.store.directory._directories import make_directory, why_not_private
+from meshq.store.directory._identity import store_node_id
 from meshq.store.directory._ping_pong_file import is_disk_full
 from meshq.store.formats._record import PLAIN, CheckpointRecord, JournalRecord
 from meshq.store.formats._record_prefix import RecordPrefix
@@ -25,5 +26,7 @@ __all__ = [
     "Replay",
     "SpillFiles",
     "is_disk_full",
+    "make_directory",
+    "store_node_id",
     "why_not_private",
 ]

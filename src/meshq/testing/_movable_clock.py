@@ -16,7 +16,7 @@ from typing import Final, TypedDict, Unpack
 import attrs
 import trio
 
-from meshq.abc import Datagrams, Disk, Entropy, Env, Network, Threads, Tls, WallClock
+from meshq.abc import Datagrams, Disk, Entropy, Env, Network, Programs, Threads, Tls, WallClock
 from meshq.env import real_env
 from meshq.errors import SettingsError
 
@@ -45,6 +45,9 @@ class EnvParts(TypedDict, total=False):
     entropy: Entropy
     memory_bytes: int
     descriptors: int
+    host: str
+    pid: int
+    programs: Programs
 
 
 class MovableClock(trio.abc.Clock):

@@ -59,13 +59,17 @@ class WaitingPlace:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
+def _always() -> bool:
+    return True
+
+
 class SendBuffer:
     """The bytes of one direction that left their sender's call, and that the receiver has not said it has read.
 
     The link carries at most ``limit_bytes`` of them; the rest waits in the process, in order.
     """
 
-    __slots__ = ("_limit_bytes", "_waiting", "under_way_bytes", "waiting_bytes")
+    __slots__ = ("_limit_bytes", "_waiting", "may_send", "under_way_bytes", "waiting_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -74,6 +78,8 @@ class SendBuffer:
         self.waiting_bytes: int = 0
         #: On the link, or arrived and not read.
         self.under_way_bytes: int = 0
+        #: Whether what waits may leave.
+        self.may_send: Callable[[], bool] = _always
 
     @property
     def free_bytes(self) -> int:
@@ -229,6 +235,9 @@ class MemoryStream(Stream):
         finally:
             self._reading = False
 
+    def bound(self, may_send: Callable[[], bool]) -> None:
+        self._unsent.may_send = may_send
+
     def gone(self) -> bool:
         return self._closed or (not self.host.paused and (self._eof or self._failure is not None))
 
@@ -288,6 +297,9 @@ class MemoryStream(Stream):
     def pump(self) -> None:
         """Hand waiting bytes to the link, as many as its buffer takes."""
         if self.host.paused:
+            return
+        if self._unsent.waiting_bytes and not self._unsent.may_send():
+            self.close()
             return
         while piece := self._unsent.take():
             self._transmit(piece)

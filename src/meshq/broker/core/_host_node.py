@@ -26,3 +26,16 @@ class HostNode(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Return the statistics of the whole node."""
+
+    def role(self) -> dict[str, Any]:
+        """Return the role of the node; ``waiting``: rows of those that would take over."""
+
+    def order_role(self, *, back: bool, force: bool) -> int:
+        """Order a change of role, which happens later; return the epoch that ends.
+
+        ``back``: to the node that had the role first.  ``force``: nothing is finished first.
+
+        Raises:
+            RefusedError: nobody is there who could take over.
+            NotActiveError: the node does not have the role.
+        """

@@ -5,24 +5,24 @@ Records are read in the journal's order; nothing is written, and no message is v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, Final, Protocol
 
 from meshq.broker import records
 from meshq.broker.bodies._body import Body
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.core._recovered_content import ReadPayloads, RecoveredContent, RecoveredRun
+from meshq.broker.core._recovered_options import ask, said_before
 from meshq.broker.ingress._held_rows import HeldRows
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.paging._pager import Pager
-from meshq.broker.queue._delivery_options import DeliveryOptions, FormerCount, QueueThere, divide, of_forwarded
+from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._message_counts import drop_rows, keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun, share_of
-from meshq.broker.queue._timers import DueTime
 from meshq.broker.records import BranchesRecord, CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.records._row_options import RowOptions, asked_of_moved, read_options
 from meshq.broker.settlement._message_times import MessageTimes
@@ -31,6 +31,9 @@ from meshq.broker.transactions import TransactionManager, TransactionRecovery
 from meshq.errors import DamagedError
 from meshq.message import MessageOrigin
 from meshq.wire import duplicate_ids
+
+#: Records, or runs, of one step.
+STEP: Final = 64
 
 
 class LogRecord(Protocol):
@@ -95,8 +98,14 @@ class Recovery:
         self.messages: int = 0
 
     def take(self, log: Iterable[LogRecord]) -> None:
+        """Read all records at once, as ``steps`` does."""
+        for _ in self.steps(log):
+            pass
+
+    def steps(self, log: Iterable[LogRecord]) -> Iterator[None]:
         """Read all records; of deleted records only facts that no other record has.
 
+        Each step takes a short time, so that a node can renew its lease between two of them.
         Raises:
             DamagedError: a record can't be read.
         """
@@ -123,7 +132,9 @@ class Recovery:
             records.USER_PRODUCERS: self._user_producers,
             records.HANDED_IDS: self._handed_ids,
         }
-        for record in log:
+        for number, record in enumerate(log, 1):
+            if number % STEP == 0:
+                yield
             handler = handlers.get(record.kind)
             if handler is None:
                 known = ", ".join(map(str, handlers))
@@ -134,7 +145,7 @@ class Recovery:
                 self._run(record.payload, record.position, record.missing)
             else:
                 handler(record.payload, record.position)
-        self._finish()
+        yield from self._finish()
 
     def _take_deleted(self, record: LogRecord) -> None:
         """Take the facts from a deleted record that no other record has."""
@@ -238,7 +249,7 @@ class Recovery:
         run = self._stored(record.routed, position)
         origin = MessageOrigin(*record.origin) if record.origin is not None else None
         asked = (read_options if origin is None else asked_of_moved)(sent.content, record.arrival)
-        run.options = DeliveryOptions(record.arrival, origin=origin, begun=record.begun, **_said_before(record))
+        run.options = DeliveryOptions(record.arrival, origin=origin, begun=record.begun, **said_before(record))
         if record.body is not None:
             body_id, size = record.body
             run.body = self._bodies.setdefault(body_id, Body(body_id, size))
@@ -247,7 +258,7 @@ class Recovery:
             view = QueueRun(share, target.first, target.remote)
             queue = self._router.by_number.get(target.queue)
             if queue is not None:
-                _ask(queue, view, asked)
+                ask(queue, view, asked)
             else:
                 # It may have been defined anew since.
                 self._asked[view] = asked
@@ -348,7 +359,7 @@ class Recovery:
             # Only the runs behind it needed it.
             self._useless.append(position)
 
-    def _finish(self) -> None:
+    def _finish(self) -> Iterator[None]:
         for address, queues in self._homeless.items():
             raise DamagedError("journal", queues[0][1], "the address of each queue", address)
         self._content.read_left(self._runs)
@@ -365,17 +376,19 @@ class Recovery:
             self._router.rule(queue)
         self._two_phase.restore_unacked(self._views_of)
         ended: list[int] = []
-        for position, (run, views) in self._runs.items():
+        for number, (position, (run, views)) in enumerate(self._runs.items(), 1):
+            if number % STEP == 0:
+                yield
             found: list[tuple[Queue, QueueRun]] = []
-            for number, parts in views.items():
-                bound = self._router.by_number.get(number)
+            for queue_number, parts in views.items():
+                bound = self._router.by_number.get(queue_number)
                 if bound is not None:
                     found += [(bound, view) for view in parts]
             for queue, view in found:
                 if view.remote:
                     self._definitions.peers.renumber(queue.number, view)
                 if view in self._asked:
-                    _ask(queue, view, self._asked[view])
+                    ask(queue, view, self._asked[view])
                 self._append(queue, view)
             if run.views:
                 self._ingress.charge(run, found)
@@ -386,7 +399,9 @@ class Recovery:
                 ended.append(position)
         if any(view.run.options is not None for _, view in self._visible):
             self._visible.sort(key=_by_number)
-        for queue, view in self._visible:
+        for number, (queue, view) in enumerate(self._visible, 1):
+            if number % STEP == 0:
+                yield
             if view in self._two_phase.views:
                 queue.append_with_unacked(view)
             else:
@@ -401,7 +416,8 @@ class Recovery:
         self._definitions.cursors.restored(self._router.by_number)
         self._two_phase.finish()
         self._release_queue.doom(self._useless)
-        self._release_queue.doom(self._restore_ids(dict.fromkeys(ended)))
+        gone = yield from self._restore_ids(dict.fromkeys(ended))
+        self._release_queue.doom(gone)
 
     def _views_of(self, position: int, queue: int) -> list[QueueRun]:
         """The parts of a run in a queue that is there, as far as they have numbers."""
@@ -410,7 +426,7 @@ class Recovery:
             return []
         return [view for view in found[1].get(queue, ()) if view.first]
 
-    def _restore_ids(self, ended: dict[int, None]) -> list[int]:
+    def _restore_ids(self, ended: dict[int, None]) -> Generator[None, None, list[int]]:
         """Fill the windows of duplicate ids; return the positions of records that are no longer needed."""
         dead: dict[int, None] = dict(ended)
         for _, chunk in self._chunks:
@@ -420,13 +436,17 @@ class Recovery:
                 del dead[chunk.origin]
         newest_first = sorted(self._chunks, key=lambda item: item[1].origin, reverse=True)
         seen: dict[str, set[bytes]] = {}
-        for name, chunk in newest_first:
+        for number, (name, chunk) in enumerate(newest_first, 1):
+            if number % STEP == 0:
+                yield
             # An id that had left the window and came again may stand in two records: the later one counts.
             known = seen.setdefault(name, set())
             chunk.ids = [duplicate_id for duplicate_id in chunk.ids if duplicate_id not in known]
             known.update(chunk.ids)
         gone: list[int] = []
-        for name, chunk in reversed(newest_first):
+        for number, (name, chunk) in enumerate(reversed(newest_first), 1):
+            if number % STEP == 0:
+                yield
             address = self._router.addresses.get(name)
             if address is not None and chunk.ids:
                 gone += address.duplicates.add(chunk)
@@ -451,32 +471,6 @@ class Recovery:
         delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.list_for(view.run).priority, 0)
         view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
         self._visible.append((queue, view))
-
-
-def _ask(queue: Queue, view: QueueRun, asked: list[RowOptions]) -> None:
-    """Apply the delivery options of a share; in a store-and-forward queue only the time to live."""
-    share = view.run
-    if share.options is not None:
-        rows = share.rows or range(share.content.rows)
-        if queue.forwards:
-            share.options = of_forwarded(rows, asked, share.options) or share.options
-            return
-        if view.first:
-            # What is visible waits no more, also if it had waited elsewhere.
-            asked = [one._replace(due=0) for one in asked]
-        # The rows of one target ask for the same.
-        ((_, share.options),) = divide(rows, asked, share.options)
-
-
-def _said_before(record: PlacedRecord) -> dict[str, Any]:
-    """Return the options that a record gives messages because of their history."""
-    former = {
-        row: FormerCount(deliveries, returns, DueTime(due, by_wall=True) if due else None)
-        for row, deliveries, returns, due in record.counts
-    }
-    there = QueueThere(*record.queue) if record.queue else None
-    hold = {"held": record.held, "target": record.target, "holder": record.holder}
-    return {"former": former or None, "there": there, "entry": record.entry, **hold}
 
 
 def _with_skipped(record: RoutedRecord) -> RunRecord:

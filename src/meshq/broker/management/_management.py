@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from meshq.address import MANAGEMENT, check_name, parse_target
+from meshq.address import HIGH_AVAILABILITY, MANAGEMENT, check_name, parse_target
 from meshq.broker.access._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
 from meshq.broker.management import _balancer_operations as balancer_work
 from meshq.broker.management import _cluster_operations as cluster_work
@@ -15,6 +15,7 @@ from meshq.broker.management import _cursor_operations as cursor_work
 from meshq.broker.management import _divert_operations as divert_work
 from meshq.broker.management import _node_operations as node_work
 from meshq.broker.management import _queue_operations as queue_work
+from meshq.broker.management import _role_operations as role_work
 from meshq.broker.management import _route_operations as route_work
 from meshq.broker.management import _stage_operations as stage_work
 from meshq.broker.management._queue_operations import SETTINGS
@@ -39,7 +40,8 @@ class Need(NamedTuple):
 
     ``address``: at the one that an argument names, for ``target`` also as ``address::queue``; ``queue`` and ``divert``:
     at the address of what it names; ``name``: at the address of a new queue's name; ``node``: at the address of
-    management; ``temporary``: at the one that stands for all temporary queues.
+    management; ``role``: at the one of high availability; ``temporary``: at the one that stands for all temporary
+    queues.
 
     ``look``: any of the permissions with which one knows what is at an address.  Sending to an address that is not
     there also takes ``create``, whatever its settings say of first use: it comes into being.
@@ -180,7 +182,9 @@ _SETTING: Final = Parameter((str, bool, int, float, type(None)))
 _MANAGES_QUEUE: Final = (Need("manage", "queue"),)
 _MANAGES_NODE: Final = (Need("manage", "node"),)
 
-_FIXED: Final = {"node": MANAGEMENT, "temporary": ANY_TEMPORARY}
+_MANAGES_ROLE: Final = (Need("manage", "role"),)
+
+_FIXED: Final = {"node": MANAGEMENT, "role": HIGH_AVAILABILITY, "temporary": ANY_TEMPORARY}
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "create_address": Operation(queue_work.create_address, {"name": _NAME, "routing": _NAME}, (Need("create"),)),
@@ -301,6 +305,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     ),
     "prepared": Operation(node_work.prepared, {"after": _COUNT}, _MANAGES_NODE),
     "broker": Operation(node_work.broker, {}, _MANAGES_NODE),
+    "ha": Operation(role_work.ha, {"after": _COUNT}, _MANAGES_NODE),
+    "fail_over": Operation(role_work.fail_over, {"force": _FLAG}, _MANAGES_ROLE),
+    "fail_back": Operation(role_work.fail_back, {}, _MANAGES_ROLE),
     "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),
     "pause_bridge": Operation(node_work.pause_bridge, {"name": _NAME}, _MANAGES_NODE),
     "resume_bridge": Operation(node_work.resume_bridge, {"name": _NAME}, _MANAGES_NODE),

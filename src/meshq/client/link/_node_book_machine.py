@@ -172,7 +172,16 @@ class NodeBook:
         chosen = dict.fromkeys(nodes)
         second = dict.fromkeys(place for place in spares if place not in chosen)
         third = dict.fromkeys(place for place in left if place not in chosen and place not in second)
-        return KnownTargets(nodes=tuple(chosen), spares=tuple(second), gone=tuple(third))
+        first = tuple(dict.fromkeys(self._of_last(there, last)))
+        return KnownTargets(nodes=tuple(chosen), spares=tuple(second), gone=tuple(third), first=first)
+
+    def _of_last(self, there: Mapping[bytes, Sequence[Endpoint]], last: Endpoint | None) -> Sequence[Endpoint]:
+        """The places of the node that the client was connected to last, if that node has a backup: both come first."""
+        if last is None:
+            return ()
+        node_id = self.node_at(last)
+        backed = any(one.about.backup and one.about.node_id == node_id for one in self._view.nodes)
+        return there.get(node_id, ()) if backed else ()
 
     def _places(
         self, nodes: Sequence[ToldNode], listed: Sequence[Endpoint], last: Endpoint | None
@@ -192,6 +201,10 @@ class NodeBook:
                 if told is not None:
                     is_own = one.about.connector in self._rules.names
                     found[one.about.node_id].append(told if is_own else own.get(bare(told), told))
+            with suppress(SettingsError):
+                if one.about.backup:
+                    backup = self._rules.place(one.about.backup)
+                    found[one.about.node_id].append(own.get(bare(backup), backup))
         for places in found.values():
             places.sort(key=lambda place: (place != last, place in self._failed))
         return found

@@ -62,6 +62,19 @@ def read_identity(disk: Disk, layout: Layout) -> Identity | None:
     return None
 
 
+def store_node_id(disk: Disk, root: str) -> NodeId | None:
+    """Read the id of the node whose store is in a directory; None: it has none yet.
+
+    Blocks.
+    Raises: as ``read_identity``.
+    """
+    try:
+        identity = read_identity(disk, Layout(root))
+    except FileNotFoundError:
+        return None
+    return identity.node_id if identity is not None else None
+
+
 def load_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes | None, *, is_new: bool) -> Identity:
     """Read the identity of a store; make it first if the store is new.
 

@@ -162,6 +162,30 @@ def _replacing_takes_the_place_of_a_file(disk: Disk, root: str) -> None:
         file.close()
 
 
+def _a_moved_directory_has_all_that_was_in_it(disk: Disk, root: str) -> None:
+    disk.make_directory(f"{root}/old/inner")
+    file = disk.open(f"{root}/old/inner/file", create=True)
+    disk.move_directory(f"{root}/old", f"{root}/new")
+    expect_equal(disk.names(root), ["new"], "a moved directory has one name")
+    file.write_at(0, [b"content"])
+    now = disk.open(f"{root}/new/inner/file")
+    expect_equal(now.read_at(0, 100), b"content", "who had a file in it open has the same file")
+    with expect_raises(FileNotFoundError, "nothing is at the old path"):
+        disk.open(f"{root}/old/inner/file")
+    with expect_raises(FileNotFoundError, "nothing is made at the old path"):
+        disk.open(f"{root}/old/inner/more", create=True)
+    with expect_raises(FileNotFoundError, "a missing directory has no name to give"):
+        disk.move_directory(f"{root}/old", f"{root}/free")
+    disk.make_directory(f"{root}/other")
+    with expect_raises(FileExistsError, "a directory that is there is not replaced, also if it is empty"):
+        disk.move_directory(f"{root}/new", f"{root}/other")
+    with expect_raises(NotADirectoryError, "a file is no directory"):
+        disk.move_directory(f"{root}/new/inner/file", f"{root}/free")
+    expect_equal(disk.names(root), ["new", "other"], "what failed changes nothing")
+    for one in (file, now):
+        one.close()
+
+
 def _removing_takes_the_name_away(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.write_at(0, [b"content"])
@@ -233,6 +257,7 @@ DISK_CHECKS: Final[tuple[Callable[[Disk, str], None], ...]] = (
     _syncs_tell_how_long_they_took,
     _a_lock_is_for_one_handle,
     _replacing_takes_the_place_of_a_file,
+    _a_moved_directory_has_all_that_was_in_it,
     _removing_takes_the_name_away,
     _names_are_sorted,
     _directories_are_made_with_their_parents,

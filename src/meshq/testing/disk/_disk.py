@@ -78,6 +78,9 @@ class SimDisk(Disk):
     def replace(self, old: str, new: str) -> None:
         self._home.replace(old, new)
 
+    def move_directory(self, old: str, new: str) -> None:
+        self._home.move_directory(old, new)
+
     def remove(self, path: str) -> None:
         self._home.remove(path)
 

@@ -19,6 +19,7 @@ DiskCall = Literal[
     "sync",
     "lock",
     "replace",
+    "move_directory",
     "remove",
     "names",
     "make_directory",

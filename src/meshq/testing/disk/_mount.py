@@ -102,6 +102,11 @@ class SimFile(File):
         self._mount.end("lock", self.path)
         return inode.locked_by is self
 
+    def unlock(self) -> None:
+        """Take the lock away from the file, if it has it."""
+        if self._inode is not None and self._inode.locked_by is self:
+            self._inode.locked_by = None
+
     def close(self) -> None:
         inode, self._inode = self._inode, None
         if inode is not None:
@@ -205,6 +210,18 @@ class Mount(Disk):
             self.device.tree.change_names((directory, name, inode), (from_directory, from_name, None))
         self.end("replace", new)
 
+    def move_directory(self, old: str, new: str) -> None:
+        old, new = self._start("move_directory", old), normalize(new)
+        node = self._place(old)[2]
+        if node is not DIRECTORY:
+            raise os_error(errno.ENOENT if node is None else errno.ENOTDIR, old)
+        if self._place(new)[2] is not None:
+            raise os_error(errno.EEXIST, new)
+        if new.startswith(f"{old}/"):
+            raise os_error(errno.EINVAL, new)
+        self.device.tree.move_directory(old, new)
+        self.end("move_directory", new)
+
     def remove(self, path: str) -> None:
         path = self._start("remove", path)
         directory, name, _ = self._file(path)
@@ -245,6 +262,11 @@ class Mount(Disk):
             raise os_error(errno.ENOTDIR if self.device.is_file(path) else errno.ENOENT, path)
         self.device.tree.sync_directory(path)
         self.end("sync_directory", path)
+
+    def lose_locks(self) -> None:
+        """The server of the disk gives the locks of the node away, which the node does not notice."""
+        for file in self.files:
+            file.unlock()
 
     def kill(self) -> None:
         """The node dies: its open files and locks are gone, and no call does anything any more."""

@@ -128,10 +128,14 @@ class LengthEntry(NamedTuple):
 
 
 class NameEntry(NamedTuple):
-    """Unsynced names that change together: (directory, name, the inode or directory of that name or None)."""
+    """Unsynced names that change together: (directory, name, the inode or directory of that name or None).
+
+    ``moved``: the paths of a directory before and after it got another name; empty: none did.
+    """
 
     order: int
     effects: tuple[tuple[str, str, Inode | str | None], ...]
+    moved: tuple[str, ...] = ()
 
 
 Entry = SectorEntry | LengthEntry | NameEntry
@@ -212,13 +216,29 @@ class Tree:
             if isinstance(old, Inode):
                 self.release(old)
 
+    def move_directory(self, old: str, new: str) -> None:
+        """Give a directory another path in the cache, with all that is in it, and remember that as not synced."""
+        effects = ((*split(old), None), (*split(new), DIRECTORY))
+        self.pending_names.append(NameEntry(self.order(), effects, (old, new)))
+        _move(self.names, old, new)
+        for directory, name, node in effects:
+            _bind(self.names, directory, name, node)
+
     def sync_directory(self, directory: str) -> None:
         """Make the names of a directory durable, with those elsewhere that changed together with them."""
         waiting: list[NameEntry] = []
         replaced: dict[int, Inode] = {}
+        moves = [entry for entry in self.pending_names if entry.moved]
+        synced = _before_moves(directory, self.next_order, moves)
         for entry in self.pending_names:
-            if any(effect[0] == directory for effect in entry.effects):
-                for within, name, node in entry.effects:
+            if any(_before_moves(effect[0], entry.order, moves) == synced for effect in entry.effects):
+                if entry.moved:
+                    _move(self.durable_names, *entry.moved)
+                    moves.remove(entry)
+                    # What was changed there before, and is not durable yet, is at the new path from now on.
+                    waiting = [_renamed(before, *entry.moved) for before in waiting]
+                for path, name, node in entry.effects:
+                    within = _before_moves(path, entry.order, moves)
                     # What a change not synced was for a content, its durable name is now.
                     old = self.durable_names.setdefault(within, {}).get(name)
                     _bind(self.durable_names, within, name, node)
@@ -256,10 +276,15 @@ class Tree:
         ``background`` is what lost sectors beyond a durable length read as, repeated; empty: zeros.
         """
         names = {directory: dict(inside) for directory, inside in self.durable_names.items()}
+        lost = [entry for entry in self.pending_names if entry.moved and entry not in kept]
         by_inode: dict[int, list[SectorEntry | LengthEntry]] = {}
         for entry in kept:
             if isinstance(entry, NameEntry):
-                for directory, name, node in entry.effects:
+                if entry.moved and not _move(names, *(_before_moves(path, entry.order, lost) for path in entry.moved)):
+                    # The directory itself was lost.
+                    continue
+                for path, name, node in entry.effects:
+                    directory = _before_moves(path, entry.order, lost)
                     if directory in names:
                         _bind(names, directory, name, node)
             else:
@@ -303,7 +328,7 @@ class Tree:
             effects = tuple(
                 (d, n, twin.inodes.get(i.number) if isinstance(i, Inode) else i) for d, n, i in entry.effects
             )
-            twin.pending_names.append(NameEntry(entry.order, effects))
+            twin.pending_names.append(NameEntry(entry.order, effects, entry.moved))
         for inside in twin.names.values():
             for node in inside.values():
                 if isinstance(node, Inode):
@@ -318,6 +343,33 @@ def _bind(names: dict[str, dict[str, Inode | str]], directory: str, name: str, n
     names[directory][name] = node
     if node is DIRECTORY:
         names.setdefault(normalize(f"{directory}/{name}"), {})
+
+
+def _move(names: dict[str, dict[str, Inode | str]], old: str, new: str) -> bool:
+    """Move a directory and those below it; return whether it is there."""
+    if old not in names:
+        return False
+    for path in [path for path in names if _is_within(path, old)]:
+        names[new + path[len(old) :]] = names.pop(path)
+    return True
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
+
+
+def _renamed(entry: NameEntry, old: str, new: str) -> NameEntry:
+    """A change that was made below a directory before it got another path, at that path."""
+    effects = tuple((new + d[len(old) :] if _is_within(d, old) else d, name, node) for d, name, node in entry.effects)
+    return entry._replace(effects=effects)
+
+
+def _before_moves(path: str, order: int, moves: Sequence[NameEntry]) -> str:
+    """The path of a directory, as of an order, without the moves."""
+    for entry in reversed(moves):
+        if entry.moved and entry.order < order and _is_within(path, entry.moved[1]):
+            path = entry.moved[0] + path[len(entry.moved[1]) :]
+    return path
 
 
 def _reachable(

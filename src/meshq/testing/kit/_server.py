@@ -100,6 +100,6 @@ def _at(acceptor: str | Acceptor, url: str) -> str | Acceptor:
 
 
 def _end_now(broker: blocking.Broker) -> None:
-    turn = broker._inner._turn
+    turn = broker._inner._run.turn
     if turn is not None:
         turn.scope.cancel()

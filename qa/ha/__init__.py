@@ -1,0 +1,1 @@
+"""The simulated pair: two or three brokers over one shared disk, with kills, pauses and lost locks."""

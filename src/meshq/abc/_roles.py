@@ -1,0 +1,62 @@
+"""The role of a node among the nodes of its pair, as its policy sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class RoleMember:
+    """Another node of a pair, or the node itself.
+
+    ``url``: where it is reached; empty: nowhere that is known.  ``epoch``: of its turn; 0: it waits.
+    """
+
+    name: str
+    url: str = ""
+    epoch: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class RoleReport:
+    """The role of a node at one moment.
+
+    ``role``: ``live_only``, ``primary`` (it serves, or is about to) or ``backup``.  ``phase``: what it does now.
+    ``reason``: why the role is another one than before.  ``epoch``: of its own turn, or the highest that it knows.
+    ``acting``: the node that serves, as far as that is known.  ``waiting``: the nodes that would take over, the next
+    one first.  ``last_error``: the last thing that went wrong; empty: nothing did.
+    """
+
+    role: str = "live_only"
+    phase: str = "waiting"
+    reason: str = ""
+    epoch: int = 0
+    acting: RoleMember | None = None
+    waiting: tuple[RoleMember, ...] = ()
+    last_error: str = ""
+
+
+class RoleBoard:
+    """The present report of a node's policy, for all parts of its broker."""
+
+    def __init__(self) -> None:
+        #: The report.
+        self.report: RoleReport = RoleReport()
+        self._watchers: dict[Callable[[], None], None] = {}
+
+    def show(self, report: RoleReport) -> None:
+        """Replace the report, and tell the watchers if it is another one."""
+        if report != self.report:
+            self.report = report
+            for watcher in list(self._watchers):
+                watcher()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` with each change from now on.  Twice is silent."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """End that.  Twice is silent."""
+        self._watchers.pop(watcher, None)

@@ -1,0 +1,265 @@
+"""The role of a broker's node, as programs see it."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, Final, Protocol
+
+import trio
+
+from meshq.abc import RoleBoard, RoleMember
+from meshq.concurrency import ChangeSignal
+from meshq.errors import CallTimeoutError, UsageError
+from meshq.loops import check_in_trio
+from meshq.node._cluster_in_thread import LoopCalls
+
+_ROLES: Final = ("live_only", "primary", "backup")
+
+
+#: Characters of the last error in an answer: a frame has room for that.
+ERROR_CHARACTERS_MAX: Final = 500
+
+
+class RoleHolder(Protocol):
+    """The run of a broker, as its role needs it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the broker."""
+
+    @property
+    def board(self) -> RoleBoard:
+        """The role of the node."""
+
+    @property
+    def policy_kind(self) -> str:
+        """The kind of the policy."""
+
+    @property
+    def instance(self) -> bytes:
+        """The identity of this life."""
+
+    @property
+    def role_since_ms(self) -> int:
+        """When the role changed last."""
+
+    async def hand_over(self, *, back: bool, force: bool) -> None:
+        """Hand the role over."""
+
+
+class RoleFigures:
+    """The role of a broker's node among the nodes of its pair; every field is a plain read, in any thread."""
+
+    def __init__(self, run: RoleHolder) -> None:
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"<HighAvailability {self.policy} {self.role} {self.phase} epoch={self.epoch}>"
+
+    @property
+    def _board(self) -> RoleBoard:
+        return self._run.board
+
+    @property
+    def policy(self) -> str:
+        """The kind of the policy: ``live_only``, ``shared_store_primary``, ``shared_store_backup``, ``custom``."""
+        return self._run.policy_kind
+
+    @property
+    def role(self) -> str:
+        """``live_only``; ``primary`` (it serves, or is about to) or ``backup``."""
+        return self._board.report.role
+
+    @property
+    def phase(self) -> str:
+        """``waiting``, ``activating``, ``active``, ``failing_back``, ``isolated`` or ``stopped``."""
+        return self._board.report.phase
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the node that serves, as far as this node knows; 0: there was none."""
+        return self._board.report.epoch
+
+    @property
+    def acting(self) -> RoleMember | None:
+        """The node that serves, as far as that is known."""
+        return self._board.report.acting
+
+    @property
+    def waiting(self) -> tuple[RoleMember, ...]:
+        """The other nodes that wait to take over, in the order in which they come."""
+        return self._board.report.waiting
+
+    @property
+    def instance(self) -> bytes:
+        """The identity of this life of the broker: 16 random bytes; empty before the start."""
+        return self._run.instance
+
+    @property
+    def since(self) -> int:
+        """When the role changed last: milliseconds since 1970, UTC; 0: it never did."""
+        return self._run.role_since_ms
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether the node serves without a replica that its policy asks for; never with a shared store."""
+        return False
+
+    @property
+    def last_error(self) -> str:
+        """The last thing that went wrong in the competition for the role; empty: nothing did."""
+        return self._board.report.last_error
+
+
+class HighAvailability(RoleFigures):
+    """The role of a broker's node among the nodes of its pair; every field is a plain read."""
+
+    def __init__(self, run: RoleHolder) -> None:
+        super().__init__(run)
+        self._changed = ChangeSignal()
+        run.board.watch(self._changed.tell)
+
+    async def wait_for(
+        self,
+        role: str | None = None,
+        phase: str | None = None,
+        epoch: int | None = None,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Wait until all that is given is so: a role, a phase, at least an epoch.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError: it was not so within ``timeout`` seconds; the error says what is missing.
+            UsageError: there is no such role.
+        """
+        check_in_trio("Broker")
+        if role not in (None, *_ROLES):
+            raise UsageError(f"{role!r} is no role; allowed: {', '.join(_ROLES)}")
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(timeout):
+            while self._missing(role, phase, epoch):
+                await self._changed.wait()
+            return
+        missing = ", ".join(self._missing(role, phase, epoch))
+        text = f"the broker {self._run.name!r} did not become what was waited for: {missing}"
+        raise CallTimeoutError(text) from trio.TooSlowError(f"{timeout:g} s are over")
+
+    def _missing(self, role: str | None, phase: str | None, epoch: int | None) -> list[str]:
+        missing = []
+        if role is not None and self.role != role:
+            missing.append(f"role {role} (it is {self.role})")
+        if phase is not None and self.phase != phase:
+            missing.append(f"phase {phase} (it is {self.phase})")
+        if epoch is not None and self.epoch < epoch:
+            missing.append(f"epoch {epoch} (it is {self.epoch})")
+        return missing
+
+    async def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role over to a waiting node, and return when that node serves.
+
+        Of a node that waits, because the one that served was stopped: take the role.
+        ``force``: nothing is finished first, and clients are not told.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no other node waits; outcome not done.
+            NotActiveError: this node waits, and another one serves.
+            CallTimeoutError: no node serves within ``timeout`` seconds; outcome unknown.
+        """
+        await self._hand_over(back=False, force=force, timeout_s=timeout)
+
+    async def fail_back(self, *, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role back to the waiting primary, and return when the primary serves.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no primary waits, or this node is the primary; outcome not done.
+            NotActiveError: this node waits.
+            CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
+        """
+        await self._hand_over(back=True, force=False, timeout_s=timeout)
+
+    async def _hand_over(self, *, back: bool, force: bool, timeout_s: float) -> None:
+        check_in_trio("Broker")
+        with trio.move_on_after(timeout_s):
+            await self._run.hand_over(back=back, force=force)
+            return
+        text = f"no other node has taken over from {self._run.name!r} within {timeout_s:g} s"
+        raise CallTimeoutError(text, outcome="unknown") from trio.TooSlowError("the time is over")
+
+
+def role_values(run: RoleHolder) -> dict[str, Any]:
+    """Return the role of a node, as operations answer it."""
+    found = RoleFigures(run)
+    acting = found.acting
+    return {
+        "policy": found.policy,
+        "role": found.role,
+        "phase": found.phase,
+        "epoch": found.epoch,
+        "since": found.since,
+        "unprotected": found.unprotected,
+        "acting": acting.name if acting is not None else "",
+        "acting_url": acting.url if acting is not None else "",
+        "last_error": found.last_error[:ERROR_CHARACTERS_MAX],
+        "waiting": [{"waiting_name": one.name, "waiting_url": one.url} for one in found.waiting],
+    }
+
+
+class HighAvailabilityInThread(RoleFigures):
+    """The role of the node of a ``BrokerInThread``, for tasks of the host; as ``HighAvailability``."""
+
+    def __init__(self, inner: HighAvailability, broker: LoopCalls) -> None:
+        super().__init__(inner._run)
+        self._inner = inner
+        self._broker = broker
+
+    async def wait_for(
+        self,
+        role: str | None = None,
+        phase: str | None = None,
+        epoch: int | None = None,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Wait until all that is given is so, as ``HighAvailability.wait_for``.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError: it was not so within ``timeout`` seconds.
+            UsageError: there is no such role.
+            NotActiveError: the broker does not run.
+        """
+        check_in_trio("HighAvailability")
+        await self._broker.call(partial(self._inner.wait_for, role, phase, epoch, timeout))
+
+    async def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role over to a waiting node, as ``HighAvailability.fail_over``.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no other node waits; outcome not done.
+            NotActiveError: this node waits, and another one serves; or the broker does not run.
+            CallTimeoutError: no node serves within ``timeout`` seconds; outcome unknown.
+        """
+        check_in_trio("HighAvailability")
+        await self._broker.call(partial(self._inner.fail_over, force=force, timeout=timeout))
+
+    async def fail_back(self, *, timeout: float = 30) -> None:  # noqa: ASYNC109
+        """Hand the role back to the waiting primary, as ``HighAvailability.fail_back``.
+
+        Checkpoint: always.
+        Cancellation: the order stands.
+        Raises:
+            RefusedError: no primary waits, or this node is the primary; outcome not done.
+            NotActiveError: this node waits; or the broker does not run.
+            CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
+        """
+        check_in_trio("HighAvailability")
+        await self._broker.call(partial(self._inner.fail_back, timeout=timeout))

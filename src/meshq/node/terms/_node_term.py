@@ -1,0 +1,45 @@
+"""The term of a node: its bounds, its role, and the place for orders."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import attrs
+
+from meshq.abc import RoleBoard, TermGuard
+from meshq.errors import RefusedError
+
+
+class RoleOffice(Protocol):
+    """The place that knows the role of a node and takes orders about it."""
+
+    def role_values(self) -> dict[str, Any]:
+        """Return the role, as operations answer it."""
+
+    def order(self, *, back: bool, force: bool) -> int:
+        """Order a change of role; return the epoch that ends."""
+
+
+class NoOffice:
+    """Of a node without a broker around it."""
+
+    def role_values(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def order(self, *, back: bool, force: bool) -> int:
+        """Refuse."""
+        raise RefusedError("the node has no policy by which another node takes over")
+
+
+@attrs.frozen
+class NodeTerm:
+    """The term of a node.
+
+    ``guard``: the bounds of the term; None: there are none.  ``board``: has the role of the node.  ``office``: takes
+    orders about it.
+    """
+
+    guard: TermGuard | None = None
+    board: RoleBoard = attrs.field(factory=RoleBoard)
+    office: RoleOffice = attrs.field(factory=NoOffice)

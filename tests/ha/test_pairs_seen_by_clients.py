@@ -1,0 +1,120 @@
+"""What clients see of a pair: one node that serves, one that is announced, and their consumers that go on."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from meshq import (
+    ClusterConnection,
+    ConnectionBrokenError,
+    LiveOnly,
+    NotActiveError,
+    ScaleDown,
+    SharedStoreBackup,
+    SharedStorePrimary,
+    connect,
+)
+from tests.ha.test_shared_store_brokers import crash, pair, start
+
+
+async def test_of_two_backups_one_is_announced_and_neither_serves_anybody() -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+        await trio.sleep(1)
+        await start(ground, nursery, ground.broker("c", SharedStoreBackup()))
+        await trio.sleep(1)
+        for port in (7002, 7003):
+            with pytest.raises(ConnectionBrokenError) as caught:
+                async with connect(f"tcp://127.0.0.1:{port}", env=ground.env()):
+                    raise AssertionError("a backup has let a client in")
+            assert isinstance(caught.value.__cause__, NotActiveError)
+        async with ground.client() as client:
+            (node,) = client.topology()
+            assert (node.primary, node.backup) == ("tcp://127.0.0.1:7001", "tcp://127.0.0.1:7002")
+            assert [name for name, _ in (await client.ha()).waiting] == ["b", "c"]
+            # The one that was announced is gone: the other one becomes that.
+            await crash(ground, b)
+            await trio.sleep(2)
+            assert client.topology()[0].backup == "tcp://127.0.0.1:7003"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_consumer_and_a_session_are_made_again_at_the_backup() -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+        async with (
+            ground.client() as client,
+            client.consumer("q") as consumer,
+            client.consumer("r", window=1) as other,
+            client.producer("q") as producer,
+        ):
+            await producer.send(b"1")
+            await producer.flush()
+            first = await consumer.receive(timeout=5)
+            assert first is not None
+            await consumer.ack(first, confirm=True)
+            await crash(ground, a)
+            await producer.send(b"2")
+            await producer.flush()
+            await client.send("r", b"3")
+            second, third = await consumer.receive(timeout=5), await other.receive(timeout=5)
+            assert second is not None and third is not None
+            assert (second.body, third.body) == (b"2", b"3")
+            await consumer.ack(second, confirm=True)
+            await other.ack(third, confirm=True)
+            assert (b.state, (await client.queue("q")).ready, (await client.queue("q")).delivering) == ("active", 0, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_nodes_on_different_directories_are_no_pair() -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+        c = await start(ground, nursery, ground.broker("c", SharedStoreBackup(), data_dir="/other"))
+        await c.ha.wait_for(phase="active", timeout=5)
+        assert (a.state, b.state, c.state) == ("active", "waiting", "active")
+        assert c.node_id != a.node_id
+        async with ground.client() as client:
+            await client.send("q", b"1")
+            await crash(ground, a)
+            await client.send("q", b"2")
+            assert (await client.queue("q")).ready == 2
+            assert (b.state, b.node_id) == ("active", a.node_id)
+        async with connect("tcp://127.0.0.1:7003", env=ground.env()) as client:
+            assert "q" not in await client.queues()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("ha", [None, LiveOnly(), LiveOnly(scale_down=ScaleDown(enabled=False))])
+async def test_a_node_without_a_pair_has_no_backup(ha: LiveOnly | None) -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, ground.broker("a", ha, services=[ClusterConnection("c", password="p")]))
+        assert (a.ha.policy, a.ha.role, a.ha.acting, a.ha.waiting) == ("live_only", "live_only", None, ())
+        async with connect("tcp://127.0.0.1:7001", env=ground.env()) as client:
+            await trio.sleep(30)
+            (node,) = client.topology()
+            assert node.backup in (None, "")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("over_a_connection", [False, True])
+async def test_an_operator_makes_the_backup_take_over_although_a_stop_would_not(over_a_connection: bool) -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        policy = SharedStorePrimary(failover_on_shutdown=False)
+        a = await start(ground, nursery, ground.broker("a", policy))
+        b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+        await trio.sleep(1)
+        async with ground.client() as client:
+            await client.send("q", b"1")
+            if over_a_connection:
+                await client.fail_over()
+                assert a.state == "waiting"
+            else:
+                await a.stop(failover=True)
+                assert a.state == "stopped"
+            await b.ha.wait_for(phase="active", timeout=5)
+            assert (await client.queue("q")).ready == 1
+        nursery.cancel_scope.cancel()

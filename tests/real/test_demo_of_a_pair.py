@@ -1,0 +1,81 @@
+"""The demo of a pair: the node that serves is killed and stopped, and every flight is accounted for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import attrs
+import pytest
+
+from meshq import SettingsError
+from meshq.demo._paired import Change, PairTally, pair_table, parse_paired
+
+LINES = [
+    b"2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z",
+    b"2013,1,1,533,529,4,850,830,20,UA,1714,N24211,LGA,IAH,227,1416,5,29,2013-01-01T10:00:00Z",
+]
+REASONS = ("started", "crash", "failback", "lease_lost")
+
+
+def changes(*reasons: str) -> list[Change]:
+    return [Change(node="first", epoch=at, reason=reason, without_service=0.5) for at, reason in enumerate(reasons, 1)]
+
+
+def test_the_account_names_what_differs() -> None:
+    good = PairTally(lines=LINES, changes=changes(*REASONS))
+    good.settled.update([good.came(line) for line in LINES])
+    assert good.differences == []
+    assert pair_table(good).endswith("2 of 2 flights: 0 lost, 0 came twice, each as in the file.")
+    good.came(LINES[0])
+    assert good.differences == ["1 flights came twice"]
+    lost = PairTally(lines=LINES, changes=changes(*REASONS))
+    lost.came(LINES[0])
+    # One whose acknowledgement was not confirmed may come again.
+    lost.came(LINES[0])
+    assert lost.differences == ["1 flights were lost"]
+    altered = PairTally(lines=LINES, changes=changes(*REASONS))
+    for line in (LINES[0], LINES[1].replace(b"850", b"851")):
+        altered.came(line)
+    assert altered.differences == ["1 flights are not those of the file"]
+    for missing in REASONS[1:]:
+        partial = PairTally(lines=LINES, changes=changes(*(one for one in REASONS if one != missing)))
+        for line in LINES:
+            partial.came(line)
+        assert partial.differences == [f"no node has taken over because of {missing}"]
+
+
+def differences(*reasons: str, node: str = "first", epochs: Sequence[int] = ()) -> list[str]:
+    tally = PairTally(lines=[], changes=changes(*reasons))
+    tally.changes = [
+        attrs.evolve(one, node=node if one.epoch == 4 else one.node, epoch=epoch)
+        for one, epoch in zip(tally.changes, epochs or range(1, len(reasons) + 1), strict=True)
+    ]
+    return tally.differences
+
+
+def test_only_those_changes_of_role_are_good_that_the_demo_causes() -> None:
+    assert differences(*REASONS) == differences(*REASONS[:3], "superseded") == []
+    assert differences(*REASONS, "failback", node="second") == []
+    again = "nodes have taken over because of started, crash, failback, lease_lost, failback; expected: started, "
+    assert differences(*REASONS, "failback") == [again + "crash, failback, lease_lost"]
+    assert len(differences("started", "crash", "lease_lost", "failback")) == 1
+    assert differences(*REASONS, epochs=[1, 2, 3, 13]) == ["the epochs of nodes that served are 1, 2, 3, 13"]
+
+
+def test_a_number_of_flights_may_be_said() -> None:
+    assert parse_paired(["--ha", "shared-store"]) is None
+    assert parse_paired(["--ha", "shared-store", "--rows", "2000"]) == 2_000
+    with pytest.raises(SettingsError, match="from 2,000"):
+        parse_paired(["--ha", "shared-store", "--rows", "1999"])
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+def test_the_demo_of_a_pair_runs_and_leaves_no_process() -> None:
+    command = [sys.executable, "-m", "meshq", "demo", "--ha", "shared-store", "--rows", "4000"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "4,000 of 4,000 flights: 0 lost, 0 came twice" in found.stdout
+    assert all(reason in found.stdout for reason in ("crash", "failback"))

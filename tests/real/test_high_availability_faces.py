@@ -1,0 +1,137 @@
+"""The role of a node as programs of every face see it: in the program of the broker, and over a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from meshq import (
+    Broker,
+    CallTimeoutError,
+    ClusterConnection,
+    HighAvailabilityInThread,
+    NotActiveError,
+    RefusedError,
+    SharedStoreBackup,
+    SharedStorePrimary,
+    UsageError,
+    aio,
+    blocking,
+)
+from meshq.node import RoleFigures
+from tests.real.aio_kit import asyncio_test
+from tests.real.blocking_kit import our_threads
+
+QUICK: dict[str, Any] = {"lease": 2.0, "lock_check_period": 0.02}
+
+
+def settings(place: Path, *, first: bool) -> dict[str, Any]:
+    return {
+        "data_dir": place / "data",
+        "acceptors": ["tcp://127.0.0.1:0"],
+        "services": [ClusterConnection("pair", password="theirs")],
+        "ha": SharedStorePrimary(**QUICK) if first else SharedStoreBackup(**QUICK),
+    }
+
+
+def serves(found: RoleFigures, epoch: int) -> None:
+    assert (found.role, found.phase, found.epoch) == ("primary", "active", epoch)
+    assert found.acting is not None and found.acting.epoch == epoch
+    assert len(found.instance) == 16 and found.since > 0 and not found.unprotected and found.last_error == ""
+
+
+async def test_in_a_thread(tmp_path: Path) -> None:
+    async with (
+        Broker("a", **settings(tmp_path, first=True)).run_in_thread() as a,
+        Broker("b", **settings(tmp_path, first=False)) as b,
+    ):
+        assert isinstance(a.ha, HighAvailabilityInThread)
+        serves(a.ha, 1)
+        with pytest.raises(NotActiveError):
+            await b.ha.fail_over()
+        await _until_it_waits(a)
+        await a.ha.fail_over()
+        serves(b.ha, 2)
+        await a.ha.wait_for(role="backup", phase="waiting", timeout=5)
+        await _until_it_waits(b)
+        await b.ha.fail_back()
+        await a.ha.wait_for(phase="active", epoch=3, timeout=5)
+        with pytest.raises(CallTimeoutError, match="phase isolated"):
+            await a.ha.wait_for(phase="isolated", timeout=0.1)
+        with pytest.raises(RefusedError):
+            await a.ha.fail_back()
+
+
+async def test_errors_come_out_of_the_thread_of_a_broker(tmp_path: Path) -> None:
+    async with Broker("a", **settings(tmp_path, first=True)).run_in_thread() as a:
+        ha = a.ha
+        for call in (ha.fail_over, ha.fail_back):
+            with pytest.raises(RefusedError):
+                await call()
+            with pytest.raises(CallTimeoutError):
+                await call(timeout=0)
+        with pytest.raises(CallTimeoutError):
+            await ha.wait_for(phase="isolated", timeout=0)
+        with pytest.raises(UsageError):
+            await ha.wait_for(role="master")
+    for late in (ha.fail_over, ha.fail_back, ha.wait_for):
+        with pytest.raises(NotActiveError):
+            await late()
+
+
+async def _until_it_waits(broker: Any) -> None:
+    """A node that waits has proved to be alive when its registration was renewed."""
+    while not broker.ha.waiting:  # noqa: ASYNC110 - there is no event of that
+        await trio.sleep(0.05)
+    await trio.sleep(0.2)
+
+
+def test_without_async(tmp_path: Path) -> None:
+    with (
+        blocking.Broker("a", **settings(tmp_path, first=True)) as a,
+        blocking.Broker("b", **settings(tmp_path, first=False)) as b,
+    ):
+        serves(a.ha, 1)
+        assert repr(a.ha).startswith("<HighAvailability shared_store_primary")
+        while not a.ha.waiting:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        with blocking.connect(f"({a.urls[0]},{b.urls[0]})", reconnect_attempts=float("inf")) as client:
+            assert client.ha().waiting == (("b", b.urls[0]),)
+            client.fail_over()
+            serves(b.ha, 2)
+            a.ha.wait_for(phase="waiting", timeout=5)
+            time.sleep(0.5)
+            client.fail_back()
+            serves(a.ha, 3)
+            with pytest.raises(RefusedError):
+                a.ha.fail_back()
+        time.sleep(0.2)
+        a.ha.fail_over()
+        serves(b.ha, 4)
+    assert our_threads() == []
+
+
+@asyncio_test
+async def test_with_asyncio(tmp_path: Path) -> None:
+    async with (
+        aio.Broker("a", **settings(tmp_path, first=True)) as a,
+        aio.Broker("b", **settings(tmp_path, first=False)) as b,
+    ):
+        serves(a.ha, 1)
+        while not a.ha.waiting:  # noqa: ASYNC110 - there is no event of that
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
+        async with aio.connect(f"({a.urls[0]},{b.urls[0]})", reconnect_attempts=float("inf")) as client:
+            assert (await client.ha()).acting == "a"
+            await client.fail_over()
+            serves(b.ha, 2)
+            await a.ha.wait_for(phase="waiting", timeout=5)
+            await asyncio.sleep(0.5)
+            await b.ha.fail_back()
+            assert (await client.ha()).acting == "a"
