@@ -115,6 +115,17 @@ async def test_a_pool_below_its_quorum_offers_nothing_and_says_when_it_gets_ther
         assert told[-1].balancer == "lb" and (told[-1].ready, told[-1].needed) == (1, 2)  # type: ignore[union-attr]
 
 
+async def test_a_subscription_is_told_of_the_pool_at_once_though_nothing_else_happens_at_the_broker() -> None:
+    async with balanced("a", pool={"check_period": 1.0}) as made, made.brokers["front"].client() as watcher:
+        wanted = "notification LIKE 'balancer_%'"
+        async with watcher.subscribe("activemq.notifications", filter=wanted) as subscription:
+            await made.crash("a")
+            for kind in ("balancer_target_lost", "balancer_quorum_lost"):
+                told = await subscription.receive(timeout=2)
+                assert told is not None and told.properties["notification"] == kind
+                await told.ack()
+
+
 async def test_unless_given_one_ready_target_is_enough_and_the_broker_itself_is_none() -> None:
     pool = StaticPool(["tcp://a:1"])
     assert (pool.quorum_size, pool.quorum_timeout, pool.local_target_enabled) == (1, 3.0, False)

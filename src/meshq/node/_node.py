@@ -33,14 +33,13 @@ from meshq.logs import Warnings, logger
 from meshq.node._core_host import CoreHost
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
-from meshq.node._local_broker import local_broker
 from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
-from meshq.node._stranded_messages import LocalRedirectors
+from meshq.node._stranded_messages import LocalRedirectors, local_broker
 from meshq.node._transfer import LocalTransfer
 from meshq.notifications import StoreDamaged
 from meshq.settings import check_user
