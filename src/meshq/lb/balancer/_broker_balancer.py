@@ -177,6 +177,7 @@ class BrokerBalancer(Service, Redirector):
         if changes:
             self._reports.tell(changes, ready=len(pool.ready()), needed=settings.quorum_size)
             self._waiting.look()
+        self._reports.catch_up()
 
     # -- decisions
 
