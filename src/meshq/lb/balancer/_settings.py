@@ -22,6 +22,9 @@ QUORUM_TIMEOUT_S_MAX: Final = 60.0
 #: The policy of a pool unless another one is given.
 DEFAULT_POLICY: Final[BalancerPolicy] = RoundRobin()
 
+#: What a balancer without a pool needs.
+NO_POOL: Final = "a filter, where there is no pool: all would be refused"
+
 Policy = str | type[BalancerPolicy] | BalancerPolicy
 
 
@@ -168,4 +171,4 @@ class BalancerSettings:
         if self.pool is None and self.policy is not None:
             raise SettingsError("pool", None, "a pool for the policy")
         if self.pool is None and self.local_target_filter is None:
-            raise SettingsError("local_target_filter", None, "a filter, where there is no pool: all would be refused")
+            raise SettingsError("local_target_filter", None, f"{NO_POOL}; or give a pool")
