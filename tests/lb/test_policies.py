@@ -182,6 +182,10 @@ def test_a_policy_that_breaks_a_promise_is_found_out(policy: type[BalancerPolicy
         check_policy(policy)
 
 
+def test_a_policy_shows_as_its_class() -> None:
+    assert [repr(one) for one in (LastElement(), RoundRobin())] == ["LastElement()", "RoundRobin()"]
+
+
 @pytest.mark.parametrize("made", [LastElement(), None, "random", lambda: None, int])
 def test_what_makes_no_policy_is_refused(made: Any) -> None:
     with pytest.raises(SettingsError, match=r"make_policy=.*a subclass of BalancerPolicy"):
