@@ -61,8 +61,8 @@ class BrokerBalancer(Service, Redirector):
 
     ``target_key``: what a client is told from others by: ``"client_id"``, ``"sni_host"``, ``"source_ip"``,
     ``"user_name"`` or ``"role_name"``; a client without it has the key ``DEFAULT``.  ``target_key_filter``: a regular
-    expression; the part of the key that it finds is the key.  ``local_target_filter``: keys that it matches as a whole
-    stay at this broker.
+    expression; the part of the key that it finds is the key, or the whole key where it finds nothing.
+    ``local_target_filter``: keys that it matches as a whole stay at this broker.
     ``pool``: the brokers to choose from, and ``policy``: how; without both, what the local filter does not match is
     refused.  ``cache_timeout``: seconds since its last use for which a key keeps its target; ``math.inf``: for ever,
     0.0: not at all.
