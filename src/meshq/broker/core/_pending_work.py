@@ -81,7 +81,7 @@ class PendingWork:
             self._running = False
 
     def run_soon(self) -> None:
-        """Run after other tasks have run: for what comes outside of a pass, and must not wait for the next one."""
+        """Run after other tasks have run: some work has come that no pass is under way for."""
         if not self._wake():
             self.run()
 

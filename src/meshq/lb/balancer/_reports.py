@@ -104,7 +104,7 @@ class BalancerReports:
                 self._emit(BalancerQuorumLost, size)
 
     def catch_up(self) -> None:
-        """Log what is so by now, where the last line says otherwise, as soon as it was not logged for a minute."""
+        """Log each line that was held back for a minute and still differs from the last line about its target."""
         for line in tuple(self._held.values()):
             if not self._warnings.only_counts(line.event, line.about):
                 self._line(line)

@@ -104,7 +104,10 @@ class StaticPool(Pool):
 
 @attrs.frozen(kw_only=True)
 class ClusterPool(Pool):
-    """The pool of the nodes of a cluster connection, by its name, as they come and go; other settings as ``StaticPool``."""
+    """The pool of the nodes of a cluster connection, by its name, as they come and go.
+
+    The other settings are those of ``StaticPool``.
+    """
 
     cluster_connection: str = attrs.field(validator=_name, kw_only=False)
 
