@@ -63,3 +63,10 @@ class Warnings:
         since = f" (and {suppressed} times more since the last warning)" if suppressed else ""
         others = f" (and {beyond} times more for causes that were not named)" if beyond else ""
         self._log.log(level, "%s%s%s", text, since, others, extra={"event": event})
+
+    def only_counts(self, event: str, cause: str = "") -> bool:
+        """Whether an event would be counted now, and not logged."""
+        now = self._now()
+        given, _ = self._given.get((event, cause), (-REPEAT_S, 0))
+        began, records, _ = self._events.get(event, (now, 0, 0))
+        return now - given < REPEAT_S or (now - began < REPEAT_S and records >= EVENT_RECORDS_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import trio
@@ -47,6 +48,24 @@ async def test_the_broker_itself_is_a_target_that_can_be_dialed() -> None:
         found = await made.balancer().target("x")
         node_id = bytes(made.brokers["front"].node_id or b"").hex()
         assert found == BalancerTarget(url=url_of("front"), node_id=node_id, local=True)
+
+
+async def test_a_key_that_stays_is_answered_with_the_place_and_the_node_of_the_broker_itself() -> None:
+    async with machines() as made:
+        for name, pool in (("front", pool_of("a")), ("alone", None)):
+            balancer = BrokerBalancer("lb", local_target_filter="^ops.*", pool=pool)
+            broker = await made.start(name, balancer, redirect_to="lb")
+            own = BalancerTarget(url=url_of(name), node_id=bytes(broker.node_id or b"").hex(), local=True)
+            assert await made.balancer(broker=name).target("ops-1") == own
+
+
+@pytest.mark.parametrize("key", [None, 5, b"ops"])
+async def test_a_key_that_is_no_text_is_refused_by_name(key: Any) -> None:
+    async with balanced("a") as made:
+        with pytest.raises(SettingsError, match=r"key=.* is not allowed; allowed: a text"):
+            await made.balancer().target(key)
+        with pytest.raises(SettingsError, match=r"key=.* is not allowed; allowed: a text"):
+            made.balancer().explain_route(key)
 
 
 async def test_a_decision_is_explained_step_by_step_in_process_and_over_a_connection() -> None:

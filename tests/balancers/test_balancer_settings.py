@@ -48,7 +48,7 @@ def test_policy_and_pool_go_together_or_both_are_missing() -> None:
         BrokerBalancer("lb", policy="random", local_target_filter="x")
     with pytest.raises(SettingsError, match="a policy for the pool"):
         BrokerBalancer("lb", policy=None, pool=POOL)
-    with pytest.raises(SettingsError, match="all would be refused"):
+    with pytest.raises(SettingsError, match="all would be refused; or give a pool"):
         BrokerBalancer("lb")
 
 

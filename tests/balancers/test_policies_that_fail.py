@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from meshq import BalancerPolicy, BalancerTarget, BrokerBalancer, SettingsError, UsageError, UseAnotherServerError
+from meshq.lb import begun_policy
 from tests.balancers.kit import balanced, machines, node_of, pool_of, url_of
 
 
@@ -30,6 +31,16 @@ class Locked(BalancerPolicy):
 
     def select(self, targets: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
         return targets[0]
+
+
+class HoldsALock(BalancerPolicy):
+    """A policy that can't be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def select(self, targets: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
+        return None
 
 
 class BeginsAsNone(Locked):
@@ -79,6 +90,13 @@ async def test_a_policy_that_can_not_be_copied_is_used_and_not_explained() -> No
             with pytest.raises(UsageError, match="a policy that can be copied"):
                 await client.balancer("lb").explain_route("key")
             assert await client.balancer("lb").target("key") is not None
+
+
+def test_a_policy_that_can_not_be_copied_is_named_as_the_setting_that_it_is() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^policy='HoldsALock' is not allowed; allowed: a policy that can be copied"
+    ):
+        begun_policy("policy", HoldsALock(), 1)
 
 
 @pytest.mark.parametrize("policy", [BeginsAsNone])

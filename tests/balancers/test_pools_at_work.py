@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import attrs
@@ -113,6 +114,39 @@ async def test_a_pool_below_its_quorum_offers_nothing_and_says_when_it_gets_ther
             (BalancerQuorumLost, ""),
         ]
         assert told[-1].balancer == "lb" and (told[-1].ready, told[-1].needed) == (1, 2)  # type: ignore[union-attr]
+
+
+async def test_a_subscription_is_told_of_the_pool_at_once_though_nothing_else_happens_at_the_broker() -> None:
+    async with balanced("a", pool={"check_period": 1.0}) as made, made.brokers["front"].client() as watcher:
+        wanted = "notification LIKE 'balancer_%'"
+        async with watcher.subscribe("activemq.notifications", filter=wanted) as subscription:
+            await made.crash("a")
+            for kind in ("balancer_target_lost", "balancer_quorum_lost"):
+                told = await subscription.receive(timeout=2)
+                assert told is not None and told.properties["notification"] == kind
+                await told.ack()
+
+
+async def test_the_last_lines_of_the_log_say_what_is_so_though_a_pool_comes_and_goes_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def lines() -> list[str]:
+        return [getattr(one, "event", "").removeprefix("balancer_") for one in caplog.records if one.name == "meshq.lb"]
+
+    with caplog.at_level(logging.INFO, "meshq.lb"):
+        async with balanced("a", pool={"check_period": 1.0}) as made:
+            for _ in range(3):
+                await made.crash("a")
+                await made.ready()
+                await made.start("a")
+                await made.ready("a")
+            up, down = ["target_ready", "quorum_reached"], ["target_lost", "quorum_lost"]
+            assert lines() == [*up, *down]
+            await trio.sleep(120)
+            assert lines() == [*up, *down, *up]
+            await made.crash("a")
+            await trio.sleep(120)
+            assert lines() == [*up, *down, *up, *down]
 
 
 async def test_unless_given_one_ready_target_is_enough_and_the_broker_itself_is_none() -> None:

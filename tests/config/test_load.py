@@ -345,6 +345,29 @@ def test_each_name_of_a_connector_that_is_not_there_is_named_with_its_line(tmp_p
         assert len(problems(tmp_path, CONNECTORS.replace(good, wrong))) < 4
 
 
+CLUSTER = '[[services]]\nkind = "cluster_connection"\nname = "mesh"\nconnector = "c"\n'
+
+
+@pytest.mark.parametrize("value", ['"nope"', "5", "[]", '""'])
+@pytest.mark.parametrize(
+    ("text", "key", "allowed"),
+    [
+        (f"{OWN}\n{CLUSTER}load_balancing = ", "services[0].load_balancing", "'on_demand'"),
+        ('[address_settings."orders"]\nfull_policy = ', "address_settings.orders.full_policy", "'page'"),
+        (
+            '[[acceptors]]\nurl = "tls://127.0.0.1:1"\n[acceptors.tls]\nclient_certificates = ',
+            "acceptors[0].tls.client_certificates",
+            "'required'",
+        ),
+    ],
+)
+def test_one_of_several_words_is_refused_with_those_that_are_allowed(
+    tmp_path: Path, text: str, key: str, allowed: str, value: str
+) -> None:
+    found = [said for _, said in problems(tmp_path, f"{WHOLE}{text}{value}\n") if said.startswith(f"{key}: ")]
+    assert len(found) == 1 and "is not allowed; allowed: " in found[0] and allowed in found[0]
+
+
 def test_the_older_name_of_a_cluster_s_mode_is_read_with_a_warning_and_not_beside_the_newer_one(tmp_path: Path) -> None:
     service = f'{WHOLE}{OWN}\n[[services]]\nkind = "cluster_connection"\nname = "mesh"\nconnector = "c"\n'
     file = tmp_path / "broker.toml"

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -151,6 +152,11 @@ class Numbered(LastElement):
         return chance  # type: ignore[return-value]
 
 
+class Careless(LastElement):
+    def select(self, targets: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
+        return targets[-1]
+
+
 class Stale(LastElement):
     last: BalancerTarget | None = None
 
@@ -167,12 +173,23 @@ class Stale(LastElement):
         (Sharing, "as if no other copy did"),
         (Restless, "as if no other copy did"),
         (Numbered, "what begins is a policy"),
+        (Careless, "chooses among 0 targets: it has raised IndexError"),
         (Stale, "one of the targets that it was given|of no targets none"),
     ],
 )
 def test_a_policy_that_breaks_a_promise_is_found_out(policy: type[BalancerPolicy], promise: str) -> None:
     with pytest.raises(NonconformanceError, match=promise):
         check_policy(policy)
+
+
+def test_a_policy_shows_as_its_class() -> None:
+    assert [repr(one) for one in (LastElement(), RoundRobin())] == ["LastElement()", "RoundRobin()"]
+
+
+@pytest.mark.parametrize("made", [LastElement(), None, "random", lambda: None, int])
+def test_what_makes_no_policy_is_refused(made: Any) -> None:
+    with pytest.raises(SettingsError, match=r"make_policy=.*a subclass of BalancerPolicy"):
+        check_policy(made)
 
 
 # -- by name

@@ -62,14 +62,18 @@ def test_an_event_with_ever_new_causes_is_told_so_often_a_minute_and_its_other_c
 ) -> None:
     now = 1_000.0
     warnings = Warnings("discovery", lambda: now)
+    assert not warnings.only_counts("announced_node_not_dialed", "next")
     for number in range(100_000):
         warnings.say("announced_node_not_dialed", f"node {number}", str(number))
+    assert warnings.only_counts("announced_node_not_dialed", "next")
     assert [record.getMessage() for record in caplog.records] == [f"node {number}" for number in range(50)]
     caplog.clear()
     # Another event has a count of its own.
     warnings.say("cannot_listen", "no such directory")
     now += REPEAT_S
+    assert not warnings.only_counts("announced_node_not_dialed", "next")
     warnings.say("announced_node_not_dialed", "the next one", "next")
+    assert warnings.only_counts("announced_node_not_dialed", "next")
     warnings.say("announced_node_not_dialed", "the last one", "last")
     assert [record.getMessage() for record in caplog.records] == [
         "no such directory",

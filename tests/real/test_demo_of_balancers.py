@@ -17,6 +17,8 @@ def test_only_the_devices_of_the_dead_broker_may_move() -> None:
     good = Spread(before=BEFORE, after={**BEFORE, "d2": "target-3"})
     assert (good.moved, good.differences) == (["d2"], [])
     assert table(good).endswith("1 of 3 devices have moved: those of target-2, and no others.")
+    names = [line.split()[0] for line in table(good).splitlines()[1:-1]]
+    assert names == ["target-1", "target-2", "target-3", "target-4"]
     needless = Spread(before=BEFORE, after={**BEFORE, "d1": "target-3", "d2": "target-3"})
     assert needless.differences == ["1 devices moved without need, or did not and had to"]
     assert table(needless).endswith(needless.differences[0])

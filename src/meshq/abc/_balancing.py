@@ -33,6 +33,9 @@ class BalancerPolicy(ABC):
     of a factory for threads may ask at the same time.
     """
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     @abstractmethod
     def select(self, targets: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
         """Return one of the targets; None: none of them, and a client tries again later as its settings say.

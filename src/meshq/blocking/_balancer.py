@@ -25,6 +25,7 @@ class BrokerBalancer(BalancerFigures):
 
         Interrupted: nothing is left.
         Raises:
+            SettingsError: the key is no text.
             NotActiveError: the broker isn't active.
         """
         return self._call(self._inner.target, key)

@@ -78,6 +78,7 @@ class Reader:
             (_is_union, self._union),
             (lambda kind: kind is PoolTable, self._pool),
             (lambda kind: kind is PolicyName, _policy_name),
+            (lambda kind: typing.get_origin(kind) is typing.Literal, _word),
         ]
         for predicate, hook in hooks:
             self._converter.register_structure_hook_func(predicate, hook)
@@ -456,6 +457,14 @@ def _policy_name(value: object, _: object) -> Any:
     if not names or any(not isinstance(name, str) for name in names):
         raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a text")
     return names
+
+
+def _word(value: object, kind: Any) -> Any:
+    """Take one of several words."""
+    words = typing.get_args(kind)
+    if type(value) is not str or value not in words:
+        raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: {' or '.join(map(repr, words))}")
+    return value
 
 
 def _is_union(kind: Any) -> bool:

@@ -115,7 +115,7 @@ class BalancingMachine:
             return self._chosen(key, cached, steps, now, remember=remember)
         steps.append("the cache has no ready target for it")
         if not pool.active:
-            steps.append(f"the pool has no quorum: {len(ready)} targets are ready")
+            steps.append(f"the pool has no quorum: {pool.size()}")
             return _decision(key, None, steps, waits=True)
         if not offered:
             steps.append("all ready targets have sent it on already: it stays here")

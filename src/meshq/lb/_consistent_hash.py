@@ -27,9 +27,6 @@ class ConsistentHash(BalancerPolicy):
             return None
         return max(targets, key=partial(_weight, key.encode(errors="surrogatepass")))
 
-    def __repr__(self) -> str:
-        return "ConsistentHash()"
-
 
 def _weight(key: bytes, target: BalancerTarget) -> tuple[bytes, str]:
     named = (target.node_id or target.url).encode()

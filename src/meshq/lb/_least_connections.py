@@ -28,6 +28,3 @@ class LeastConnections(BalancerPolicy):
             return None
         fewest = min(target.connections for target in targets)
         return self._turn.select([target for target in targets if target.connections == fewest], key)
-
-    def __repr__(self) -> str:
-        return "LeastConnections()"

@@ -52,7 +52,11 @@ def begun_policy(setting: str, policy: BalancerPolicy, chance: int) -> BalancerP
     Raises:
         SettingsError: it can't be copied, or begins as no policy; names the setting.
     """
-    begun: object = policy.begin(chance)
+    try:
+        begun: object = policy.begin(chance)
+    except SettingsError as error:
+        # What can't be copied does not know whose setting it is.
+        raise SettingsError(setting, error.value, error.allowed) from error.__cause__
     if not isinstance(begun, BalancerPolicy):
         shown = f"{type(policy).__name__}.begin: {begun!r}"
         raise SettingsError(setting, shown, "a policy whose begin() returns a BalancerPolicy")

@@ -63,9 +63,6 @@ class RoundRobin(BalancerPolicy):
         # Behind one that has gone stands what is at its place now.
         return index if found is None else found + 1
 
-    def __repr__(self) -> str:
-        return "RoundRobin()"
-
 
 class Random(BalancerPolicy):
     """A policy that chooses by chance, each target equally often."""
@@ -82,9 +79,6 @@ class Random(BalancerPolicy):
     def select(self, targets: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
         """Return a target by chance."""
         return targets[self._chance.below(len(targets))] if targets else None
-
-    def __repr__(self) -> str:
-        return "Random()"
 
 
 class RandomSticky(BalancerPolicy):
@@ -116,9 +110,6 @@ class RandomSticky(BalancerPolicy):
         self._chosen = (*self._chosen[:STANDINS_MAX], drawn)
         return drawn
 
-    def __repr__(self) -> str:
-        return "RandomSticky()"
-
 
 class FirstElement(BalancerPolicy):
     """A policy that chooses the first target of the list."""
@@ -126,9 +117,6 @@ class FirstElement(BalancerPolicy):
     def select(self, targets: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
         """Return the first target."""
         return targets[0] if targets else None
-
-    def __repr__(self) -> str:
-        return "FirstElement()"
 
 
 def _index_of(target: BalancerTarget, targets: Sequence[BalancerTarget]) -> int | None:

@@ -180,11 +180,14 @@ class PoolMachine:
     def _note(self, kind: str, one: _Target, reason: str = "") -> None:
         self._changes.append(PoolChange(kind=kind, url=one.url, node_id=one.answer.node_id, reason=reason))
 
+    def size(self) -> str:
+        """Say how many targets are ready, and how many the quorum needs."""
+        return f"{len(self.ready())} targets are ready, and {self._quorum_size} are needed"
+
     def _compare(self) -> None:
         """Note that the quorum was reached or lost."""
         active = self.active
         if active is not self._was_active:
             self._was_active = active
             kind = "quorum_reached" if active else "quorum_lost"
-            reason = f"{len(self.ready())} targets are ready, and {self._quorum_size} are needed"
-            self._changes.append(PoolChange(kind=kind, reason=reason))
+            self._changes.append(PoolChange(kind=kind, reason=self.size()))

@@ -12,7 +12,6 @@ from meshq import abc, limits
 from meshq.broker import (
     AnyConsumer,
     BindingNews,
-    ClusteredGroups,
     Core,
     Dispatch,
     FormerCount,
@@ -30,7 +29,6 @@ from meshq.broker import (
 )
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.ids import IDENTITY_BYTES
-from meshq.node._stranded_messages import LocalAnswers, LocalDemand, LocalHeldQueues, LocalStrandedMessages
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
 
@@ -467,31 +465,3 @@ def _filters(texts: Sequence[str]) -> tuple[Filter, ...]:
     except SettingsError:
         # The other node's language has grown: whatever comes may be wanted there.
         return ()
-
-
-def local_broker(
-    core: Core,
-    control: abc.NodeControl,
-    acceptor: abc.LocalAcceptor,
-    *,
-    transfer: abc.Transfer,
-    redirectors: abc.Redirectors,
-    services: Sequence[abc.Service],
-) -> abc.LocalBroker:
-    """Return the broker of a core, as its services see it."""
-    return abc.LocalBroker(
-        control=control,
-        acceptor=acceptor,
-        demand=LocalDemand(core),
-        routes=LocalRemoteBindings(core),
-        peers=LocalPeerQueues(core),
-        stranded=LocalStrandedMessages(core),
-        transfer=transfer,
-        notifications=core.settings.event_bus,
-        topologies=core.settings.topologies,
-        answers=LocalAnswers(core),
-        held=LocalHeldQueues(core),
-        groups=ClusteredGroups(core),
-        redirectors=redirectors,
-        services=services,
-    )

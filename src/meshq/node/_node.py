@@ -33,7 +33,6 @@ from meshq.logs import Warnings, logger
 from meshq.node._core_host import CoreHost, elapsed_ms
 from meshq.node._credentials import credentials_of
 from meshq.node._inproc import InprocAcceptor
-from meshq.node._local_broker import local_broker
 from meshq.node._loop_lag import LoopLag
 from meshq.node._node_statistics import node_statistics
 from meshq.node._paging import PagingTask
@@ -41,7 +40,7 @@ from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
 from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
-from meshq.node._stranded_messages import LocalRedirectors
+from meshq.node._stranded_messages import LocalRedirectors, local_broker
 from meshq.node._transfer import LocalTransfer
 from meshq.node.terms._guarded_links import GuardedStream
 from meshq.node.terms._node_term import NodeTerm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import trio
 
 from meshq import abc
 from meshq.broker import (
+    ClusteredGroups,
     Core,
     LongOperation,
     SessionRegistry,
@@ -22,6 +23,8 @@ from meshq.broker import (
     waiting_queues,
 )
 from meshq.errors import MeshqError
+from meshq.node._local_broker import LocalPeerQueues, LocalRemoteBindings
+from meshq.notifications import Notification
 
 
 class LocalDemand(abc.Demand):
@@ -47,6 +50,18 @@ class LocalDemand(abc.Demand):
             found = list(router.queues.values())
         seen = [one for one in found if address in (None, one.address) and not is_hidden(one)]
         return len(seen), sum(len(one.roster.consumers) for one in seen)
+
+
+class LocalNotifications(abc.NotificationSink):
+    """The notifications of a node's services, which come outside of its passes."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def emit(self, kind: type[Notification], **about: Any) -> None:
+        """Notify all watchers at once, and subscriptions in a pass soon."""
+        self._core.settings.event_bus.emit(kind, **about)
+        self._core.pending.run_soon()
 
 
 class LocalStrandedMessages(abc.StrandedMessages):
@@ -208,3 +223,31 @@ class LocalRedirectors(abc.Redirectors):
     def clients(self) -> int:
         """Return how many clients are connected now."""
         return self._sessions.clients
+
+
+def local_broker(
+    core: Core,
+    control: abc.NodeControl,
+    acceptor: abc.LocalAcceptor,
+    *,
+    transfer: abc.Transfer,
+    redirectors: abc.Redirectors,
+    services: Sequence[abc.Service],
+) -> abc.LocalBroker:
+    """Return the broker of a core, as its services see it."""
+    return abc.LocalBroker(
+        control=control,
+        acceptor=acceptor,
+        demand=LocalDemand(core),
+        routes=LocalRemoteBindings(core),
+        peers=LocalPeerQueues(core),
+        stranded=LocalStrandedMessages(core),
+        transfer=transfer,
+        notifications=LocalNotifications(core),
+        topologies=core.settings.topologies,
+        answers=LocalAnswers(core),
+        held=LocalHeldQueues(core),
+        groups=ClusteredGroups(core),
+        redirectors=redirectors,
+        services=services,
+    )

@@ -80,6 +80,11 @@ class PendingWork:
         finally:
             self._running = False
 
+    def run_soon(self) -> None:
+        """Run after other tasks have run: some work has come that no pass is under way for."""
+        if not self._wake():
+            self.run()
+
     # -- queues that are not finished in one step
 
     def _wake(self) -> bool:

@@ -128,7 +128,7 @@ def table(spread: Spread) -> str:
     """Return the spread as a table."""
     before, after = Counter(spread.before.values()), Counter(spread.after.values())
     rows = [f"{'target':<10} {'devices':>8} {'after the kill':>15}"]
-    for name in sorted(before | after):
+    for name in (f"target-{number}" for number in range(1, TARGETS + 1)):
         gone = "killed" if name == KILLED else f"{after[name]:,}"
         rows.append(f"{name:<10} {before[name]:>8,} {gone:>15}")
     rows.append(

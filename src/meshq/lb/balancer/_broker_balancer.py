@@ -36,8 +36,16 @@ from meshq.lb import (
 )
 from meshq.lb.balancer._pool_watch import PoolWatch
 from meshq.lb.balancer._reports import BalancerReports
-from meshq.lb.balancer._settings import DEFAULT_POLICY, BalancerSettings, ClusterPool, DiscoveryPool, Policy, StaticPool
-from meshq.lb.balancer._target_source import checked_connectors, cluster_of
+from meshq.lb.balancer._settings import (
+    DEFAULT_POLICY,
+    NO_POOL,
+    BalancerSettings,
+    ClusterPool,
+    DiscoveryPool,
+    Policy,
+    StaticPool,
+)
+from meshq.lb.balancer._target_source import checked_connectors, cluster_of, own_place
 from meshq.lb.balancer._waiting_clients import WaitingClient, WaitingClients
 from meshq.loops import check_in_trio
 from meshq.statistics import BalancerRoute, BalancerStatistics
@@ -53,8 +61,8 @@ class BrokerBalancer(Service, Redirector):
 
     ``target_key``: what a client is told from others by: ``"client_id"``, ``"sni_host"``, ``"source_ip"``,
     ``"user_name"`` or ``"role_name"``; a client without it has the key ``DEFAULT``.  ``target_key_filter``: a regular
-    expression; the part of the key that it finds is the key.  ``local_target_filter``: keys that it matches as a whole
-    stay at this broker.
+    expression; the part of the key that it finds is the key, or the whole key where it finds nothing.
+    ``local_target_filter``: keys that it matches as a whole stay at this broker.
     ``pool``: the brokers to choose from, and ``policy``: how; without both, what the local filter does not match is
     refused.  ``cache_timeout``: seconds since its last use for which a key keeps its target; ``math.inf``: for ever,
     0.0: not at all.
@@ -90,6 +98,7 @@ class BrokerBalancer(Service, Redirector):
         self._cache = AffinityCache(cache_timeout)
         self._pool: PoolMachine | None = None
         self._watch: PoolWatch | None = None
+        self._control: NodeControl | None = None
         # Made for each life of the broker.
         self._machine: BalancingMachine | None = None
         self._waiting = WaitingClients()
@@ -139,6 +148,7 @@ class BrokerBalancer(Service, Redirector):
         self._waiting = WaitingClients()
         self._reports.begin(broker.notifications)
         policy, pool = settings.policy, settings.pool
+        self._control = control
         self._pool = self._watch = None
         if pool is not None and policy is not None:
             policy = begun_policy("policy", policy, int.from_bytes(control.env.entropy.token(CHANCE_BYTES)))
@@ -177,6 +187,7 @@ class BrokerBalancer(Service, Redirector):
         if changes:
             self._reports.tell(changes, ready=len(pool.ready()), needed=settings.quorum_size)
             self._waiting.look()
+        self._reports.catch_up()
 
     # -- decisions
 
@@ -233,8 +244,9 @@ class BrokerBalancer(Service, Redirector):
         target = decision.target
         if target is not None:
             self._count(target)
-        if target is not None and target.local and not target.url and self._watch is not None:
-            target = BalancerTarget(url=self._watch.own_place, local=True)
+        control = self._control
+        if target is not None and target.local and not target.url and control is not None:
+            target = BalancerTarget(url=own_place(control), node_id=control.node_id.hex(), local=True)
         answer(target)
 
     def _count(self, target: BalancerTarget) -> None:
@@ -253,9 +265,11 @@ class BrokerBalancer(Service, Redirector):
 
         Checkpoint: always.  Cancellation: nothing is left.
         Raises:
+            SettingsError: the key is no text.
             NotActiveError: the broker isn't active.
         """
         check_in_trio("BrokerBalancer")
+        _check_key(key)
         self._served()
         done = Completion()
         withdraw = self._decide(partial(self._filtered, key), (), partial(self._point, done.succeed))
@@ -270,8 +284,10 @@ class BrokerBalancer(Service, Redirector):
         """Explain where a client with a key would go now, and why; nothing changes.
 
         Raises:
+            SettingsError: the key is no text.
             NotActiveError: the broker isn't active.
         """
+        _check_key(key)
         values = self.explain(key)
         return BalancerRoute.of(values, [row["step"] for row in values["steps"]])
 
@@ -315,7 +331,7 @@ class BrokerBalancer(Service, Redirector):
             self._cache.clear()
         elif setting == "local_target_filter":
             if made is None and self.settings.pool is None:
-                raise SettingsError(setting, text, "a filter, where there is no pool: all would be refused")
+                raise SettingsError(setting, text, NO_POOL)
             machine.local_filter = made
         else:
             raise SettingsError("setting", setting, "'target_key_filter' or 'local_target_filter'")
@@ -368,6 +384,11 @@ class BrokerBalancer(Service, Redirector):
             NotActiveError: the broker isn't active.
         """
         return BalancerStatistics.of(self.describe(), self.describe_targets())
+
+
+def _check_key(key: object) -> None:
+    if type(key) is not str:
+        raise SettingsError("key", key, "a text")
 
 
 def _nothing() -> None:

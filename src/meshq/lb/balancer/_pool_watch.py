@@ -34,11 +34,6 @@ class PoolWatch:
         self._due: dict[str, float] = {}
         self._probing: dict[str, None] = {}
 
-    @property
-    def own_place(self) -> str:
-        """Where clients reach the broker itself; empty: nowhere that can be told."""
-        return self._source.own_place
-
     async def run(self) -> None:
         """Probe until cancelled.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import attrs
 import trio
 
 from meshq.abc import NotificationSink
@@ -28,6 +29,18 @@ class BalancerCounts:
         self.asked = 0
 
 
+@attrs.frozen
+class _Line:
+    """A line of the log about a target, or about the pool: that it is there, or not."""
+
+    event: str
+    text: str
+    #: The URL of the target; empty: the pool.
+    about: str
+    up: bool
+    level: int = logging.INFO
+
+
 class BalancerReports:
     """The reports of one balancer, for one life of its broker after another."""
 
@@ -35,12 +48,17 @@ class BalancerReports:
         self._name = name
         self._warnings = Warnings("lb", trio.current_time)
         self._sink: NotificationSink | None = None
+        # What is there by its last line, and lines that contradict the last one and were logged too lately to be again.
+        self._up: set[str] = set()
+        self._held: dict[str, _Line] = {}
         #: The counters.
         self.counts: BalancerCounts = BalancerCounts()
 
     def begin(self, sink: NotificationSink) -> None:
         """Begin with another life of the broker."""
         self._sink = sink
+        self._up.clear()
+        self._held.clear()
         self.counts = BalancerCounts()
 
     def decided(self, decision: BalancerDecision) -> None:
@@ -71,21 +89,36 @@ class BalancerReports:
             about: dict[str, object] = {"balancer": self._name, "url": change.url, "node_id": change.node_id}
             size: dict[str, object] = {"balancer": self._name, "ready": ready, "needed": needed}
             if change.kind == "ready":
-                self._line("balancer_target_ready", f"{change.url} is ready", change.url)
+                self._line(_Line("balancer_target_ready", f"{change.url} is ready", change.url, True))
                 self._emit(BalancerTargetReady, about)
             elif change.kind == "not_ready":
-                self._line("balancer_target_lost", f"{change.url} is not ready: {change.reason}", change.url)
+                text = f"{change.url} is not ready: {change.reason}"
+                self._line(_Line("balancer_target_lost", text, change.url, False))
                 self._emit(BalancerTargetLost, {**about, "reason": change.reason})
             elif change.kind == "quorum_reached":
-                self._line("balancer_quorum_reached", f"the pool is active: {change.reason}", "")
+                self._line(_Line("balancer_quorum_reached", f"the pool is active: {change.reason}", "", True))
                 self._emit(BalancerQuorumReached, size)
             else:
                 text = f"the pool is inactive: {change.reason}"
-                self._line("balancer_quorum_lost", text, "", level=logging.WARNING)
+                self._line(_Line("balancer_quorum_lost", text, "", False, logging.WARNING))
                 self._emit(BalancerQuorumLost, size)
 
-    def _line(self, event: str, text: str, cause: str, *, level: int = logging.INFO) -> None:
-        self._warnings.say(event, f"the balancer {self._name}: {text}", cause, level=level)
+    def catch_up(self) -> None:
+        """Log each line that was held back for a minute and still differs from the last line about its target."""
+        for line in tuple(self._held.values()):
+            if not self._warnings.only_counts(line.event, line.about):
+                self._line(line)
+
+    def _line(self, line: _Line) -> None:
+        about, text = line.about, f"the balancer {self._name}: {line.text}"
+        logged = not self._warnings.only_counts(line.event, about)
+        self._warnings.say(line.event, text, about, level=line.level)
+        if logged:
+            (self._up.add if line.up else self._up.discard)(about)
+        if (about in self._up) == line.up:
+            self._held.pop(about, None)
+        else:
+            self._held[about] = line
 
     def _emit(
         self,

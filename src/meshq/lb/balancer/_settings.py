@@ -22,6 +22,9 @@ QUORUM_TIMEOUT_S_MAX: Final = 60.0
 #: The policy of a pool unless another one is given.
 DEFAULT_POLICY: Final[BalancerPolicy] = RoundRobin()
 
+#: What a balancer without a pool needs.
+NO_POOL: Final = "a filter, where there is no pool: all would be refused"
+
 Policy = str | type[BalancerPolicy] | BalancerPolicy
 
 
@@ -63,15 +66,7 @@ def _group(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 @attrs.frozen(kw_only=True)
 class Pool:
-    """The settings that all pools have.
-
-    ``user``, ``password``, ``tls``: as whom targets are probed, and whom to believe; unless given, as a node of the
-    broker's cluster connection, if there is one.  An empty ``user``: as nobody.  ``insecure``: also over plaintext to
-    other machines.
-    ``check_period``: seconds between two probes of a target.  ``quorum_size``: so many targets have to be ready before
-    one is given; ``quorum_timeout``: seconds for which a client waits for that.
-    ``local_target_enabled``: the broker itself is a target, too.
-    """
+    """The settings that all pools have; ``StaticPool`` says what they are."""
 
     user: str | None = attrs.field(default=None, validator=_user)
     password: Secret | None = attrs.field(default=None, converter=_secret)
@@ -92,7 +87,15 @@ class Pool:
 
 @attrs.frozen(kw_only=True)
 class StaticPool(Pool):
-    """The pool of connectors that a balancer names, in their order: names of the broker's connectors, or URLs."""
+    """The pool of connectors that a balancer names, in their order: names of the broker's connectors, or URLs.
+
+    ``user``, ``password``, ``tls``: as whom targets are probed, and whom to believe; unless given, as a node of the
+    broker's cluster connection, if there is one.  An empty ``user``: as nobody.  ``insecure``: also over plaintext to
+    other machines.
+    ``check_period``: seconds between two probes of a target.  ``quorum_size``: so many nodes have to be ready before
+    one is given; ``quorum_timeout``: seconds for which a client waits for that.
+    ``local_target_enabled``: the broker itself is a target, too.
+    """
 
     static_connectors: tuple[str, ...] = attrs.field(converter=_connectors, kw_only=False)
 
@@ -101,7 +104,10 @@ class StaticPool(Pool):
 
 @attrs.frozen(kw_only=True)
 class ClusterPool(Pool):
-    """The pool of the nodes of a cluster connection, by its name, as they come and go."""
+    """The pool of the nodes of a cluster connection, by its name, as they come and go.
+
+    The other settings are those of ``StaticPool``.
+    """
 
     cluster_connection: str = attrs.field(validator=_name, kw_only=False)
 
@@ -110,7 +116,10 @@ class ClusterPool(Pool):
 
 @attrs.frozen(kw_only=True)
 class DiscoveryPool(Pool):
-    """The pool of the nodes that announce themselves to a discovery group, which the broker then has, too."""
+    """The pool of the nodes that announce themselves to a discovery group, which the broker then has, too.
+
+    The other settings are those of ``StaticPool``.
+    """
 
     discovery_group: DiscoveryGroup = attrs.field(validator=_group, kw_only=False)
 
@@ -168,4 +177,4 @@ class BalancerSettings:
         if self.pool is None and self.policy is not None:
             raise SettingsError("pool", None, "a pool for the policy")
         if self.pool is None and self.local_target_filter is None:
-            raise SettingsError("local_target_filter", None, "a filter, where there is no pool: all would be refused")
+            raise SettingsError("local_target_filter", None, f"{NO_POOL}; or give a pool")

@@ -64,6 +64,11 @@ def _login(pool: PoolSettings, url: str) -> dict[str, Any]:
     return {"user": pool.user or None, "password": pool.password, "tls": tls} | ({"insecure": True} if insecure else {})
 
 
+def own_place(control: NodeControl) -> str:
+    """Where clients reach a broker; empty: nowhere that can be told."""
+    return next(filter(None, map(told_place, control.acceptors())), "")
+
+
 class TargetSource:
     """The list of a pool's targets, as it is now, and the way to probe one."""
 
@@ -103,7 +108,7 @@ class TargetSource:
     @property
     def own_place(self) -> str:
         """Where clients reach the broker itself; empty: nowhere that can be told."""
-        return next(filter(None, map(told_place, self._control.acceptors())), "")
+        return own_place(self._control)
 
     def _target(self, url: str) -> ListedTarget:
         place = told_place(url)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from meshq.abc import BalancerPolicy, BalancerTarget
-from meshq.testing.conformance._assertions import expect, expect_equal
+from meshq.errors import SettingsError
+from meshq.testing.conformance._assertions import NonconformanceError, expect, expect_equal
 
 _NODES: Final = tuple(
     BalancerTarget(
@@ -30,9 +31,15 @@ def check_policy(make_policy: Callable[[], BalancerPolicy]) -> None:
 
     Raises:
         NonconformanceError: the policy breaks a promise.
+        SettingsError: ``make_policy`` is no class, and no function that makes a policy.
     """
     for check in POLICY_CHECKS:
-        check(make_policy())
+        policy: object = make_policy() if callable(make_policy) else None
+        if not isinstance(policy, BalancerPolicy):
+            raise SettingsError(
+                "make_policy", make_policy, "a subclass of BalancerPolicy, or what makes an object of one"
+            )
+        check(policy)
 
 
 def _lists() -> list[tuple[BalancerTarget, ...]]:
@@ -47,7 +54,10 @@ def _choices(policy: BalancerPolicy) -> list[BalancerTarget | None]:
 
 
 def _choose(policy: BalancerPolicy, given: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
-    chosen: object = policy.select(given, key)
+    try:
+        chosen: object = policy.select(given, key)
+    except Exception as error:
+        raise NonconformanceError(f"a policy chooses among {len(given)} targets: it has raised {error!r}") from error
     if chosen is None:
         return None
     expect(
