@@ -200,7 +200,8 @@ class BrokerBalancer(Service, Redirector):
         # The filters may change while a client waits.
         decide = partial(self._decision, key, visited)
         decision, pool = decide(), self.settings.pool
-        if not decision.waits or pool is None:
+        if not decision.waits or pool is None or not self._waiting.timed:
+            # Before this service is served, or when the start of the broker has failed, nobody would end a wait.
             answer(decision)
             return _nothing
         client = WaitingClient(decide, answer, trio.current_time() + pool.quorum_timeout)
@@ -257,6 +258,8 @@ class BrokerBalancer(Service, Redirector):
         """
         check_in_trio("BrokerBalancer")
         self._served()
+        if not self._waiting.timed:
+            raise NotActiveError(f"the balancer {self.name!r} is not served")
         done = Completion()
         withdraw = self._decide(partial(self._filtered, key), (), partial(self._point, done.succeed))
         try:
