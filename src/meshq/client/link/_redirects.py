@@ -19,7 +19,7 @@ REDIRECTS_MAX: Final = 3
 class Redirects:
     """The redirects of one client.  ``facts``: those of its session, which tells nodes who has redirected it."""
 
-    __slots__ = ("_again", "_facts", "_place", "_returns", "hops")
+    __slots__ = ("_again", "_facts", "_handed", "_handovers", "_place", "_returns", "_sent_away", "hops")
 
     def __init__(self, facts: SessionFacts) -> None:
         self._facts = facts
@@ -30,17 +30,27 @@ class Redirects:
         self._place: Endpoint | None = None
         self._again: Endpoint | None = None
         self._returns = False
+        # Whether a node to which a balancer had sent the client sends it to the target of its handover; the places of
+        # that target; and whether this attempt is at one of them.
+        self._sent_away = False
+        self._handovers: tuple[Endpoint, ...] = ()
+        self._handed = False
 
     @property
     def redirected(self) -> bool:
-        """Whether the client is, or tries to be, where a node has sent it."""
-        return self.hops > 0 or self._returns
+        """Whether the client is, or tries to be, where a node has sent it, and belongs where its own URL leads."""
+        return self.hops > 0 or self._returns or self._handed
+
+    def sent_away(self) -> None:
+        """Note that a node sends the client to the target of its handover."""
+        self._sent_away = self.redirected
 
     def begin(self, place: Endpoint | None) -> None:
         """Begin an attempt at a place of the client's own, or for its session once more at that of its last node."""
         self.hops = 0
         self._returns = place is not None and place == self._place
         self._place = None
+        self._handed = self._sent_away and place in self._handovers
         self._facts.visited, self._facts.only_resumes = b"", self._returns
 
     def lost(self, place: Endpoint | None, *, resumable: bool) -> None:
@@ -50,6 +60,7 @@ class Redirects:
     def first(self, known: KnownTargets) -> KnownTargets:
         """Return the targets of a round: once after a loss, the place where the client was sent comes first."""
         place, self._again = self._again, None
+        self._handovers = known.first
         return known if place is None or known.first else attrs.evolve(known, first=(place,))
 
     def follow(self, sender: Endpoint, close: Close) -> Endpoint:

@@ -1,0 +1,59 @@
+"""Redirected clients whose broker hands over what it has, and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+
+from meshq import BrokerBalancer, ClientFactory, ClusterConnection, FailedOver, FirstElement, Redirected, ScaledDown
+from tests.balancers.kit import FAST, Machines, machines, node_of, pool_of, so_far, url_of
+from tests.cluster.kit import until
+from tests.cluster.test_client_topology import LINKS
+
+KINDS = (Redirected, ScaledDown, FailedOver)
+
+
+@asynccontextmanager
+async def clustered(names: str = "abc", **settings: Any) -> AsyncIterator[Machines]:
+    """The nodes of a cluster, and a broker ``front`` in no cluster whose balancer has them in its pool."""
+    async with machines() as made:
+        connectors = {name: f"{url_of(name)}?insecure=true" for name in names}
+        for name in names:
+            others = [other for other in names if other != name]
+            links = ClusterConnection("mesh", connector=name, static_connectors=others, password="canary-" * 3, **LINKS)
+            await made.start(name, links, connectors=connectors)
+        await made.start("front", BrokerBalancer("lb", pool=pool_of(names), **settings), redirect_to="lb")
+        await made.ready(*names)
+        yield made
+
+
+@pytest.mark.slow
+async def test_a_client_goes_on_at_the_handover_s_target_and_all_later_connections_by_their_own_url() -> None:
+    async with clustered(policy=FirstElement(), cache_timeout=0.0) as made:
+        env = attrs.evolve(made.env, network=made.network.host("shop"), local={})
+        factory = ClientFactory(url_of("front", 5_001), env=env, **FAST)
+        async with factory.connect() as client:
+            assert node_of(client) == "a"
+            events = client.events()
+            await client.send("q", b"x")
+            async with made.brokers["a"].drain("c"):
+                pass
+            await until(lambda: node_of(client) == "c")
+            # There its messages are, and no balancer was asked.
+            assert [type(one) for one in await so_far(events) if isinstance(one, KINDS)] == [ScaledDown, FailedOver]
+            assert (await client.queue("q")).ready == 1
+            await made.ready("b", "c")
+            before = made.balancer().statistics().redirected
+            for _ in range(4):
+                async with factory.connect() as other:
+                    assert node_of(other) == "b"
+            made.network.reset("shop", "c")
+            await until(lambda: client.statistics().resumed == 1)
+            assert node_of(client) == "c" and made.balancer().statistics().redirected == before + 4
+            await made.crash("c")
+            await until(lambda: node_of(client) == "b")
+            assert made.balancer().statistics().redirected > before + 4
