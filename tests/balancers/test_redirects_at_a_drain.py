@@ -57,3 +57,27 @@ async def test_a_client_goes_on_at_the_handover_s_target_and_all_later_connectio
             await made.crash("c")
             await until(lambda: node_of(client) == "b")
             assert made.balancer().statistics().redirected > before + 4
+
+
+async def test_a_broker_that_has_handed_over_is_no_target_of_its_own_pool() -> None:
+    async with machines() as made:
+        connectors = {name: f"{url_of(name)}?insecure=true" for name in "ab"}
+        for name, other in ("ab", "ba"):
+            links = ClusterConnection(
+                "mesh", connector=name, static_connectors=[other], password="canary-" * 3, **LINKS
+            )
+            pool = pool_of("ab", local_target_enabled=True)
+            balancer = BrokerBalancer("lb", pool=pool, policy=FirstElement())
+            await made.start(name, links, balancer, connectors=connectors)
+        await made.ready("a", "b", broker="a")
+        balancer = made.balancer(broker="a")
+        found = await balancer.target("key")
+        assert found is not None and found.local
+        async with made.brokers["a"].drain("b"):
+            pass
+        await made.ready("b", broker="a")
+        # Who asks there, because it can't be redirected, is not sent to a broker that takes nobody in.
+        found = await balancer.target("key")
+        assert found is not None and found.url == url_of("b")
+        (row,) = [row for row in balancer.statistics().targets if row.local]
+        assert row.state == "not_ready" and "hands over" in row.error
