@@ -81,3 +81,27 @@ async def test_a_broker_that_has_handed_over_is_no_target_of_its_own_pool() -> N
         assert found is not None and found.url == url_of("b")
         (row,) = [row for row in balancer.statistics().targets if row.local]
         assert row.state == "not_ready" and "hands over" in row.error
+
+
+async def test_links_of_a_cluster_stay_where_acceptors_redirect_and_a_drain_goes_over_them() -> None:
+    async with machines() as made:
+        await made.start("c")
+        connectors = {name: f"{url_of(name)}?insecure=true" for name in "ab"}
+        for name, other in ("ab", "ba"):
+            links = ClusterConnection(
+                "mesh", connector=name, static_connectors=[other], password="canary-" * 3, **LINKS
+            )
+            # All that comes over the network to these two is sent on, unless it is a link.
+            balancer = BrokerBalancer("lb", pool=pool_of("c", user=""), policy=FirstElement())
+            acceptors = [f"{url_of(name)}?insecure=true&redirect_to=lb"]
+            await made.start(name, links, balancer, connectors=connectors, acceptors=acceptors, queues=["q"])
+        await made.ready("c", broker="a")
+        async with made.dial(url_of("a")) as client:
+            assert node_of(client) == "c"
+        async with made.brokers["a"].client() as client:
+            await client.send_many("q", [b"x"] * 20)
+        async with made.brokers["a"].drain("b"):
+            pass
+        async with made.brokers["b"].client() as client:
+            assert (await client.queue("q")).ready == 20
+        assert made.balancer(broker="b").statistics().redirected == 0
