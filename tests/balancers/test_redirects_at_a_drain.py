@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
-import pytest
+import trio
 
 from meshq import BrokerBalancer, ClientFactory, ClusterConnection, FailedOver, FirstElement, Redirected, ScaledDown
 from tests.balancers.kit import FAST, Machines, machines, node_of, pool_of, so_far, url_of
@@ -31,7 +32,6 @@ async def clustered(names: str = "abc", **settings: Any) -> AsyncIterator[Machin
         yield made
 
 
-@pytest.mark.slow
 async def test_a_client_goes_on_at_the_handover_s_target_and_all_later_connections_by_their_own_url() -> None:
     async with clustered(policy=FirstElement(), cache_timeout=0.0) as made:
         env = attrs.evolve(made.env, network=made.network.host("shop"), local={})
@@ -105,3 +105,33 @@ async def test_links_of_a_cluster_stay_where_acceptors_redirect_and_a_drain_goes
         async with made.brokers["b"].client() as client:
             assert (await client.queue("q")).ready == 20
         assert made.balancer(broker="b").statistics().redirected == 0
+
+
+async def test_a_balancer_at_the_handover_s_target_keeps_the_client_whose_messages_are_there() -> None:
+    names = "abc"
+    async with machines() as made:
+        connectors = {name: f"{url_of(name)}?insecure=true" for name in names}
+        for name in names:
+            others = [other for other in names if other != name]
+            links = ClusterConnection("mesh", connector=name, static_connectors=others, password="canary-" * 3, **LINKS)
+            pool = pool_of(names, local_target_enabled=True)
+            balancer = BrokerBalancer("lb", pool=pool, policy=FirstElement(), cache_timeout=0.0)
+            acceptors = [f"{url_of(name)}?insecure=true&redirect_to=lb"]
+            await made.start(name, links, balancer, connectors=connectors, acceptors=acceptors)
+        for name in names:
+            await made.ready(*names, broker=name)
+        async with made.dial(f"({','.join(map(url_of, names))})") as client, trio.open_nursery() as nursery:
+            assert node_of(client) == "a"
+            await client.send("q", b"first")
+            # It is stored, and its confirm is lost.
+            made.network.cut("a", "shop")
+            nursery.start_soon(partial(client.send, "q", b"once", duplicate_id="once"))
+            duplicates = made.brokers["a"]._node.core.router.addresses["q"].duplicates
+            await until(lambda: "once" in str(duplicates.known()))
+            async with made.brokers["a"].drain("c"):
+                # Without it, FirstElement would choose b.
+                made.network.partition(["shop"], ["a"])
+            made.network.heal()
+            await until(lambda: node_of(client) not in ("", "a"))
+            assert node_of(client) == "c"
+        assert [made.brokers[name].statistics().ready for name in "bc"] == [0, 2]
