@@ -19,7 +19,9 @@ from meshq import (
     UseAnotherServerError,
 )
 from meshq.abc import BalancerTarget
+from meshq.lb.balancer._broker_balancer import QUESTIONS_MAX
 from tests.balancers.kit import balanced, machines, node_of, place, pool_of, url_of
+from tests.cluster.kit import until
 
 
 async def test_a_client_that_can_not_be_redirected_asks_and_goes_there_or_asks_again() -> None:
@@ -170,3 +172,23 @@ async def test_only_who_may_manage_the_broker_sees_and_changes_a_balancer_and_al
                     await client.balancer("lb").target(wrong)  # type: ignore[arg-type]
     with pytest.raises(NotFoundError):
         made.brokers["front"].balancer("other")
+
+
+async def test_questions_of_those_who_have_gone_are_bounded_in_number() -> None:
+    async with machines() as made:
+        await made.start("front", BrokerBalancer("lb", pool=pool_of("a", quorum_timeout=20.0)), redirect_to="lb")
+        async with made.dial(url_of("front"), connection_ttl=1.0) as client, trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(client.balancer("lb").target, f"k{number}")
+            await until(lambda: made.balancer().statistics().waiting == 20)
+            nursery.cancel_scope.cancel()
+        # Nobody takes their answers any more, and they wait for their time all the same.
+        assert (made.brokers["front"].statistics().sessions, made.balancer().statistics().waiting) == (0, 20)
+        answers: list[BalancerTarget | None] = []
+        for number in range(QUESTIONS_MAX - 20):
+            made.balancer().find_target(f"q{number}", answers.append)
+        assert QUESTIONS_MAX == 4_096 == made.balancer().statistics().waiting and not answers
+        made.balancer().find_target("one more", answers.append)
+        assert answers == [None] and made.balancer().statistics().waiting == QUESTIONS_MAX
+        await trio.sleep(21)
+        assert len(answers) == QUESTIONS_MAX - 20 + 1 and made.balancer().statistics().waiting == 0

@@ -253,6 +253,19 @@ async def test_a_discovery_pool_has_the_brokers_that_announce_themselves() -> No
         await until(lambda: len(made.balancer().statistics().targets) == 2)
 
 
+async def test_the_group_of_a_pool_may_stand_behind_the_balancer_among_the_services() -> None:
+    async with machines() as made:
+        announced = SharedDirectory("/announced", "lan")
+        announcer = BroadcastGroup("lan", announced, connectors=["me"], broadcast_period=0.5)
+        await made.start("a", announcer, connectors={"me": f"{url_of('a')}?insecure=true"})
+        group = DiscoveryGroup("dg1", announced)
+        pool = DiscoveryPool(group, check_period=1.0, insecure=True)
+        # It listens only after the balancer has listed its targets for the first time.
+        await made.start("front", BrokerBalancer("lb", pool=pool), group, redirect_to="lb")
+        await made.ready("a")
+        assert await place(made, "x") == "a"
+
+
 async def test_a_static_pool_has_its_connectors_in_their_order() -> None:
     async with machines() as made:
         for name in "abc":

@@ -253,6 +253,25 @@ async def test_a_client_that_is_sent_round_gives_the_attempt_up_after_three_redi
         assert caught.value.outcome == "not_done"
 
 
+async def test_a_broker_that_is_another_one_since_its_last_probe_has_the_client_after_two_redirects() -> None:
+    async with machines() as made:
+        for name, other in ("ab", "ba"):
+            balancer = BrokerBalancer("lb", pool=pool_of(other, check_period=60.0), policy="first_element")
+            await made.start(name, balancer, acceptors=[f"{url_of(name)}?insecure=true&redirect_to=lb"])
+        await made.ready("b", broker="a")
+        await made.ready("a", broker="b")
+        # In memory only, it has another id now, which is not known at b.
+        await made.crash("a")
+        await made.start("a")
+        await made.ready("b", broker="a")
+        client = made.dial(url_of("a"))
+        events = client.events()
+        async with client:
+            assert node_of(client) == "a"
+        told = [event.url for event in await so_far(events) if isinstance(event, Redirected)]
+        assert told == [url_of("b"), url_of("a")]
+
+
 async def test_one_acceptor_redirects_and_the_other_does_not() -> None:
     async with balanced("a") as made:
         async with made.dial(url_of("front")) as client:

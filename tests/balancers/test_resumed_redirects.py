@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import trio
 
-from meshq import Client, Redirected
+from meshq import BalancerPolicy, BalancerTarget, Client, Redirected
 from tests.balancers.kit import balanced, node_of, so_far, url_of
 from tests.cluster.kit import until
 
@@ -51,3 +53,23 @@ async def test_the_session_is_resumed_at_the_target_and_nothing_is_lost_or_doubl
                 found.append(bytes(delivery.body))
         assert sorted(found) == sorted(bodies)
         assert made.brokers["front"].statistics().sessions == 0
+
+
+class Once(BalancerPolicy):
+    """A policy of a client that chooses once, and none after that."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def select(self, targets: Sequence[BalancerTarget], key: str) -> BalancerTarget | None:
+        self.asked += 1
+        return targets[0] if self.asked == 1 else None
+
+
+async def test_the_session_is_resumed_also_when_the_client_s_own_policy_chooses_no_node() -> None:
+    async with balanced("a") as made, made.dial(connection_ttl=30, load_balancing=Once()) as client:
+        assert node_of(client) == "a"
+        assert made.network.reset("shop", "a")
+        with trio.fail_after(10):
+            await until(lambda: client.statistics().resumed == 1)
+        assert node_of(client) == "a"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import ClassVar
 
+import pytest
 import trio
 import trio.testing
 
-from meshq import BrokerBalancer
+from meshq import Broker, BrokerBalancer, NotActiveError, UseAnotherServerError, abc
 from meshq.lb import BalancerDecision
 from meshq.lb.balancer._waiting_clients import WaitingClient, WaitingClients
-from tests.balancers.kit import machines, node_of, pool_of
+from tests.balancers.kit import machines, node_of, pool_of, url_of
 from tests.cluster.kit import until
 
 
@@ -112,3 +114,53 @@ async def test_filters_that_are_changed_hold_for_those_who_wait() -> None:
         # What is remembered is the key of the new filter.
         assert "the cache has" in " ".join(made.balancer().explain_route("shop.2").steps)
         assert made.balancer().statistics().keys == 1
+
+
+class Slow(abc.Service):
+    """A service that takes long to start.  ``fails``: it does not start at all."""
+
+    kind: ClassVar[str] = "slow"
+    name = "slow"
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self._fails = fails
+
+    def announce(self, control: abc.NodeControl) -> None:
+        pass
+
+    async def serve(self, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]) -> None:
+        await trio.sleep(30)
+        if self._fails:
+            raise ValueError("it does not start")
+        task_status.started()
+        await trio.sleep_forever()
+
+
+async def test_nobody_waits_for_a_quorum_before_the_balancer_is_served() -> None:
+    async with machines() as made:
+        slow, balancer = Slow(), BrokerBalancer("lb", pool=pool_of("a", quorum_timeout=1.0))
+        made.nursery.start_soon(lambda: made.start("front", slow, balancer, redirect_to="lb"))
+        await trio.sleep(5)
+        began = trio.current_time()
+        with pytest.raises(UseAnotherServerError, match="no quorum"):
+            async with made.dial(call_timeout=60, connection_ttl=60):
+                raise AssertionError("there is no target")
+        with trio.fail_after(10), pytest.raises(NotActiveError, match="'lb' is not served"):
+            await balancer.target("key")
+        async with made.dial(url_of("front")) as client:
+            assert await client.balancer("lb").target("key") is None
+        assert trio.current_time() - began < 1.1
+        await trio.sleep(30)
+        await made.start("a")
+        await made.ready("a")
+        async with made.dial() as client:
+            assert node_of(client) == "a"
+
+
+async def test_who_asks_for_a_target_after_a_start_that_has_failed_does_not_wait_for_ever() -> None:
+    balancer = BrokerBalancer("lb", pool=pool_of("a", quorum_timeout=1.0))
+    broker = Broker("b", data_dir=None, services=[Slow(fails=True), balancer])
+    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="it does not start"), flatten_subgroups=True):
+        await broker.run()
+    with trio.fail_after(10), pytest.raises(NotActiveError, match="'lb' is not served"):
+        await balancer.target("key")

@@ -53,4 +53,8 @@ class Redirectors(ABC):
 
     @abstractmethod
     def clients(self) -> int:
-        """Return how many clients have a session at the broker."""
+        """Return how many clients have a session at the broker.
+
+        Raises:
+            NotActiveError: it takes no client in, since it stops or hands over what it has.
+        """

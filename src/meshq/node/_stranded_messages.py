@@ -221,7 +221,8 @@ class LocalRedirectors(abc.Redirectors):
         self._core.settings.redirectors[name] = redirector
 
     def clients(self) -> int:
-        """Return how many clients are connected now."""
+        """Return how many clients are connected now, or raise as a probe of this broker would."""
+        self._core.closing.check()
         return self._sessions.clients
 
 

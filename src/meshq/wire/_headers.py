@@ -111,8 +111,8 @@ class Attach(Header):
     ``ttl_ms``: how long the session outlives its connection.  ``received``: the highest number received.
     ``came_from``: the nodes that have sent the client away because they hand over what they have, an id and an instance
     each; the server may refuse the session as long as it lacks some of that (``not_handed_over``).
-    ``visited``: the ids of the nodes that have redirected the client since it began to connect; a balancer of the
-    server sends it to none of them.
+    ``visited``: the ids of the nodes that have redirected the client since it began to connect, before them the one
+    that has sent it to this handover's target; a balancer of the server sends it to none of them.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.ATTACH

@@ -352,6 +352,7 @@ class Connection:
     def _sent_away(self, close: Close) -> None:
         """Note the node to which the client has to go, because its own one leaves for good."""
         target, now = sent_to(close), trio.current_time()
+        self._redirects.sent_away(close.node_id)
         if not self._session.facts.sent_away(close, target):
             return
         where = f"node {target.name} at {target.place or 'no place that can be dialed'}"

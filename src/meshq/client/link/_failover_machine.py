@@ -115,8 +115,8 @@ class FailoverMachine:
         order = self._policy.order(known.nodes, last=self._last, leave_last=self._leave_last)
         self._first = 0
         if len(order) < len(known.nodes):
-            # The policy wants none of the others.
-            return tuple(order)
+            # The policy wants none of the others; the last one, which is not its choice, may be none of the nodes.
+            return tuple(dict.fromkeys((*(place for place in known.first if place == self._last), *order)))
         more = (*known.spares, *known.gone[self._round % len(known.gone) :][:1]) if known.gone else known.spares
         first = tuple(dict.fromkeys(known.first))
         self._first = len(first)

@@ -19,7 +19,7 @@ REDIRECTS_MAX: Final = 3
 class Redirects:
     """The redirects of one client.  ``facts``: those of its session, which tells nodes who has redirected it."""
 
-    __slots__ = ("_again", "_facts", "_place", "_returns", "hops")
+    __slots__ = ("_again", "_facts", "_handed", "_handovers", "_place", "_returns", "_sender", "_sent_away", "hops")
 
     def __init__(self, facts: SessionFacts) -> None:
         self._facts = facts
@@ -30,18 +30,31 @@ class Redirects:
         self._place: Endpoint | None = None
         self._again: Endpoint | None = None
         self._returns = False
+        # The node that sends the client to the target of its handover, and whether a balancer had sent the client to
+        # that node; the places of the target; and whether this attempt is at one of them after a balancer's redirect.
+        self._sender = b""
+        self._sent_away = False
+        self._handovers: tuple[Endpoint, ...] = ()
+        self._handed = False
 
     @property
     def redirected(self) -> bool:
-        """Whether the client is, or tries to be, where a node has sent it."""
-        return self.hops > 0 or self._returns
+        """Whether the client is, or tries to be, where a node has sent it, and belongs where its own URL leads."""
+        return self.hops > 0 or self._returns or self._handed
+
+    def sent_away(self, node_id: bytes) -> None:
+        """Note that a node sends the client to the target of its handover."""
+        self._sender, self._sent_away = node_id, self.redirected
 
     def begin(self, place: Endpoint | None) -> None:
         """Begin an attempt at a place of the client's own, or for its session once more at that of its last node."""
         self.hops = 0
         self._returns = place is not None and place == self._place
         self._place = None
-        self._facts.visited, self._facts.only_resumes = b"", self._returns
+        handed_over = place in self._handovers
+        self._handed = self._sent_away and handed_over
+        # At the handover's target is what the client has at stake: a balancer there is told that it was sent there.
+        self._facts.visited, self._facts.only_resumes = self._sender if handed_over else b"", self._returns
 
     def lost(self, place: Endpoint | None, *, resumable: bool) -> None:
         """Note the loss of the link to a place.  ``resumable``: the node is not known to leave, and has the session."""
@@ -50,6 +63,7 @@ class Redirects:
     def first(self, known: KnownTargets) -> KnownTargets:
         """Return the targets of a round: once after a loss, the place where the client was sent comes first."""
         place, self._again = self._again, None
+        self._handovers = known.first
         return known if place is None or known.first else attrs.evolve(known, first=(place,))
 
     def follow(self, sender: Endpoint, close: Close) -> Endpoint:

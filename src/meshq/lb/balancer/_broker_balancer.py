@@ -52,6 +52,8 @@ from meshq.statistics import BalancerRoute, BalancerStatistics
 
 #: Random bytes with which a policy begins.
 CHANCE_BYTES = 8
+#: Clients and questions that wait, from which on a question is answered at once: who asks may be gone, and ask again.
+QUESTIONS_MAX = 4_096
 _REASON_CHARACTERS_MAX = 400
 
 
@@ -197,7 +199,8 @@ class BrokerBalancer(Service, Redirector):
 
     def find_target(self, key: str, answer: Callable[[BalancerTarget | None], None]) -> None:
         """Decide about a key for a client that asks."""
-        self._decide(partial(self._filtered, key), (), partial(self._point, answer))
+        waits = len(self._waiting) < QUESTIONS_MAX
+        self._decide(partial(self._filtered, key), (), partial(self._point, answer), waits=waits)
 
     def _key_of(self, facts: HandshakeFacts) -> str:
         return key_of(facts, self.settings.target_key, self._key_filter)
@@ -206,12 +209,18 @@ class BrokerBalancer(Service, Redirector):
         return filtered(key, self._key_filter)
 
     def _decide(
-        self, key: Callable[[], str], visited: Sequence[str], answer: Callable[[BalancerDecision], None]
+        self,
+        key: Callable[[], str],
+        visited: Sequence[str],
+        answer: Callable[[BalancerDecision], None],
+        *,
+        waits: bool = True,
     ) -> Callable[[], None]:
         # The filters may change while a client waits.
         decide = partial(self._decision, key, visited)
         decision, pool = decide(), self.settings.pool
-        if not decision.waits or pool is None:
+        if not (decision.waits and waits and self._waiting.timed) or pool is None:
+            # Before this service is served, or when the start of the broker has failed, nobody would end a wait.
             answer(decision)
             return _nothing
         client = WaitingClient(decide, answer, trio.current_time() + pool.quorum_timeout)
@@ -271,6 +280,8 @@ class BrokerBalancer(Service, Redirector):
         check_in_trio("BrokerBalancer")
         _check_key(key)
         self._served()
+        if not self._waiting.timed:
+            raise NotActiveError(f"the balancer {self.name!r} is not served")
         done = Completion()
         withdraw = self._decide(partial(self._filtered, key), (), partial(self._point, done.succeed))
         try:

@@ -9,7 +9,7 @@ import trio
 
 from meshq.abc import LocalBroker
 from meshq.client import ProbedBroker, same_node
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, NotActiveError
 from meshq.lb import PoolMachine, TargetAnswer
 from meshq.lb.balancer._target_source import ListedTarget, PoolSettings, TargetSource
 
@@ -67,11 +67,20 @@ class PoolWatch:
             listed.setdefault(local, ListedTarget(local, local))
         self._machine.replace(tuple(listed), local)
         if local:
-            clients = self._broker.redirectors.clients()
-            answer = TargetAnswer(node_id=control.node_id.hex(), node_name=control.name, connections=clients)
-            self._machine.answered(local, answer, trio.current_time())
+            self._look_here(local)
         self._changed()
         return {place: listed[place] for place in self._machine.urls()}
+
+    def _look_here(self, place: str) -> None:
+        """See how the broker itself is, as a probe sees the others."""
+        control = self._broker.control
+        try:
+            clients = self._broker.redirectors.clients()
+        except NotActiveError as error:
+            self._machine.failed(place, str(error))
+            return
+        answer = TargetAnswer(node_id=control.node_id.hex(), node_name=control.name, connections=clients)
+        self._machine.answered(place, answer, trio.current_time())
 
     async def _probe(self, target: ListedTarget) -> None:
         began = trio.current_time()

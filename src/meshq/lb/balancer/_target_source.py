@@ -86,7 +86,8 @@ class TargetSource:
         if isinstance(pool, StaticPool):
             return [self._target(self._control.connectors.get(name, name)) for name in pool.static_connectors]
         if isinstance(pool, DiscoveryPool):
-            found = {node.node_id.hex(): node.connectors[0].primary for node in pool.discovery_group.nodes()}
+            # None is known as long as the group, which may begin after this service, does not listen.
+            found = {node.node_id.hex(): node.connectors[0].primary for node in pool.discovery_group.known}
         else:
             found = self._members()
         found.pop(own, None)

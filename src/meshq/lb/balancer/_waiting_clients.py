@@ -34,6 +34,8 @@ class WaitingClients:
     def __init__(self) -> None:
         self._waiting: dict[WaitingClient, None] = {}
         self._wakeup = Wakeup()
+        #: Whether time is kept: without that nobody may wait.
+        self.timed: bool = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -64,12 +66,16 @@ class WaitingClients:
         Checkpoint: always.
         Cancellation: those that wait are not answered.
         """
-        while True:
-            self._wakeup.clear()
-            first = next(iter(self._waiting), None)
-            with trio.move_on_at(math.inf if first is None else first.deadline):
-                await self._wakeup.wait()
-            self._answer_late(trio.current_time())
+        self.timed = True
+        try:
+            while True:
+                self._wakeup.clear()
+                first = next(iter(self._waiting), None)
+                with trio.move_on_at(math.inf if first is None else first.deadline):
+                    await self._wakeup.wait()
+                self._answer_late(trio.current_time())
+        finally:
+            self.timed = False
 
     def _answer_late(self, now: float) -> None:
         while self._waiting:
