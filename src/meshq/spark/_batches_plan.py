@@ -1,0 +1,66 @@
+"""What a batch reads: how much of each partition, and by how many tasks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+#: A range of sequences, half open.
+Range = tuple[int, int]
+
+
+class Slice(NamedTuple):
+    """The share of one task: sequences of one partition, half open."""
+
+    key: str
+    lo: int
+    hi: int
+
+
+def admitted(backlogs: Mapping[str, Range], most: int | None) -> dict[str, int]:
+    """Share out at most ``most`` sequences among partitions, by what waits in each; return the end in each.
+
+    The rounded shares leave something over, which goes to the largest backlogs first.
+    """
+    sizes = {key: hi - lo for key, (lo, hi) in sorted(backlogs.items())}
+    total = sum(sizes.values())
+    if most is None or total <= most:
+        return {key: hi for key, (_, hi) in backlogs.items()}
+    shares = {key: most * size // total for key, size in sizes.items()}
+    left = most - sum(shares.values())
+    for key in sorted(sizes, key=lambda one: (-sizes[one], one)):
+        more = min(left, 1, sizes[key] - shares[key])
+        shares[key] += more
+        left -= more
+    return {key: backlogs[key][0] + share for key, share in shares.items()}
+
+
+def most_rows(max_rows: int | None, max_bytes: int | None, mean_bytes: float) -> int | None:
+    """The most sequences of a batch: what the limits allow, and at least one; None: no limit."""
+    limits = [] if max_rows is None else [max_rows]
+    if max_bytes is not None and mean_bytes > 0:
+        limits.append(max(1, int(max_bytes / mean_bytes)))
+    return min(limits) if limits else None
+
+
+def has_to_wait(waiting: int, least: int | None, waited_s: float, longest_s: float) -> bool:
+    """Whether a batch waits for more sequences."""
+    return least is not None and waiting < least and waited_s < longest_s
+
+
+def slices_of(ranges: Mapping[str, Range], min_tasks: int | None, max_rows: int | None) -> list[Slice]:
+    """Cut ranges into the shares of tasks: each at most ``max_rows`` long, and at least ``min_tasks`` of them if there
+    are as many sequences."""
+    sizes = {key: hi - lo for key, (lo, hi) in sorted(ranges.items()) if lo < hi}
+    total = sum(sizes.values())
+    found: list[Slice] = []
+    for key, size in sizes.items():
+        count = 1 if max_rows is None else -(-size // max_rows)
+        if min_tasks is not None:
+            count = max(count, -(-min_tasks * size // total))
+        count = min(count, size)
+        lo = ranges[key][0]
+        cuts = [lo + size * index // count for index in range(count + 1)]
+        found += [Slice(key, start, end) for start, end in itertools.pairwise(cuts)]
+    return found
