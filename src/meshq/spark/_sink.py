@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -238,22 +239,16 @@ class Sender:
             MeshqError: a row was refused.
         """
         producers: dict[str, Producer] = {}
-        try:
+        async with AsyncExitStack() as stack:
             for row in reader.rows(batch):
                 about = {"duplicate_id": f"{self._prefix}-{self.rows}"} | row.about
-                producer = producers.get(row.address)
-                if producer is None:
-                    producer = client.producer(row.address)
-                    await producer.__aenter__()
-                    producers[row.address] = producer
+                if row.address not in producers:
+                    producers[row.address] = await stack.enter_async_context(client.producer(row.address))
                 try:
-                    await producer.send(row.body, **about)
+                    await producers[row.address].send(row.body, **about)
                 except SettingsError as error:
                     raise reader.placed(error) from None
                 self.rows += 1
-        finally:
-            for producer in producers.values():
-                await producer.close()
 
 
 class BatchWriter(DataSourceArrowWriter):
