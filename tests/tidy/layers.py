@@ -85,6 +85,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
         "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "grouping_model"}),
+        "spark": frozenset({"qa"}),
     },
     "client": {
         "settings": frozenset(),

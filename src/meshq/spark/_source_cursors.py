@@ -244,6 +244,14 @@ class SourceCursors:
         self._see_highs()
         self._targets = dict(self._highs)
 
+    def empty(self) -> bool:
+        """Whether every cursor has acknowledged all that there is.
+
+        Raises:
+            MeshqError: a node does not answer.
+        """
+        return all(owned.cursor.lag().messages == 0 for owned in self._owned.values())
+
     def highs(self, start: Offset) -> Offset:
         """The high marks as they were seen last, as an offset."""
         ends: Mapping[str, int] = {key: max(place.next, self._highs.get(key, 0)) for key, place in start.places.items()}

@@ -7,9 +7,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +40,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     }
     # Otherwise it is the first python3 of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Its workers import what tests register.
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([path] if path else [])])
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -48,3 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     gateway.proc.stdin.close()
     gateway.proc.wait(30)
     del os.environ["PYSPARK_PYTHON"]
+    if path is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = path
