@@ -19,7 +19,7 @@ _PATIENCE_S: Final = 60.0
 
 
 class KilledQuery:
-    """The query, its broker in a process of its own, and what was sent."""
+    """The query, its broker in another process, and the number of messages sent."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         spark.dataSource.register(KillingSource)
@@ -82,7 +82,7 @@ class KilledQuery:
         return ""
 
     def problems(self) -> list[str]:
-        """What does not hold when a run has gone to its end: each message once, and nothing left behind."""
+        """Return the broken promises of a finished run: each message once, and nothing left behind."""
         found = []
         with self._client() as client:
             with client.consumer("copy", browse=True) as browser:

@@ -40,7 +40,7 @@ class Strikes:
             (Path(self._folder) / name).touch()
 
     def struck(self, hook: str) -> bool:
-        """Whether a place has struck since it was armed; disarms what has not."""
+        """Whether a place has struck since ``arm``; disarms all places."""
         struck = (Path(self._folder) / f"{hook}.struck").exists()
         for path in Path(self._folder).iterdir():
             path.unlink()

@@ -3,47 +3,6 @@
 Every session of Spark that looks for any format imports this, so it loads nothing but Spark's own class.
 """
 
-from __future__ import annotations
+from pyspark_meshq._default_source import DefaultSource
 
-from typing import Any
-
-from pyspark.sql.datasource import DataSource
-
-
-class DefaultSource(DataSource):
-    """Reads queues and writes to addresses of meshq brokers: ``format("meshq")``."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return "meshq"
-
-    def schema(self) -> str:
-        """The columns that are read with these options."""
-        from meshq.spark._data_source import schema_read
-
-        return schema_read(self.options)
-
-    def reader(self, schema: Any) -> Any:
-        """The reader of a batch."""
-        from meshq.spark._data_source import batch_reader
-
-        return batch_reader(self.options, schema)
-
-    def streamReader(self, schema: Any) -> Any:
-        """The reader of a stream."""
-        from meshq.spark._data_source import stream_reader
-
-        return stream_reader(self.options, schema)
-
-    def writer(self, schema: Any, overwrite: bool) -> Any:
-        """The writer of a batch."""
-        from meshq.spark._data_source import batch_writer
-
-        return batch_writer(self.options, schema, overwrite)
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        """The writer of one batch of a stream."""
-        from meshq.spark._data_source import stream_writer
-
-        return stream_writer(self.options, schema, overwrite)
+__all__ = ["DefaultSource"]

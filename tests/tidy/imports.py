@@ -57,7 +57,7 @@ def target_of(imported: Import, modules: frozenset[str]) -> str:
 def is_pure(path: str) -> bool:
     """Whether a file decides and does nothing else, from its place or its name."""
     parts = path.split("/")
-    unit = unit_of(".".join(parts[parts.index("meshq") :]).removesuffix(".py").removesuffix(".__init__"))
+    unit = unit_of(".".join(parts[parts.index("src") + 1 :]).removesuffix(".py").removesuffix(".__init__"))
     return unit in layers.PURE_UNITS or parts[-1].endswith(layers.PURE_SUFFIXES)
 
 

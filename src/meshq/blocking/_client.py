@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from meshq import client as trio_client
+from meshq.blocking._balancer import ClientBalancer
 from meshq.blocking._block_runner import ThreadBlockRunner
-from meshq.blocking._client_balancer import ClientBalancer
 from meshq.blocking._delivery import Handler
 from meshq.blocking._events import EventStream
 from meshq.blocking._generated_administration import AdministrationCalls

@@ -1,4 +1,4 @@
-"""What a batch reads: how much of each partition, and by how many tasks."""
+"""The plan of a batch: the end in each partition, and the shares of the tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Slice(NamedTuple):
 
 
 def admitted(backlogs: Mapping[str, Range], most: int | None) -> dict[str, int]:
-    """Share out at most ``most`` sequences among partitions, by what waits in each; return the end in each.
+    """Share out at most ``most`` sequences among partitions by their backlogs; return the end in each.
 
     The rounded shares leave something over, which goes to the largest backlogs first.
     """
@@ -37,7 +37,7 @@ def admitted(backlogs: Mapping[str, Range], most: int | None) -> dict[str, int]:
 
 
 def most_rows(max_rows: int | None, max_bytes: int | None, mean_bytes: float) -> int | None:
-    """The most sequences of a batch: what the limits allow, and at least one; None: no limit."""
+    """Return the maximum number of sequences of a batch by both limits, at least one; None: no limit."""
     limits = [] if max_rows is None else [max_rows]
     if max_bytes is not None and mean_bytes > 0:
         limits.append(max(1, int(max_bytes / mean_bytes)))

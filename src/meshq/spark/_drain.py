@@ -20,7 +20,7 @@ from meshq.spark._source_cursors import SourceCursors
 
 @attrs.frozen(kw_only=True)
 class DrainReport:
-    """What ``drain`` has done.  ``rows``: those that Spark has read; a function that reads a batch twice counts twice."""
+    """The counts of a ``drain``.  ``rows``: as Spark has read them; a batch that is read twice counts twice."""
 
     rows: int
     batches: int
@@ -88,7 +88,7 @@ def _has_cursor(link: NodeLink, queue: str, name: str) -> bool:
 
 
 def _acknowledged(values: Mapping[str, Any], query: Any) -> bool:
-    """Acknowledge what a query that has ended has read last; return whether nothing has come since."""
+    """Acknowledge the last batch of an ended query; return whether the queue is empty."""
     cursors = SourceCursors(access_of(values), read_settings(values), stream_settings(values))
     try:
         cursors.refresh()
@@ -105,7 +105,7 @@ def _acknowledged(values: Mapping[str, Any], query: Any) -> bool:
 
 
 class _Tally:
-    """Counts what the batches of a query had."""
+    """Counts the rows of the batches of a query."""
 
     def __init__(self, sink: Callable[[Any, int], object]) -> None:
         self._sink = sink

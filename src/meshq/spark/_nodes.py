@@ -168,8 +168,9 @@ class Brokers:
 
     @contextmanager
     def reached(self, address: NodeAddress, what: str, **changed: Any) -> Iterator[Client]:
-        """A client at a node, tried at its URLs, and at those that the given brokers have for it, until the time for
-        reaching a node is over; ``what`` is wanted there.  ``changed``: settings of the client.
+        """Connect a client to a node, whose URLs may change meanwhile, until ``partitionTimeout`` is over.
+
+        ``what`` is wanted there.  ``changed``: settings of the client.
 
         Raises:
             ConnectionBrokenError: it was not reached; names the URLs.
@@ -192,7 +193,7 @@ class Brokers:
             yield client
 
     def _found_again(self, address: NodeAddress) -> NodeAddress:
-        """Where a node is now, if somebody knows it."""
+        """Return the present address of a node, or the old address if nobody knows."""
         try:
             return self.addresses().get(address.node, address)
         except ConnectionBrokenError:

@@ -35,7 +35,7 @@ def parts_of(key: str) -> tuple[str, str]:
 
 @attrs.frozen
 class Place:
-    """A place in one partition: the sequence to read ``next``, and what does not change.
+    """A place in a partition: the sequence to read ``next``, and constant facts.
 
     ``epoch``: of the cursor.  ``ordinal``: the number of the partition, in the order in which they were seen.
     ``first``: the sequence at which the cursor began.

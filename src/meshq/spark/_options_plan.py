@@ -126,7 +126,7 @@ COUNT: Final = Kind("a whole number from 1", _whole(1))
 
 @attrs.frozen
 class Option:
-    """An option: its name, its kind, its default (None: none), where it may be given, and what it means."""
+    """An option: its name, its kind, its default (None: no default), its uses and its text in the documentation."""
 
     name: str
     kind: Kind
@@ -293,7 +293,7 @@ def _nearest_text(name: str, known: Iterable[str], what: str) -> str:
 
 
 def nearest(setting: str, name: str, known: Iterable[str], what: str) -> SettingsError:
-    """The error of an unknown name among those of a table."""
+    """Make the error of an unknown name; names the nearest known name."""
     return SettingsError(setting, name, _nearest_text(name, known, what))
 
 
@@ -336,7 +336,7 @@ def access_of(values: Mapping[str, Any]) -> Access:
 
 @attrs.frozen(kw_only=True)
 class WriteSettings:
-    """What is written, and how."""
+    """The settings of a write."""
 
     topic: str | None
     exactly_once: bool

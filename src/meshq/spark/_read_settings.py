@@ -1,4 +1,4 @@
-"""What is read, and how: the options of a read, checked."""
+"""The settings of a read, checked."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OWN: Final = (INTERNAL, NOTIFICATIONS, TEMPORARY)
 
 @attrs.frozen(kw_only=True)
 class Queues:
-    """The queues to read: these, or those that a pattern finds."""
+    """The queues to read, by names or by a pattern."""
 
     names: tuple[str, ...]
     pattern: re.Pattern[str] | None
 
     def among(self, known: list[str]) -> list[str]:
-        """The queues to read among those of a node."""
+        """Return the queues to read among the queues of a node."""
         if self.pattern is None:
             return [name for name in self.names if name in known]
         return [name for name in known if not name.startswith(_OWN) and self.pattern.fullmatch(name)]

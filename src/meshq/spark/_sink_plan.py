@@ -1,4 +1,4 @@
-"""Which node has the stages and the ledger of a sink, and what a commit decides."""
+"""The plan of a write: the node of a sink, and the decision of a commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshq.errors import UsageError
 
 
 class StageResult(NamedTuple):
-    """What one task has written: a stage on a node, and its rows.  ``stage`` 0: what was sent at once."""
+    """The result of a task: a stage on a node, and its rows.  ``stage`` 0: the rows were sent at once."""
 
     sink: str
     node: str
@@ -28,8 +28,7 @@ class Decision(NamedTuple):
 
 
 def node_of_sink(sink: str, ledgers: Mapping[str, Iterable[str]]) -> str:
-    """The node of a sink, by the sinks in the ledger of each node: the one that has it, else one that everybody
-    chooses who sees the same nodes.
+    """Return the node of a sink: the node whose ledger has it, else the choice by a hash of both names.
 
     Raises:
         UsageError: two nodes have it.
@@ -45,7 +44,7 @@ def node_of_sink(sink: str, ledgers: Mapping[str, Iterable[str]]) -> str:
 
 
 def decision_of(results: Iterable[StageResult | None]) -> Decision | None:
-    """What a commit decides, by the results of all tasks; None: nothing was staged.
+    """Return the decision of a commit, by the results of all tasks; None: nothing was staged.
 
     Raises:
         UsageError: a task has no result, or the results don't fit together.

@@ -37,6 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "ERROR",
+        "spark.python.daemon.module": "tests.real.spark.preloading_daemon",
     }
     # Otherwise it is the first python3 of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -11,8 +11,8 @@ from meshq.errors import SettingsError
 from meshq.spark._columns_plan import check_read, check_written, columns_read, ddl_of
 from meshq.spark._options_plan import FLAG, access_of, read_options, write_settings
 from meshq.spark._read_settings import read_settings, stream_settings
-from meshq.spark._sink import BatchWriter, StreamWriter
-from meshq.spark._source import BatchReader, StreamReader
+from meshq.spark.hooks._sink import BatchWriter, StreamWriter
+from meshq.spark.hooks._source import BatchReader, StreamReader
 
 _GROUPS: Final = ("includeHeaders", "includeMetadata")
 

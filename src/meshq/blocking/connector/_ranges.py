@@ -1,4 +1,4 @@
-"""What a connector does with a client for threads: ranges of a queue, whole runs, and work inside the loop."""
+"""Calls of connectors on a client for threads: ranges of a queue, whole runs, and work inside the loop."""
 
 from __future__ import annotations
 

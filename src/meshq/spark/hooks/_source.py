@@ -34,7 +34,6 @@ from meshq.errors import (
     StaleDeliveryError,
     UnblockedError,
 )
-from meshq.spark._arrow_rows import BatchBuilder, PartitionFacts
 from meshq.spark._batches_plan import Slice, slices_of
 from meshq.spark._losses_plan import loss_error, losses_among
 from meshq.spark._nodes import Brokers, NodeAddress, NodeLink
@@ -42,6 +41,7 @@ from meshq.spark._offsets_format import Bounds, Offset, bounds_of, key_of, parts
 from meshq.spark._options_plan import Access
 from meshq.spark._read_settings import ReadSettings, StreamSettings
 from meshq.spark._source_cursors import SourceCursors
+from meshq.spark.hooks._arrow_rows import BatchBuilder, PartitionFacts
 
 _log: Final = logging.getLogger("meshq.spark")
 #: Seconds between two looks for a node that is away.
@@ -52,7 +52,7 @@ _CUT: Final = (ConnectionBrokenError, CallTimeoutError, UnblockedError, NotActiv
 
 @attrs.frozen(kw_only=True)
 class ReadTask(InputPartition):
-    """What one task reads: a range of a partition.  Travels to the executors, so it holds no secret."""
+    """The work of a task: a range of a partition.  Travels to the executors, so it holds no secret."""
 
     facts: PartitionFacts
     lo: int
@@ -69,7 +69,7 @@ class ReadTask(InputPartition):
 
 
 class TaskReader:
-    """Reads what one task is to read, also over a link that is lost meanwhile."""
+    """Reads the range of a task, also over a link that is lost meanwhile."""
 
     def __init__(self, access: Access, schema: StructType, *, fail_on_loss: bool) -> None:
         self._access = access
@@ -131,7 +131,7 @@ class TaskReader:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is in queues now.  Takes nothing, and needs no cursor."""
+    """Reads the present messages of queues.  Takes nothing, and needs no cursor."""
 
     def __init__(self, schema: StructType, access: Access, settings: ReadSettings, ending: str) -> None:
         self._settings = settings
@@ -140,7 +140,7 @@ class BatchReader(DataSourceReader):
         self._end = bounds_of("endingOffsets", ending)
 
     def partitions(self) -> list[InputPartition]:
-        """One task at least for each queue of a node with something in it."""
+        """Plan at least one task for each queue of a node that is not empty."""
         with Brokers(self._access) as brokers:
             found = brokers.links().values()
             ranges: dict[str, tuple[int, int]] = {}
@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver().first().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit that stands for those of the options."""
+        """Return a limit of Spark's for the limits of the options."""
         stream = self._stream
         if stream.max_rows is not None:
             return ReadMaxRows(stream.max_rows)
@@ -234,7 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note where a query ends that reads what is there now."""
+        """Note the present ends of the queues as the end of the query."""
         self._driver().aim()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -268,7 +268,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _owning(self, keys: dict[str, tuple[int, int]]) -> SourceCursors:
-        """The cursors, when those of all these partitions are there.
+        """Return the cursors once they have all these partitions.
 
         Raises:
             ConnectionBrokenError: one is not, and its node was not reached in time.
@@ -293,7 +293,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Acknowledge what Spark has finished."""
+        """Acknowledge the batches before an offset, which Spark has finished."""
         self._driver().ack(self._offset(end))
 
     def stop(self) -> None:

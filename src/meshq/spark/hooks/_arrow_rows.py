@@ -20,7 +20,7 @@ _BATCH_BYTES: Final = 8 << 20
 
 
 class PartitionFacts(NamedTuple):
-    """What all rows of a partition share."""
+    """The constant columns of a partition."""
 
     queue: str
     ordinal: int
@@ -38,7 +38,7 @@ class _Rows:
         self._properties: list[dict[str, PropertyValue]] | None = None
 
     def messages(self) -> list[ReceivedMessage]:
-        """The messages, for what is rarely asked for."""
+        """Return the messages, for columns that are rarely asked for."""
         return [ReceivedMessage(self.run, index) for index in range(self.start, self.end)]
 
     def properties(self) -> list[dict[str, PropertyValue]]:
@@ -139,7 +139,7 @@ _COLUMNS: Final[dict[str, Callable[[_Rows, Any], Any]]] = {
 
 
 class BatchBuilder:
-    """Gathers runs into record batches of a schema; the columns are those of the schema."""
+    """Gathers runs into record batches of a schema."""
 
     def __init__(self, schema: Any, facts: PartitionFacts) -> None:
         self._schema = schema
@@ -177,7 +177,7 @@ class BatchBuilder:
 
 
 class OutgoingRow(NamedTuple):
-    """A row to send: its address, its body, and what else it says."""
+    """A row to send: its address, its body, and the keywords of its send."""
 
     address: str
     body: bytes

@@ -27,10 +27,10 @@ from meshq.errors import (
     UsageError,
     caused,
 )
-from meshq.spark._arrow_rows import RowReader
 from meshq.spark._nodes import Brokers, NodeAddress
 from meshq.spark._options_plan import Access, WriteSettings
 from meshq.spark._sink_plan import StageResult, decision_of, node_of_sink
+from meshq.spark.hooks._arrow_rows import RowReader
 
 _log: Final = logging.getLogger("meshq.spark")
 _CUT: Final = (ConnectionBrokenError, CallTimeoutError, UnblockedError, NotActiveError)
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class PartWritten(WriterCommitMessage):
-    """What a task tells the driver.  Holds no secret."""
+    """The commit message of a task.  Holds no secret."""
 
     result: StageResult
 
@@ -57,7 +57,7 @@ class BatchName:
         self._batch = batch
 
     def of(self, context: Any) -> tuple[str, int]:
-        """The names; those that no option gives are Spark's.
+        """Return the sink and the batch: by the options, else by the names of Spark.
 
         Raises:
             UsageError: Spark does not say which batch it is.
@@ -193,7 +193,7 @@ class PartWriter:
                     time.sleep(_PAUSE_S)
 
     def forget(self, done: StageResult) -> None:
-        """Delete a sink that has only this one batch, once that is on its way; who may not, leaves it."""
+        """Delete a sink of a single batch after its placing; a user who may not leaves it there."""
 
         def delete(client: Client) -> None:
             until = time.monotonic() + self._access.reach_s
@@ -266,13 +266,13 @@ class BatchWriter(DataSourceArrowWriter):
         return self._writer.write(iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        """Send what all tasks have written."""
+        """Commit the stages of all tasks."""
         done = self._writer.commit(messages, self._batch)
         if done is not None and self._once:
             self._writer.forget(done)
 
     def abort(self, messages: list[Any]) -> None:
-        """Drop what the tasks have written."""
+        """Drop the stages of the tasks."""
         self._writer.abort(messages, self._batch)
 
 
@@ -287,9 +287,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._writer.write(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Send what all tasks have written, unless the batch was sent before."""
+        """Commit the stages of all tasks, unless the batch was committed before."""
         self._writer.commit(messages, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Drop what the tasks have written, unless the batch was sent."""
+        """Drop the stages of the tasks, unless the batch is committed."""
         self._writer.abort(messages, batchId)
