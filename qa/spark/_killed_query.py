@@ -16,6 +16,8 @@ MESSAGES: Final = 60
 _BATCH: Final = 25
 #: Seconds until a run has ended.
 _PATIENCE_S: Final = 60.0
+#: Seconds until the process of a query that has ended has released its cursor.
+_RELEASE_S: Final = 5.0
 
 
 class KilledQuery:
@@ -91,6 +93,10 @@ class KilledQuery:
                 found.append(f"{len(missing)} of {self._sent} are missing: {missing[:5]}")
             if twice := sorted(number for number, times in got.items() if times > 1):
                 found.append(f"{len(twice)} came more than once: {twice[:5]}")
+            until = time.monotonic() + _RELEASE_S
+            while any(cursor.holder for cursor in client.cursors()) and time.monotonic() < until:
+                # Spark ends the process that owns the cursor after the query.
+                time.sleep(0.05)
             if left := client.queue("orders").ready:
                 found.append(f"{left} messages are left in the queue")
             found += [f"a stage is left: {stage}" for stage in client.stages()]

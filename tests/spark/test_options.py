@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools import draw_spark_options
 
 from meshq.errors import SettingsError
 from meshq.spark._options_plan import OPTIONS, access_of, read_options, write_settings
@@ -138,6 +139,12 @@ def test_options_that_do_not_go_together() -> None:
 def test_a_password_is_in_no_text_of_its_settings() -> None:
     access = access_of(read_options(READ | {"user": "u", "password": "secret"}, "batch read"))
     assert access.password == "secret" and "secret" not in repr(access)
+
+
+def test_the_page_of_options_is_drawn_from_the_table() -> None:
+    drawn = draw_spark_options.page()
+    assert draw_spark_options.PAGE.read_text(encoding="utf-8") == drawn, "run python -m tools.draw_spark_options"
+    assert "| `failOnDataLoss` | `true` | streaming read |" in drawn and "| `lease` | `10` |" in drawn
 
 
 def test_each_option_has_a_name_of_its_own_and_a_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -66,7 +67,9 @@ def drain(
             writer = frame.writeStream.foreachBatch(tally.write).option("checkpointLocation", checkpoint)
             tally.query = query = writer.trigger(availableNow=True).start()
             left = began + timeout - time.monotonic()
-            if not query.awaitTermination(None if math.isinf(left) else max(0.001, left)):
+            if math.isinf(left):
+                query.awaitTermination()
+            elif not query.awaitTermination(max(0.001, left)):
                 query.stop()
                 text = f"draining {queue!r} took longer than {timeout:g} s"
                 raise CallTimeoutError(text, outcome="not_done") from TimeoutError(text)
@@ -96,7 +99,7 @@ def _acknowledged(values: Mapping[str, Any], query: Any) -> bool:
         if progress is not None:
             end = progress["sources"][0]["endOffset"]
             if end is not None:
-                offset = Offset.of(end, stream_settings(values).cursor)
+                offset = Offset.of(json.loads(end) if type(end) is str else end, stream_settings(values).cursor)
                 with suppress(CursorLostError):
                     cursors.ack(offset)
         return cursors.empty()

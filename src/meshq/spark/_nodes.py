@@ -193,7 +193,7 @@ class Brokers:
             yield client
 
     def _found_again(self, address: NodeAddress) -> NodeAddress:
-        """Return the present address of a node, or the old address if nobody knows."""
+        """Return the present address of a node, or the old address where no broker answers."""
         try:
             return self.addresses().get(address.node, address)
         except ConnectionBrokenError:

@@ -88,6 +88,7 @@ def test_rows_become_messages_with_all_that_their_columns_say(spark: Any, tmp_pa
                 txnAppId="job",
                 txnVersion=version,
             )
+        work.check_nothing_is_left()
         assert work.client.queue("named").ready == 10
         assert [(sink.sink, sink.batch) for sink in work.client.sinks()] == [("job", 4)]
 
