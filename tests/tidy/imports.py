@@ -173,7 +173,9 @@ def outside_world_problems(source: Source) -> Iterator[Problem]:
 
 def dependency_problems(source: Source) -> Iterator[Problem]:
     """The core depends on little; an extra's library is imported only where it is used."""
-    allowed = layers.CORE_DEPENDENCIES | layers.EXTRA_DEPENDENCIES.get(source.unit, frozenset()) | {"meshq"}
+    extra = "spark" if source.unit == "pyspark_meshq" else source.unit
+    own = source.module.split(".")[0]
+    allowed = layers.CORE_DEPENDENCIES | layers.EXTRA_DEPENDENCIES.get(extra, frozenset()) | {"meshq", own}
     for imported in imports_of(source):
         top = imported.module.split(".")[0]
         if top not in allowed and top not in sys.stdlib_module_names:

@@ -166,7 +166,6 @@ EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "config": frozenset({"cattrs"}),
     "discovery": frozenset({"zeroconf"}),
     "spark": frozenset({"pyspark", "pyarrow"}),
-    "pyspark_meshq": frozenset({"pyspark"}),
     "testing": frozenset({"pytest", "pytest_trio", "trustme"}),
 }
 EXTRA_NAMES: dict[str, str] = {"discovery": "zeroconf"}

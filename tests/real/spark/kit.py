@@ -55,10 +55,10 @@ class Job:
 
     def check_nothing_is_left(self) -> None:
         """See that there is no stage, that batches are placed, and that no cursor has an owner, a moment later."""
-        until = time.monotonic() + 5
-        while (left := self._left()) and time.monotonic() < until:
+        until = time.monotonic() + 8
+        while self._left() and time.monotonic() < until:
             time.sleep(0.02)
-        assert not left
+        assert self._left() == []
 
     def _left(self) -> list[object]:
         client = self.client

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
-
-from pyspark.sql.types import StructType
+from typing import Any, Final
 
 from meshq.errors import SettingsError
 from meshq.spark._columns_plan import check_read, check_written, columns_read, ddl_of
@@ -23,11 +21,11 @@ def schema_read(options: Mapping[str, str]) -> str:
     return ddl_of(columns_read(groups))
 
 
-def _fields(schema: StructType) -> list[tuple[str, str]]:
+def _fields(schema: Any) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
-def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
+def batch_reader(options: Mapping[str, str], schema: Any) -> Any:
     """The reader of a batch.
 
     Raises:
@@ -38,7 +36,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     return BatchReader(schema, access_of(values), read_settings(values), values["endingOffsets"])
 
 
-def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
+def stream_reader(options: Mapping[str, str], schema: Any) -> Any:
     """The reader of a stream.
 
     Raises:
@@ -49,7 +47,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReade
     return StreamReader(schema, access_of(values), read_settings(values), stream_settings(values))
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Any:
     """The writer of a batch.
 
     Raises:
@@ -62,7 +60,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     return BatchWriter(access_of(values), write_settings(values))
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Any:
     """The writer of one batch of a stream.
 
     Raises:
