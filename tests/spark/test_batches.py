@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis
 import hypothesis.strategies as st
 
-from meshq.spark._batches_plan import Slice, admitted, has_to_wait, most_rows, slices_of
+from meshq.spark._batches_plan import Backlog, Slice, admitted, has_to_wait, most_rows, slices_of
 
 RANGES = st.dictionaries(
     st.sampled_from("abcd"), st.tuples(st.integers(1, 50), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair)))
@@ -14,15 +14,23 @@ RANGES = st.dictionaries(
 
 @hypothesis.given(ranges=RANGES, most=st.none() | st.integers(1, 100))
 def test_limits_share_out_what_waits(ranges: dict[str, tuple[int, int]], most: int | None) -> None:
-    ends = admitted(ranges, most)
+    ends = admitted({key: Backlog(*range) for key, range in ranges.items()}, most)
     total = sum(hi - lo for lo, hi in ranges.values())
     assert sum(ends[key] - lo for key, (lo, _) in ranges.items()) == (total if most is None else min(total, most))
     assert all(lo <= ends[key] <= hi for key, (lo, hi) in ranges.items())
 
 
 def test_shares_follow_the_backlogs() -> None:
-    assert admitted({"a": (1, 101), "b": (1, 11)}, 22) == {"a": 21, "b": 3}
-    assert admitted({"a": (1, 2), "b": (1, 2), "c": (5, 5)}, 1) == {"a": 2, "b": 1, "c": 5}
+    assert admitted({"a": Backlog(1, 101), "b": Backlog(1, 11)}, 22) == {"a": 21, "b": 3}
+    assert admitted({"a": Backlog(1, 2), "b": Backlog(1, 2), "c": Backlog(5, 5)}, 1) == {"a": 2, "b": 1, "c": 5}
+
+
+def test_holes_count_for_nothing() -> None:
+    backlog = Backlog(1, 1_011, ((3, 1_001), (1_002, 1_003)))
+    assert backlog.size == 11
+    assert [backlog.end_after(count) for count in (0, 1, 2, 3, 4, 11)] == [1, 2, 1_001, 1_003, 1_004, 1_011]
+    assert Backlog(1, 9, ((1, 9),)).end_after(0) == 9
+    assert admitted({"a": backlog, "b": Backlog(5, 9, ((5, 9),))}, 2) == {"a": 1_001, "b": 9}
 
 
 def test_a_limit_in_bytes_counts_by_the_mean_size() -> None:

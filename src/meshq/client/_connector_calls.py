@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from meshq import limits
@@ -27,8 +28,10 @@ def range_reader(client: Client, queue: str, lo: int, hi: int, *, cursor: str = 
     )
 
 
-async def holes_between(client: Client, queue: str, lo: int, hi: int) -> list[SequenceHole]:
+async def holes_between(client: Client, queue: str, lo: int, hi: int, pages: float = math.inf) -> list[SequenceHole]:
     """Return the sequences of a queue from ``lo`` up to, and without, ``hi`` that no message has, and why.
+
+    ``pages``: ask no more often than that, and return the first ones.
 
     Checkpoint: always.  Cancellation: nothing has changed.
     Raises:
@@ -36,4 +39,4 @@ async def holes_between(client: Client, queue: str, lo: int, hi: int) -> list[Se
         MeshqError: the broker has refused, or there is no answer.
     """
     check_range(lo, hi)
-    return await all_holes(lambda at: client._context.ask("holes", queue=queue, lo=at, hi=hi), lo)
+    return await all_holes(lambda at: client._context.ask("holes", queue=queue, lo=at, hi=hi), lo, pages=pages)

@@ -18,22 +18,45 @@ class Slice(NamedTuple):
     hi: int
 
 
-def admitted(backlogs: Mapping[str, Range], most: int | None) -> dict[str, int]:
-    """Share out at most ``most`` sequences among partitions by their backlogs; return the end in each.
+class Backlog(NamedTuple):
+    """The sequences of a partition that wait, half open, and those of them that are known to have no message."""
+
+    lo: int
+    hi: int
+    holes: tuple[Range, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of messages, as far as the holes are known."""
+        return self.hi - self.lo - sum(hi - lo for lo, hi in self.holes)
+
+    def end_after(self, count: int) -> int:
+        """Return the end behind so many messages, and behind the hole that may follow: it costs nothing."""
+        at = self.lo
+        for lo, hi in self.holes:
+            if count < lo - at:
+                break
+            count -= lo - at
+            at = hi
+        return min(at + count, self.hi)
+
+
+def admitted(backlogs: Mapping[str, Backlog], most: int | None) -> dict[str, int]:
+    """Share out at most ``most`` messages among partitions by their backlogs; return the end in each.
 
     The rounded shares leave something over, which goes to the largest backlogs first.
     """
-    sizes = {key: hi - lo for key, (lo, hi) in sorted(backlogs.items())}
+    sizes = {key: backlog.size for key, backlog in sorted(backlogs.items())}
     total = sum(sizes.values())
     if most is None or total <= most:
-        return {key: hi for key, (_, hi) in backlogs.items()}
+        return {key: backlog.hi for key, backlog in backlogs.items()}
     shares = {key: most * size // total for key, size in sizes.items()}
     left = most - sum(shares.values())
     for key in sorted(sizes, key=lambda one: (-sizes[one], one)):
         more = min(left, 1, sizes[key] - shares[key])
         shares[key] += more
         left -= more
-    return {key: backlogs[key][0] + share for key, share in shares.items()}
+    return {key: backlogs[key].end_after(share) for key, share in shares.items()}
 
 
 def most_rows(max_rows: int | None, max_bytes: int | None, mean_bytes: float) -> int | None:

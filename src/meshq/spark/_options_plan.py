@@ -188,7 +188,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         STREAMING_READ,
         "The name of the durable cursor. By default the queue's name, if there is one queue.",
     ),
-    Option("maxOffsetsPerTrigger", COUNT, None, STREAMING_READ, "The most sequences of a batch."),
+    Option("maxOffsetsPerTrigger", COUNT, None, STREAMING_READ, "The most messages of a batch."),
     Option(
         "maxBytesPerTrigger",
         COUNT,

@@ -9,9 +9,10 @@ from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
 from meshq.blocking import Client, Cursor
+from meshq.blocking.connector import holes_between
 from meshq.client import CursorLag
 from meshq.errors import BrokenError, CursorLostError, MeshqError, NotActiveError, NotFoundError, SettingsError
-from meshq.spark._batches_plan import admitted, has_to_wait, most_rows
+from meshq.spark._batches_plan import Backlog, admitted, has_to_wait, most_rows
 from meshq.spark._losses_plan import Loss, loss_error
 from meshq.spark._nodes import Brokers, NodeAddress
 from meshq.spark._offsets_format import Offset, Place, key_of, parts_of
@@ -173,11 +174,11 @@ class SourceCursors:
             self.ack(start)
         known = self._with_new(start)
         self._see_highs()
-        backlogs = {
-            key: (place.next, max(place.next, self._end(key, place.next))) for key, place in known.places.items()
-        }
-        waiting = sum(hi - lo for lo, hi in backlogs.values())
-        if not waiting or (limited and self._has_to_wait(waiting)):
+        backlogs = {key: self._backlog(key, place.next, limited=limited) for key, place in known.places.items()}
+        waiting = sum(backlog.size for backlog in backlogs.values())
+        # Holes alone are passed at once.
+        empty = all(backlog.lo == backlog.hi for backlog in backlogs.values())
+        if empty or (limited and waiting and self._has_to_wait(waiting)):
             return start
         self._waiting_since = None
         most = most_rows(self._stream.max_rows, self._stream.max_bytes, self._mean_bytes()) if limited else None
@@ -204,6 +205,16 @@ class SourceCursors:
     def _end(self, key: str, default: int) -> int:
         high = self._highs.get(key, default)
         return high if self._targets is None else min(high, self._targets.get(key, default))
+
+    def _backlog(self, key: str, lo: int, *, limited: bool) -> Backlog:
+        """Return the sequences of a partition that wait, with the first holes among them if it is counted."""
+        backlog = Backlog(lo, max(lo, self._end(key, lo)))
+        owned = self._owned.get(key)
+        if limited and backlog.size and owned is not None and self._up(owned):
+            with suppress(*_AWAY):
+                found = holes_between(owned.client, parts_of(key)[0], backlog.lo, backlog.hi, pages=1)
+                return backlog._replace(holes=tuple((hole.lo, hole.hi) for hole in found))
+        return backlog
 
     def _has_to_wait(self, waiting: int) -> bool:
         if self._targets is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,13 +34,13 @@ def range_reader(client: Client, queue: str, lo: int, hi: int, *, cursor: str = 
     return Consumer(client, inner)
 
 
-def holes_between(client: Client, queue: str, lo: int, hi: int) -> list[SequenceHole]:
+def holes_between(client: Client, queue: str, lo: int, hi: int, pages: float = math.inf) -> list[SequenceHole]:
     """Return the holes of a range of a queue; as ``meshq.client.holes_between``.
 
     Raises:
         MeshqError: the broker has refused, or there is no answer.
     """
-    return client._call(trio_client.holes_between, client._inner, queue, lo, hi)
+    return client._call(trio_client.holes_between, client._inner, queue, lo, hi, pages)
 
 
 def receive_run(reader: Consumer, timeout: float | None) -> RunPart | None:

@@ -123,12 +123,15 @@ def add_holes(found: list[SequenceHole], answer: Mapping[str, Any]) -> None:
         found.append(hole)
 
 
-async def all_holes(ask: Callable[[int], Awaitable[Mapping[str, Any]]], lo: int) -> list[SequenceHole]:
+async def all_holes(
+    ask: Callable[[int], Awaitable[Mapping[str, Any]]], lo: int, *, pages: float = math.inf
+) -> list[SequenceHole]:
     """Ask for the holes of a range from ``lo`` on, page by page: ``ask`` returns the answer from a sequence on."""
     found: list[SequenceHole] = []
     while True:
         at = found[-1].hi if found else lo
         values = await ask(at)
         add_holes(found, values)
-        if not values["more"] or found[-1].hi <= at:
+        pages -= 1
+        if not values["more"] or found[-1].hi <= at or pages <= 0:
             return found
