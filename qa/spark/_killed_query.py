@@ -62,10 +62,10 @@ class KilledQuery:
             client.send_many("orders", [b"%d" % number for number in range(self._sent, self._sent + MESSAGES)])
         self._sent += MESSAGES
 
-    def run(self, *, broker_dies_after_s: float | None = None) -> str:
-        """Run the query to its end; return how it failed, empty if it has not."""
+    def run(self, *, most: int = _BATCH, broker_dies_after_s: float | None = None) -> str:
+        """Run the query to its end, in batches of ``most``; return how it failed, empty if it has not."""
         options = {"url": self._url, "kills": str(self._folder / "kills"), "partitionTimeout": "20s"}
-        reading = {"subscribe": "orders", "lease": "1s", "maxOffsetsPerTrigger": str(_BATCH), "minPartitions": "2"}
+        reading = {"subscribe": "orders", "lease": "1s", "maxOffsetsPerTrigger": str(most), "minPartitions": "2"}
         frame = self._spark.readStream.format("meshq_killing").options(**options, **reading).load()
         writer = frame.select("value").writeStream.format("meshq_killing").options(**options, topic="copy")
         writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))

@@ -27,7 +27,8 @@ class Job:
 
     def stream(self, subscribe: str, **options: object) -> Any:
         """A streaming read."""
-        return self._with(self.spark.readStream, subscribe=subscribe, **options).load()
+        queues = {"subscribe": subscribe} if subscribe else {}
+        return self._with(self.spark.readStream, **queues, **options).load()
 
     def save(self, frame: Any, **options: object) -> None:
         """A batch write."""

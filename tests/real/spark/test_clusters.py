@@ -52,7 +52,9 @@ SECURITY = Security(
 )
 
 
-def test_a_queue_is_drained_by_a_user_and_a_wrong_password_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_a_queue_is_drained_by_a_user_and_a_wrong_password_is_refused(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with job(spark, security=SECURITY, login={"user": "root", "password": "canary"}, queues=["orders"]) as work:
         with connect(work.url, user="app", password="secret") as app:
             app.send_many("orders", texts(range(300)))
@@ -75,6 +77,8 @@ def test_a_queue_is_drained_by_a_user_and_a_wrong_password_is_refused(spark: Any
         assert sorted(seen) == list(range(300))
         assert isinstance(report, DrainReport) and (report.rows, report.batches) == (300, 2) and report.seconds > 0
         assert work.client.cursors() == [] and work.client.queue("orders").ready == 0
+        frame = work.read("orders", user="app", password="wrong-canary")
+        frame.explain(mode="extended")
         with pytest.raises(Exception, match=r"(?s)SecurityError") as caught:
-            work.read("orders", user="app", password="wrong-canary").count()
-        assert "wrong-canary" not in str(caught.value)
+            frame.count()
+        assert "wrong-canary" not in str(caught.value) + capsys.readouterr().out

@@ -37,7 +37,13 @@ def test_a_stream_is_copied_once_over_runs_and_an_old_checkpoint_is_refused(spar
         node = work.client.statistics().node_id.hex()
         with pytest.raises(Exception, match=rf"(?s)DataLossError.*\[1001, 1301\) of orders@{node} are gone"):
             work.run(frame, tmp_path / "old", topic="copy")
+        # Who goes on all the same has other batches under these numbers, and so another sink.
+        work.client.send_many("orders", texts(range(1_300, 1_310)))
+        losing = work.stream("orders", failOnDataLoss="false").select("value")
+        work.run(losing, tmp_path / "old", topic="copy", sinkId="again")
         work.check_nothing_is_left()
+        assert sorted(map(int, work.bodies("copy"))) == list(range(1_310))
+        assert {sink.sink for sink in work.client.sinks()} == {str(query.id), "again"}
 
 
 def test_a_second_query_on_a_cursor_is_refused_with_the_owner_named(spark: Any, tmp_path: Path) -> None:
@@ -53,11 +59,14 @@ def test_a_second_query_on_a_cursor_is_refused_with_the_owner_named(spark: Any, 
 def test_at_least_once_sends_with_duplicate_ids(spark: Any, tmp_path: Path) -> None:
     with job(spark) as work:
         work.client.create_queue("orders")
+        work.client.create_queue("other")
         work.client.send_many("orders", texts(range(50)))
-        frame = work.stream("orders").selectExpr("value", "concat('to', cast(offset % 2 as string)) as topic")
+        frame = work.stream("", subscribePattern="ord.*", cursor="totals", maxBytesPerTrigger=10_000)
+        frame = frame.selectExpr("value", "concat('to', cast(offset % 2 as string)) as topic")
         query = work.start(frame, tmp_path / "checkpoint", delivery="at-least-once")
         query.awaitTermination()
         assert len(work.bodies("to0")) == len(work.bodies("to1")) == 25
         with work.client.consumer("to1", browse=True) as browser:
             assert next(browser).duplicate_id == f"{query.id}-0-0-0".encode()
         assert work.client.sinks() == []
+        assert [(cursor.queue, cursor.name) for cursor in work.client.cursors()] == [("orders", "totals")]

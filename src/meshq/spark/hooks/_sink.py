@@ -160,11 +160,13 @@ class PartWriter:
         decision = decision_of(None if one is None else one.result for one in results)
         if decision is None:
             return None
-        self._decide(
+        done = self._decide(
             decision.node,
             f"the sink {decision.sink!r}",
             lambda client: client.commit_batch(decision.sink, batch, decision.stages),
         )
+        if done.already:
+            _log.warning("batch %d of the sink %r was committed before, and is not sent again", batch, decision.sink)
         return StageResult(decision.sink, decision.node, 0, decision.rows)
 
     def abort(self, results: list[PartWritten | None], batch: int) -> None:
