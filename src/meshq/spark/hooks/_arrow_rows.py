@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from meshq import limits
 from meshq.blocking.connector import RunPart
 from meshq.client import DeliveredRun, ReceivedMessage
 from meshq.errors import SettingsError
@@ -54,7 +55,14 @@ class _Rows:
     def values(self) -> Any:
         """The bodies: one buffer where nothing stands between them, and no Python object a row."""
         view = self.run.view
-        if self.run.large is not None:
+        large = self.run.large
+        if large is not None:
+            if large.size > limits.MESSAGE_BYTES_MAX:
+                header, facts = self.run.header, self.facts
+                text = f"the body of message {header.sequence} of {facts.queue}@{facts.node} has {large.size} bytes"
+                raise SettingsError(
+                    "value", None, f"bodies of at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<{text}>"
+                )
             return pa.array([message.body for message in self.messages()], pa.binary())
         if not view.ends:
             view.read_bodies()

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from meshq.blocking import Client
-from meshq.blocking.connector import at_end, holes_between, range_reader, receive_run
+from meshq.blocking import Client, Consumer
+from meshq.blocking.connector import RunPart, at_end, holes_between, range_reader, receive_run
 from meshq.errors import (
     CallTimeoutError,
     ConnectionBrokenError,
@@ -99,9 +99,9 @@ class TaskReader:
                             tried_since = time.monotonic()
                             if builder.full:
                                 yield from builder.take()
-                        at = task.hi
                         if rows < task.hi - task.lo and task.fence:
                             self._check(client, task)
+                        at = task.hi
                 except _CUT as error:
                     if time.monotonic() - tried_since > self._access.reach_s:
                         raise
@@ -112,15 +112,8 @@ class TaskReader:
     def _parts(self, client: Client, task: ReadTask, at: int) -> Iterator[Any]:
         queue = task.facts.queue
         with range_reader(client, queue, at, task.hi, cursor=task.cursor, fence=task.fence) as reader:
-            while True:
-                part = receive_run(reader, self._access.answer_s)
-                if part is not None:
-                    yield part
-                elif at_end(reader):
-                    return
-                else:
-                    text = f"no message of {task.key} came within readTimeout ({self._access.answer_s:g} s)"
-                    raise CallTimeoutError(text, outcome="not_done") from TimeoutError(text)
+            while (part := _next_part(reader, task.key, self._access.answer_s)) is not None:
+                yield part
 
     def _check(self, client: Client, task: ReadTask) -> None:
         for lost in losses_among(holes_between(client, task.facts.queue, task.lo, task.hi)):
@@ -128,6 +121,19 @@ class TaskReader:
             if self._fail_on_loss:
                 raise error
             _log.warning("%s", error)
+
+
+def _next_part(reader: Consumer, key: str, timeout_s: float) -> RunPart | None:
+    """Receive the next run of a range; None at its end.
+
+    Raises:
+        CallTimeoutError: nothing came in time.
+    """
+    part = receive_run(reader, timeout_s)
+    if part is None and not at_end(reader):
+        text = f"no message of {key} came within readTimeout ({timeout_s:g} s)"
+        raise CallTimeoutError(text, outcome="not_done") from TimeoutError(text)
+    return part
 
 
 class BatchReader(DataSourceReader):
@@ -165,8 +171,8 @@ class BatchReader(DataSourceReader):
         if lo >= hi:
             return (hi, hi)
         with range_reader(link.client, queue, lo, hi) as reader:
-            first = reader.receive(self._access.answer_s)
-        return (hi, hi) if first is None else (first.sequence, hi)
+            part = _next_part(reader, key_of(queue, link.node), self._access.answer_s)
+        return (hi, hi) if part is None else (part.run.header.sequence + part.start * part.run.header.step, hi)
 
     def read(self, partition: ReadTask | InputPartition) -> Iterator[Any]:
         """The rows of one task, as record batches."""
