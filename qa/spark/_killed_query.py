@@ -65,7 +65,7 @@ class KilledQuery:
     def run(self, *, most: int = _BATCH, broker_dies_after_s: float | None = None) -> str:
         """Run the query to its end, in batches of ``most``; return how it failed, empty if it has not."""
         options = {"url": self._url, "kills": str(self._folder / "kills"), "partitionTimeout": "20s"}
-        reading = {"subscribe": "orders", "lease": "1s", "maxOffsetsPerTrigger": str(most), "minPartitions": "2"}
+        reading = {"subscribe": "orders", "lease": "500ms", "maxOffsetsPerTrigger": str(most), "minPartitions": "2"}
         frame = self._spark.readStream.format("meshq_killing").options(**options, **reading).load()
         writer = frame.select("value").writeStream.format("meshq_killing").options(**options, topic="copy")
         writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
