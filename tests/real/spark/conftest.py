@@ -20,7 +20,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session of Spark with two cores, which nobody else reaches."""
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
-        pytest.skip(f"{' and '.join(missing)} is not installed: pip install '.[spark]'")
+        pytest.skip(f"not installed: {' and '.join(missing)}: pip install '.[spark]'")
     if shutil.which("java") is None:
         pytest.skip("there is no Java: apt-get install openjdk-17-jre-headless")
     from pyspark.sql import SparkSession
