@@ -19,7 +19,7 @@ class Slice(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """The sequences of a partition that wait, half open, and those of them that are known to have no message."""
+    """The waiting sequences of a partition, half open, with the known holes among them."""
 
     lo: int
     hi: int
