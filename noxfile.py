@@ -10,7 +10,7 @@ import nox
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 #: The tiers of CONTRIBUTING.md beyond the short one.
-TIERS = ["rules", "slow", "examples", "matrix", "exhaustive", "seeded_bugs", "seeds", "processes", "demo"]
+TIERS = ["rules", "slow", "examples", "matrix", "exhaustive", "seeded_bugs", "seeds", "processes", "spark", "demo"]
 #: The tiers in which every test keeps all cores busy.
 ALONE = {"seeds", "demo"}
 
@@ -46,7 +46,7 @@ def tests(session: nox.Session) -> None:
 @nox.parametrize("name", TIERS, ids=TIERS)
 def tier(session: nox.Session, name: str) -> None:
     """One of the longer tiers."""
-    install(session, "test-all")
+    install(session, "test-all,spark" if name == "spark" else "test-all")
     spread = ["-n0"] if name in ALONE else []
     session.run("python", "-m", "pytest", "-m", name, *spread, *session.posargs)
 

@@ -23,6 +23,8 @@ from tests.sweeper import MARK, children, command, descendants, kill, remove, ru
 PREFIX = "meshq-"
 #: Helpers of the interpreter, which end with the interpreter; and the sweeper, which ends after it.
 HELPERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker", sweeper.__file__)
+#: The session of Spark that many tests share, with all that it starts: it goes with the run.
+SESSION = "org.apache.spark.deploy.SparkSubmit"
 
 
 class LeftBehind:
@@ -40,6 +42,8 @@ class LeftBehind:
         found = {}
         for child in children(os.getpid()):
             said = command(child)
+            if SESSION in said:
+                continue
             if not any(name in said for name in HELPERS):
                 found[child] = said
             # What a helper has forked is called like the helper.

@@ -17,7 +17,7 @@ import pytest
 
 SHORT = "short"
 #: The longer tiers: what is shown there, and what has no other place.
-TIERS = ("rules", "slow", "examples", "matrix", "exhaustive", "seeded_bugs", "seeds", "processes", "demo")
+TIERS = ("rules", "slow", "examples", "matrix", "exhaustive", "seeded_bugs", "seeds", "processes", "spark", "demo")
 #: More processes than this would wait for one another, or for the disk.
 WORKERS_MAX = 16
 

@@ -59,7 +59,11 @@ ONE_CORE = (
     Tests("examples", "examples", "tests"),
 )
 #: They wait for processes, for disks and for time: one after the other, beside whatever keeps the cores busy.
-WAITING = (Tests("processes", "processes", "tests"), Tests("demo", "demo", "tests"))
+WAITING = (
+    Tests("processes", "processes", "tests"),
+    Tests("spark", "spark", "tests/real/spark"),
+    Tests("demo", "demo", "tests"),
+)
 
 
 class Steps:
@@ -148,9 +152,9 @@ def debian_packages(steps: Steps) -> bool:
     """What some tests need of the system; root installs what is missing."""
     # Without its package Debian's Python makes no environments.
     makes_them = subprocess.run([PYTHON, "-c", "import ensurepip"], capture_output=True).returncode == 0
-    if makes_them and all(map(shutil.which, ("redis-server", "strace"))):
+    if makes_them and all(map(shutil.which, ("redis-server", "strace", "java"))):
         return True
-    packages = "redis-server strace iproute2 python3-venv"
+    packages = "redis-server strace iproute2 python3-venv openjdk-17-jre-headless"
     install = f"apt-get update -qq && apt-get install -qq -y --no-install-recommends {packages}"
     return steps.run("debian-packages", "bash", "-c", install, DEBIAN_FRONTEND="noninteractive")
 
@@ -236,7 +240,7 @@ def submission(steps: Steps) -> None:
     python = steps.folder / "all/bin/python"
     with ThreadPoolExecutor(1) as beside:
         # What the other steps need is fetched and unpacked meanwhile.
-        everything = beside.submit(environment, steps, "all", "-e", ".[test-all,lint,docs]")
+        everything = beside.submit(environment, steps, "all", "-e", ".[test-all,lint,docs,spark]")
         # Coverage of the README's tests is measured in the same run, and nothing else is added to what it installs.
         if environment(steps, "test", "coverage[toml]"):
             readme_tests(steps)

@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from meshq.errors import CursorHeldError as CursorHeldError
     from meshq.errors import CursorLostError as CursorLostError
     from meshq.errors import DamagedError as DamagedError
+    from meshq.errors import DataLossError as DataLossError
     from meshq.errors import DuplicateError as DuplicateError
     from meshq.errors import FilterError as FilterError
     from meshq.errors import InvariantError as InvariantError
@@ -211,6 +212,7 @@ _ERRORS: Final = (
     "ConfigError",
     "ConnectionBrokenError",
     "DamagedError",
+    "DataLossError",
     "DuplicateError",
     "FilterError",
     "InvariantError",

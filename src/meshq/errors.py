@@ -268,6 +268,27 @@ class CursorLostError(RefusedError):
         return (self.refusal or "").removeprefix("cursor_")
 
 
+class DataLossError(RefusedError):
+    """Messages that were to be read are gone: the sequences ``lo`` up to, and without, ``hi`` of ``partition``."""
+
+    code = "data_loss"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partition: str = "",
+        lo: int = 0,
+        hi: int = 0,
+        outcome: Outcome | None = None,
+        results: Sequence[MeshqError | None] = (),
+    ) -> None:
+        super().__init__(message, outcome=outcome, results=results)
+        self.partition = partition
+        self.lo = lo
+        self.hi = hi
+
+
 class TransactionRolledBackError(RefusedError):
     """The transaction was rolled back."""
 

@@ -57,7 +57,7 @@ def target_of(imported: Import, modules: frozenset[str]) -> str:
 def is_pure(path: str) -> bool:
     """Whether a file decides and does nothing else, from its place or its name."""
     parts = path.split("/")
-    unit = unit_of(".".join(parts[parts.index("meshq") :]).removesuffix(".py").removesuffix(".__init__"))
+    unit = unit_of(".".join(parts[parts.index("src") + 1 :]).removesuffix(".py").removesuffix(".__init__"))
     return unit in layers.PURE_UNITS or parts[-1].endswith(layers.PURE_SUFFIXES)
 
 
@@ -173,7 +173,9 @@ def outside_world_problems(source: Source) -> Iterator[Problem]:
 
 def dependency_problems(source: Source) -> Iterator[Problem]:
     """The core depends on little; an extra's library is imported only where it is used."""
-    allowed = layers.CORE_DEPENDENCIES | layers.EXTRA_DEPENDENCIES.get(source.unit, frozenset()) | {"meshq"}
+    extra = "spark" if source.unit == "pyspark_meshq" else source.unit
+    own = source.module.split(".")[0]
+    allowed = layers.CORE_DEPENDENCIES | layers.EXTRA_DEPENDENCIES.get(extra, frozenset()) | {"meshq", own}
     for imported in imports_of(source):
         top = imported.module.split(".")[0]
         if top not in allowed and top not in sys.stdlib_module_names:

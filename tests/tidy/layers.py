@@ -51,7 +51,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "portal": GROUND | {"env", "client"},
     "blocking": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "node", "portal"},
     "aio": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "node", "portal"},
-    "spark": GROUND | {"client"},
+    "spark": GROUND | {"blocking", "client"},
+    # What Spark finds by its name: a package of its own beside meshq.
+    "pyspark_meshq": frozenset({"spark"}),
     "console": GROUND | {"client", "node"},
     "config": _BELOW_NODE | {"node"},
     "cli": _APPLICATION,
@@ -84,6 +86,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
         "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "grouping_model", "ha"}),
+        "spark": frozenset({"qa"}),
     },
     "client": {
         "settings": frozenset(),
@@ -139,6 +142,7 @@ OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "abc": frozenset({"random"}),
     "aio": frozenset({"asyncio", "threading"}),
     "blocking": frozenset({"threading"}),
+    "spark": frozenset({"signal", "time", "uuid"}),
     "portal": frozenset({"threading"}),
     "config": frozenset({"os"}),
     "cli": frozenset({"os", "signal", "time", "asyncio"}),
@@ -162,6 +166,7 @@ EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
     "config": frozenset({"cattrs"}),
     "discovery": frozenset({"zeroconf"}),
+    "spark": frozenset({"pyspark", "pyarrow"}),
     "testing": frozenset({"pytest", "pytest_trio", "trustme"}),
 }
 EXTRA_NAMES: dict[str, str] = {"discovery": "zeroconf"}

@@ -78,8 +78,8 @@ class Source:
 def unit_of(module: str) -> str:
     """``meshq.wire._msgpack`` is in the unit ``wire``; ``meshq`` itself is ``__init__``; ``qa`` is one unit."""
     parts = module.split(".")
-    if parts[0] == "qa":
-        return "qa"
+    if parts[0] in ("qa", "pyspark_meshq"):
+        return parts[0]
     if parts[:3] == ["meshq", "lb", "balancer"]:
         return "lb.balancer"
     return parts[1] if len(parts) > 1 else "__init__"

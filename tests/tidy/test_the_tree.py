@@ -165,7 +165,7 @@ def test_every_fragment_of_the_changelog_is_of_a_known_kind() -> None:
 
 def test_the_wheel_has_the_package_alone_and_the_source_archive_everything() -> None:
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
-    assert targets["wheel"] == {"packages": ["src/meshq"]}
+    assert targets["wheel"] == {"packages": ["src/meshq", "src/pyspark_meshq"]}
     folders = {name.split("/")[0] for name in tracked() if name.endswith(".py") and "/" in name}
     assert folders <= set(targets["sdist"]["include"])
 

@@ -19,7 +19,7 @@ from meshq.client.receive._cursor_records import (
     CursorSettings,
     CursorStart,
     SequenceHole,
-    add_holes,
+    all_holes,
     check_range,
 )
 from meshq.client.receive._lease_keeper import Lease, LeaseKeeper
@@ -477,13 +477,7 @@ class Cursor:
         """
         check_range(lo, hi)
         self._check()
-        found: list[SequenceHole] = []
-        while True:
-            at = found[-1].hi if found else lo
-            values = await self._asked_again("holes", lo=at, hi=hi)
-            add_holes(found, values)
-            if not values["more"] or found[-1].hi <= at:
-                return found
+        return await all_holes(lambda at: self._asked_again("holes", lo=at, hi=hi), lo)
 
 
 async def _one(reader: Consumer, timeout: float | None) -> list[ReceivedMessage]:  # noqa: ASYNC109

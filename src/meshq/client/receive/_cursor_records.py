@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import attrs
@@ -121,3 +121,17 @@ def add_holes(found: list[SequenceHole], answer: Mapping[str, Any]) -> None:
         if found and (found[-1].hi, found[-1].kind) == (hole.lo, hole.kind):
             hole = hole._replace(lo=found.pop().lo)
         found.append(hole)
+
+
+async def all_holes(
+    ask: Callable[[int], Awaitable[Mapping[str, Any]]], lo: int, *, pages: float = math.inf
+) -> list[SequenceHole]:
+    """Ask for the holes of a range from ``lo`` on, page by page: ``ask`` returns the answer from a sequence on."""
+    found: list[SequenceHole] = []
+    while True:
+        at = found[-1].hi if found else lo
+        values = await ask(at)
+        add_holes(found, values)
+        pages -= 1
+        if not values["more"] or found[-1].hi <= at or pages <= 0:
+            return found

@@ -1,0 +1,1 @@
+"""Queries of Spark whose processes are killed at every hook."""

@@ -1,0 +1,200 @@
+"""The nodes of a cluster as a connector reaches them: one client for each, which stays at its node."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import attrs
+
+from meshq.blocking import Client, ClientFactory
+from meshq.client import ClientSettings, TopologyNode
+from meshq.errors import BrokenError, ConnectionBrokenError, NotActiveError, SettingsError
+from meshq.settings import TLS
+from meshq.spark._options_plan import Access
+
+_log: Final = logging.getLogger("meshq.spark")
+#: Seconds between two tries to reach a node.
+_PAUSE_S: Final = 0.2
+
+
+class NodeAddress(NamedTuple):
+    """A node, and the URLs at which it may be: its own and that of its backup."""
+
+    node: str
+    urls: tuple[str, ...]
+
+
+class NodeLink(NamedTuple):
+    """A node with a client that is connected to it."""
+
+    address: NodeAddress
+    client: Client
+
+    @property
+    def node(self) -> str:
+        """The id of the node."""
+        return self.address.node
+
+    @property
+    def up(self) -> bool:
+        """Whether it is connected now."""
+        return self.client.statistics().state == "connected"
+
+
+def _file(name: str | None) -> str | None:
+    """A path of a file on this machine: as given, or where Spark has put a file of this bare name."""
+    if name is None or "/" in name:
+        return name
+    from pyspark import SparkFiles
+
+    there = Path(SparkFiles.get(name))
+    return str(there) if there.exists() else name
+
+
+def _settings_of(access: Access) -> ClientSettings:
+    """The settings of all clients, with the options of the URL.
+
+    Raises:
+        SettingsError: one is not allowed, or a file is missing.
+    """
+    given: dict[str, Any] = {"call_timeout": access.answer_s, "call_failover_timeout": access.answer_s}
+    if access.user is not None:
+        given["user"] = access.user
+    if access.password is not None:
+        given["password"] = access.password
+    elif access.password_file is not None:
+        try:
+            given["password"] = Path(str(_file(access.password_file))).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            allowed = f"a file that can be read on each machine ({error.strerror})"
+            raise SettingsError("passwordFile", access.password_file, allowed) from error
+    if access.authorities is not None or access.certificate is not None:
+        files = (access.certificate, access.key, access.authorities)
+        certificate, key, authorities = map(_file, files)
+        given["tls"] = TLS(certificate=certificate, key=key, authorities=authorities)
+    return ClientFactory(access.url, **given).settings
+
+
+class Brokers:
+    """The brokers that the options lead to; used as ``with``.  Each node has one client, made when it is first seen."""
+
+    def __init__(self, access: Access) -> None:
+        self.access: Access = access
+        self._settings = attrs.asdict(_settings_of(access), recurse=False) | {"use_topology": False}
+        self._scheme = "tls" if access.url.lstrip("(").startswith("tls") else "tcp"
+        self._stack = ExitStack()
+        self._links: dict[str, NodeLink] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all clients.  Twice is silent."""
+        self._links.clear()
+        self._stack.close()
+
+    def addresses(self) -> dict[str, NodeAddress]:
+        """The nodes of the cluster as a node that is connected knows them, or as one of the given URLs does.
+
+        Raises:
+            ConnectionBrokenError: none of these can be reached.
+        """
+        for link in self._links.values():
+            if link.up and (told := link.client.topology()):
+                return self._told(told, link.address.urls[0])
+        given = _settings_of(self.access)
+        with ClientFactory(self.access.url, **attrs.asdict(given, recurse=False)).connect() as client:
+            statistics = client.statistics()
+            own, node = f"{self._scheme}://{statistics.peer}", statistics.node_id.hex()
+            told = client.topology()
+        return self._told(told, own) if told else {node: NodeAddress(node, (own,))}
+
+    def _told(self, nodes: tuple[TopologyNode, ...], own: str) -> dict[str, NodeAddress]:
+        """Nodes that were told of; the teller itself is also where it was reached."""
+        found = {}
+        for node in nodes:
+            urls = [url for url in (node.primary, node.backup) if url]
+            if node.distance == 0 and own not in urls:
+                urls.insert(0, own)
+            found[node.node_id] = NodeAddress(node.node_id, tuple(urls))
+        return found
+
+    def links(self) -> dict[str, NodeLink]:
+        """Connect to the nodes that are new; return all that are connected now.
+
+        Raises:
+            ConnectionBrokenError: none can be reached.
+            SecurityError: they do not let this user in.
+        """
+        for address in self.addresses().values():
+            if address.node not in self._links:
+                try:
+                    self._links[address.node] = self._link(address, self._stack)
+                except ConnectionBrokenError as error:
+                    _log.warning("the node %s can't be reached now: %s", address.node, error)
+        return {node: link for node, link in self._links.items() if link.up}
+
+    def _link(self, address: NodeAddress, stack: ExitStack, **changed: Any) -> NodeLink:
+        """A client at a node.
+
+        Raises:
+            ConnectionBrokenError: the node is at none of its URLs.
+        """
+        failed: BaseException | None = None
+        for url in address.urls:
+            own = ExitStack()
+            try:
+                client = own.enter_context(ClientFactory(url, **(self._settings | changed)).connect())
+                if client.statistics().node_id.hex() == address.node:
+                    stack.push(own.pop_all())
+                    return NodeLink(address, client)
+                failed = LookupError(f"another node is at {url}")
+            except (BrokenError, NotActiveError) as error:
+                failed = error
+            own.close()
+        text = f"the node {address.node} is at none of its URLs: {', '.join(address.urls) or 'none is known'}"
+        raise ConnectionBrokenError(text, outcome="not_done") from failed
+
+    @contextmanager
+    def reached(self, address: NodeAddress, what: str, **changed: Any) -> Iterator[Client]:
+        """Connect a client to a node, whose URLs may change meanwhile, until ``partitionTimeout`` is over.
+
+        ``what`` is wanted there.  ``changed``: settings of the client.
+
+        Raises:
+            ConnectionBrokenError: it was not reached; names the URLs.
+            SecurityError: it does not let this user in.
+        """
+        until = time.monotonic() + self.access.reach_s
+        tried: dict[str, None] = {}
+        with ExitStack() as stack:
+            while True:
+                tried.update(dict.fromkeys(address.urls))
+                try:
+                    client = self._link(address, stack, **changed).client
+                    break
+                except ConnectionBrokenError as error:
+                    if time.monotonic() >= until:
+                        text = f"{what} is not reached on the node {address.node}; tried: {', '.join(tried)}"
+                        raise ConnectionBrokenError(text, outcome="not_done") from error
+                time.sleep(_PAUSE_S)
+                address = self._found_again(address)
+            yield client
+
+    def _found_again(self, address: NodeAddress) -> NodeAddress:
+        """Return the present address of a node, or the old address where no broker answers."""
+        try:
+            return self.addresses().get(address.node, address)
+        except ConnectionBrokenError:
+            return address

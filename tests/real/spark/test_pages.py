@@ -1,0 +1,30 @@
+"""The programs of the page about Spark run as they are printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.spark.kit import job, texts
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "with-spark.md"
+
+
+def test_the_programs_of_the_page_run(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    with job(spark, queues=["orders"]) as work:
+        work.client.send_many("orders", texts(range(100)))
+        names: dict[str, Any] = {}
+        for block in blocks:
+            # What is relative is so to the folder in which Spark was started.
+            block = block.replace("checkpoints/", f"{tmp_path}/checkpoints/")
+            exec(block.replace("tcp://127.0.0.1:61616", work.url), names)
+            work.check_nothing_is_left()
+        assert sorted(work.bodies("large-orders")) == [str(number) for number in range(91, 100)]
+        assert spark.table("copies").count() == 9
+        spark.sql("drop table copies")
+    assert "9 rows in 1 batches" in capsys.readouterr().out
