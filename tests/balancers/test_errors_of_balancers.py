@@ -157,6 +157,8 @@ async def test_a_balancer_of_a_broker_in_a_thread_says_what_is_wrong() -> None:
         for name in ("set_local_target_filter", "set_target_key_filter"):
             with pytest.raises(SettingsError):
                 getattr(found, name)("(a+)+")
+        with pytest.raises(SettingsError):
+            found.explain_route(5)  # type: ignore[arg-type]
         assert await found.target("x") is not None
     for name, argument in CALLS:
         with pytest.raises(NotActiveError):

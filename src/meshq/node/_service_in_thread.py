@@ -86,6 +86,7 @@ class BalancerFigures:
         """Explain where a client with a key would go now, and why; nothing changes.
 
         Raises:
+            SettingsError: the key is no text.
             NotActiveError: the broker isn't active.
         """
         return self._run_sync(partial(self._inner.explain_route, key))
