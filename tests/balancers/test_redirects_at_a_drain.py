@@ -135,3 +135,34 @@ async def test_a_balancer_at_the_handover_s_target_keeps_the_client_whose_messag
             await until(lambda: node_of(client) not in ("", "a"))
             assert node_of(client) == "c"
         assert [made.brokers[name].statistics().ready for name in "bc"] == [0, 2]
+
+
+async def test_a_client_that_hears_of_the_handover_in_the_middle_of_a_round_goes_there_and_nowhere_else() -> None:
+    names = "abc"
+    async with machines() as made:
+        connectors = {name: f"{url_of(name)}?insecure=true" for name in names}
+        for name in names:
+            others = [other for other in names if other != name]
+            links = ClusterConnection("mesh", connector=name, static_connectors=others, password="canary-" * 3, **LINKS)
+            await made.start(name, links, connectors=connectors)
+        urls = f"({','.join(map(url_of, names))})"
+        async with (
+            made.dial(urls, use_topology=False, load_balancing="first_element") as client,
+            trio.open_nursery() as nursery,
+        ):
+            assert node_of(client) == "a"
+            await client.send("q", b"first")
+            # It is stored, and its confirm is lost.
+            made.network.cut("a", "shop")
+            nursery.start_soon(partial(client.send, "q", b"once", duplicate_id="once"))
+            duplicates = made.brokers["a"]._node.core.router.addresses["q"].duplicates
+            await until(lambda: "once" in str(duplicates.known()))
+            made.network.partition(["shop"], ["a"])
+            async with made.brokers["a"].drain("c"):
+                pass
+            # The client does not hear of it on the link that it has, but of its own node when it dials that again.
+            made.network.reset("shop", "a")
+            made.network.heal()
+            await until(lambda: node_of(client) not in ("", "a"))
+            assert node_of(client) == "c"
+        assert [made.brokers[name].statistics().ready for name in "bc"] == [0, 2]

@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import attrs
+
+from meshq.abc import TargetPolicy
 from meshq.client.link._failover_machine import FailoverMachine
 from meshq.client.link._node_book_machine import KnownTargets
 from meshq.client.link._targets_plan import LastFirst
@@ -46,7 +49,17 @@ def target(number: int) -> Endpoint:
     return Endpoint("tcp", "127.0.0.1", number)
 
 
-def machine(targets: int = 1, **changes: float) -> NumberedMachine:
+class Chosen:
+    """A policy that wants these, whatever there is."""
+
+    def __init__(self, places: Sequence[Endpoint]) -> None:
+        self.places = tuple(places)
+
+    def order(self, nodes: Sequence[Endpoint], *, last: Endpoint | None, leave_last: bool) -> tuple[Endpoint, ...]:
+        return self.places
+
+
+def machine(targets: int = 1, policy: TargetPolicy | None = None, **changes: float) -> NumberedMachine:
     settings = {
         "initial_attempts": math.inf,
         "attempts": math.inf,
@@ -55,7 +68,7 @@ def machine(targets: int = 1, **changes: float) -> NumberedMachine:
         "interval_s_max": 2.0,
         **changes,
     }
-    return NumberedMachine(FailoverMachine(LastFirst(), **settings), range(targets))
+    return NumberedMachine(FailoverMachine(policy or LastFirst(), **settings), range(targets))
 
 
 def delays(made: NumberedMachine, count: int) -> list[float]:
@@ -220,6 +233,28 @@ def test_a_round_ends_at_once_when_a_third_node_waits() -> None:
     assert attempts(inner, known, 3)[-1] == (0.0, 3)
     inner.hold()
     assert attempts(inner, known, 1) == [(0.1, 2)]
+
+
+def test_who_hears_of_a_handover_in_the_middle_of_a_round_tries_those_two_next() -> None:
+    inner, known = held([], [1, 2, 3, 4])
+    assert attempts(inner, known, 1) == [(0.0, 2)]
+    told = attrs.evolve(known, first=(target(4), target(1)))
+    assert attempts(inner, told, 1) == [(0.0, 4)]
+    inner.hold()
+    assert attempts(inner, told, 3) == [(0.0, 1), (0.1, 4), (0.0, 1)]
+
+
+def test_who_was_at_the_target_of_a_handover_in_this_round_is_not_sent_there_twice() -> None:
+    inner, known = held([], [1, 2, 3])
+    assert attempts(inner, known, 2) == [(0.0, 2), (0.0, 3)]
+    assert attempts(inner, attrs.evolve(known, first=(target(2),)), 2) == [(0.0, 1), (0.1, 2)]
+
+
+def test_a_policy_that_wants_no_other_node_is_heeded_in_the_middle_of_a_round() -> None:
+    inner = machine(0, Chosen([target(2), target(3)])).inner
+    known = KnownTargets((target(1), target(2), target(3)))
+    assert attempts(inner, known, 1) == [(0.0, 2)]
+    assert attempts(inner, attrs.evolve(known, first=(target(1),)), 1) == [(0.0, 3)]
 
 
 def test_a_round_that_has_ended_is_not_ended_again() -> None:

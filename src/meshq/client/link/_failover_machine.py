@@ -2,8 +2,9 @@
 
 An attempt is one round over all targets that are known when the round begins: the nodes in the order of the client's
 policy, then spare places, and last the place of one node that has gone, in each round of another one.
-If the client's node hands over what it has, the node that takes over comes first, and then that node itself; a round
-ends behind these two when a node says that not everything is handed over yet.
+If the client's node hands over what it has, the node that takes over comes first, and then that node itself, also if
+the client hears of it in the middle of a round; the round ends behind these two when a node says that not everything is
+handed over yet.
 The first round begins at once; before each further one the back-off is waited: 100, 200, 400, ... ms with the default
 settings.  A connection that breaks again soon after it was made does not reset the back-off: a node that accepts and
 falls over is not hammered.
@@ -40,6 +41,7 @@ class FailoverMachine:
         "_interval_s_max",
         "_last",
         "_leave_last",
+        "_only_chosen",
         "_order",
         "_policy",
         "_position",
@@ -69,8 +71,9 @@ class FailoverMachine:
         self._order: tuple[Endpoint, ...] = ()
         self._position = 0
         self._round = 0
-        # How many of them come before all others.
+        # How many of them come before all others, and whether the policy wants none of the others.
         self._first = 0
+        self._only_chosen = False
         # Waited before the next round; 0: no round has failed yet.
         self._delay_s = 0.0
         # When the link that we have, or had last, was made; None: there has been none.
@@ -84,7 +87,7 @@ class FailoverMachine:
     def next(self, known: KnownTargets) -> ConnectAttempt | None:
         """The next attempt to connect; None: all attempts are used up.
 
-        ``known``: the targets that are known now; they count if the attempt begins a round.
+        ``known``: the targets that are known now.  Those that come first count at once, the others when a round begins.
         """
         allowed = self._initial_attempts if self._attached_at is None else self._attempts
         if self._round >= allowed:
@@ -93,6 +96,8 @@ class FailoverMachine:
         if self._position == 0:
             delay = self._delay_s
             self._order = self._begin_round(known)
+        else:
+            self._put_first(known.first)
         target = self._order[self._position] if self._order else None
         self._position += 1
         self._end_round()
@@ -111,10 +116,23 @@ class FailoverMachine:
             self._order = self._order[: max(self._position, self._first)]
             self._end_round()
 
+    def _put_first(self, places: tuple[Endpoint, ...]) -> None:
+        """Have places tried next, of those that this round has not tried yet.
+
+        Else another node would take the client in, and take what it sends again for something new: what the client's
+        own node has stored, with the ids of it, is at the node that takes over.
+        """
+        tried, left = self._order[: self._position], self._order[self._position :]
+        following = tuple(place for place in dict.fromkeys(places) if place not in tried)
+        if following and left[: len(following)] != following and not self._only_chosen:
+            self._order = (*tried, *following, *(place for place in left if place not in following))
+            self._first = len(tried) + len(following)
+
     def _begin_round(self, known: KnownTargets) -> tuple[Endpoint, ...]:
         order = self._policy.order(known.nodes, last=self._last, leave_last=self._leave_last)
         self._first = 0
-        if len(order) < len(known.nodes):
+        self._only_chosen = len(order) < len(known.nodes)
+        if self._only_chosen:
             # The policy wants none of the others; the last one, which is not its choice, may be none of the nodes.
             return tuple(dict.fromkeys((*(place for place in known.first if place == self._last), *order)))
         more = (*known.spares, *known.gone[self._round % len(known.gone) :][:1]) if known.gone else known.spares
