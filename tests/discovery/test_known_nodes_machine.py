@@ -77,9 +77,21 @@ def test_a_node_that_was_silent_joins_again_with_its_next_number() -> None:
 def test_other_connectors_of_the_same_life_are_a_move() -> None:
     machine = known()
     heard(machine)
-    pair = (ConnectorPair("tcp://127.0.0.1:61616", "tcp://127.0.0.1:61617"),)
-    assert heard(machine, 2.0, sequence=2, connectors=pair) == ["moved"]
+    assert heard(machine, 2.0, sequence=2, connectors=at("tcp://127.0.0.1:9")) == ["moved"]
+    assert [node.connectors for node in machine.nodes()] == [at("tcp://127.0.0.1:9")]
+
+
+def test_another_backup_of_a_node_is_known_and_no_move_and_does_not_hide_who_takes_its_place() -> None:
+    machine = known()
+    heard(machine, connectors=at("tcp://127.0.0.1:9"))
+    pair = (ConnectorPair("tcp://127.0.0.1:9", "tcp://127.0.0.1:10"),)
+    assert heard(machine, 2.0, sequence=2, connectors=pair) == []
     assert [node.connectors for node in machine.nodes()] == [pair]
+    other = bytes(range(100, 116))
+    assert heard(machine, 3.0, node_id=other, began_ms=BEGAN + 1, connectors=at("tcp://127.0.0.1:9")) == [
+        "replaced",
+        "joined",
+    ]
 
 
 def test_a_later_life_is_a_restart_at_the_same_place_or_at_another_one() -> None:

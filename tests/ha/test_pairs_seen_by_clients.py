@@ -6,6 +6,8 @@ import pytest
 import trio
 
 from meshq import (
+    BroadcastGroup,
+    Broker,
     ClusterConnection,
     ConnectionBrokenError,
     LiveOnly,
@@ -15,6 +17,10 @@ from meshq import (
     SharedStorePrimary,
     connect,
 )
+from meshq.discovery import ConnectorPair
+from meshq.env import real_env
+from meshq.testing import MemoryBroadcast
+from tests.discovery.test_groups import heard
 from tests.ha.test_shared_store_brokers import crash, pair, start
 
 
@@ -38,6 +44,32 @@ async def test_of_two_backups_one_is_announced_and_neither_serves_anybody() -> N
             await crash(ground, b)
             await trio.sleep(2)
             assert client.topology()[0].backup == "tcp://127.0.0.1:7003"
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_node_that_would_take_over_is_announced_with_the_node_that_serves() -> None:
+    lan = MemoryBroadcast()
+    channel = await lan.open(real_env())
+    brokers: list[Broker] = []
+
+    async def announced() -> tuple[ConnectorPair, ...]:
+        return [announcement for _, announcement in await heard(channel, 2.1)][-1].connectors
+
+    async with pair() as ground, trio.open_nursery() as nursery:
+        for name, policy, port in (("a", SharedStorePrimary(), 7001), ("b", SharedStoreBackup(), 7002)):
+            group = BroadcastGroup("lan", lan, connectors=["me"])
+            connectors = {"me": f"tcp://127.0.0.1:{port}"}
+            brokers.append(
+                ground.broker(
+                    name, policy, services=[ClusterConnection("c", password="p"), group], connectors=connectors
+                )
+            )
+            await start(ground, nursery, brokers[-1])
+            backup = "" if name == "a" else "tcp://127.0.0.1:7002"
+            # Who waits is not announced itself.
+            assert await announced() == (ConnectorPair("tcp://127.0.0.1:7001", backup),)
+        await crash(ground, brokers[0])
+        assert await announced() == (ConnectorPair("tcp://127.0.0.1:7002"),)
         nursery.cancel_scope.cancel()
 
 
@@ -117,4 +149,33 @@ async def test_an_operator_makes_the_backup_take_over_although_a_stop_would_not(
                 assert a.state == "stopped"
             await b.ha.wait_for(phase="active", timeout=5)
             assert (await client.queue("q")).ready == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_another_node_tells_of_the_backup_and_links_to_it_under_the_same_id_after_a_failover(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def mesh(*others: str) -> list[ClusterConnection]:
+        return [ClusterConnection("c", static_connectors=others, password="p", retry_interval=0.1)]
+
+    pair_urls = ("tcp://127.0.0.1:7001", "tcp://127.0.0.1:7002")
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+        c = await start(ground, nursery, ground.broker("c", None, data_dir="/other", services=mesh(*pair_urls)))
+        node_id, other_id = str(a.node_id), str(c.node_id)
+        await c.cluster("c").wait_for(nodes=2, timeout=10)
+        await trio.sleep(1)
+        async with connect("tcp://127.0.0.1:7003", env=ground.env()) as client:
+            told = {node.node_id: (node.primary, node.backup) for node in client.topology()}
+            assert told == {other_id: ("tcp://127.0.0.1:7003", ""), node_id: pair_urls}
+            await crash(ground, a)
+            with trio.fail_after(30):
+                while told.get(node_id) != (pair_urls[1], ""):
+                    await trio.sleep(0.5)
+                    told = {node.node_id: (node.primary, node.backup) for node in client.topology()}
+            assert str(b.node_id) == node_id and set(told) == {other_id, node_id}
+            await b.cluster("c").wait_for(nodes=2, timeout=10)
+        events = {getattr(record, "event", "") for record in caplog.records if record.levelname == "ERROR"}
+        assert events == set()
         nursery.cancel_scope.cancel()

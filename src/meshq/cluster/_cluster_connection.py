@@ -329,8 +329,7 @@ class ClusterConnection(Service):
         """Return the nodes that announce themselves, and the nodes of which the peers tell."""
         group = self.settings.discovery
         found = [
-            AnnouncedNode(node.node_id, node.name, tuple(pair.primary for pair in node.connectors))
-            for node in (group.known if group is not None else ())
+            AnnouncedNode(node.node_id, node.name, node.places) for node in (group.known if group is not None else ())
         ]
         linked = {node_id for node_id, peer in self._claims.items() if not peer.absent}
         return found + topology.places(linked, {url for node in found for url in node.connectors})

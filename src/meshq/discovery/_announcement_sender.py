@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import trio
 
 from meshq.abc import BroadcastEndpoint, NodeControl
 from meshq.discovery._datagram_format import Announcement, ConnectorPair, announced_connector, encode_announcement
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, SettingsError, UsageError
 from meshq.logs import Warnings
 
 MS_PER_S = 1_000
@@ -59,12 +60,20 @@ class AnnouncementSender:
                 await trio.sleep_until(next_at)
 
     def datagram(self, control: NodeControl, urls: Sequence[str], began_ms: int = 0) -> bytes:
-        """Encode an announcement.
+        """Encode an announcement; behind the first connector is that of the node that would take over, if it has room.
 
         Raises:
             SettingsError: a place can't be announced.
             UsageError: all of them together don't fit into a datagram.
         """
+        places = [announced_connector(url) for url in urls]
+        backup = _backup(control)
+        if backup:
+            with suppress(UsageError):
+                return self._encoded(control, began_ms, places, backup)
+        return self._encoded(control, began_ms, places)
+
+    def _encoded(self, control: NodeControl, began_ms: int, places: Sequence[str], backup: str = "") -> bytes:
         announcement = Announcement(
             node_id=bytes(control.node_id),
             instance=control.instance,
@@ -72,6 +81,14 @@ class AnnouncementSender:
             sequence=max(self.sequence, 1),
             period_ms=max(round(self._period_s * MS_PER_S), 1),
             name=control.name,
-            connectors=tuple(ConnectorPair(announced_connector(url)) for url in urls),
+            connectors=tuple(ConnectorPair(place, "" if at else backup) for at, place in enumerate(places)),
         )
         return encode_announcement(announcement, self._key)
+
+
+def _backup(control: NodeControl) -> str:
+    """Return where the node is reached that would take over; empty: there is none, or none that others can dial."""
+    waiting = control.board.report.waiting
+    with suppress(SettingsError):
+        return announced_connector(waiting[0].url) if waiting else ""
+    return ""

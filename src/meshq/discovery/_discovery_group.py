@@ -117,7 +117,7 @@ class DiscoveryListener:
     def _took(self, changes: Sequence[NodeChange]) -> None:
         for change in changes:
             node = change.node
-            at = ", ".join(pair.primary for pair in node.connectors)
+            at = ", ".join(node.places)
             text = f"the node {node.name} at {at}: {change.reason}"
             # Anybody who can send datagrams can make up nodes, and have a known one be somewhere else each time.
             cause = f"{node.node_id.hex()} {at}"

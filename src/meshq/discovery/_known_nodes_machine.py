@@ -42,6 +42,11 @@ class DiscoveredNode:
         """The order of lives: the later beginning is greater; the instance decides between equal ones."""
         return self.began_ms, self.instance
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where the node itself is reached; where its backup is changes without it."""
+        return tuple(pair.primary for pair in self.connectors)
+
 
 @attrs.frozen
 class NodeChange:
@@ -78,8 +83,8 @@ class KnownNodes:
         self._own = own
         #: By node id, the one that was heard last at the end.
         self._nodes: dict[bytes, DiscoveredNode] = {}
-        #: By connectors: the node that is known to announce exactly these.
-        self._places: dict[tuple[ConnectorPair, ...], bytes] = {}
+        #: By places: the node that is known to announce exactly these.
+        self._places: dict[tuple[str, ...], bytes] = {}
         #: Ended lives by node id and instance, the oldest first, with the last sequence number of each; empty unless
         #: announcements are signed.
         self._ended: dict[tuple[bytes, bytes], int] = {}
@@ -103,7 +108,7 @@ class KnownNodes:
             return Heard(changes)
         node = DiscoveredNode(heard_at=now, **attrs.asdict(announcement, recurse=False))
         known = self._nodes.get(node.node_id)
-        there = self._nodes.get(self._places.get(node.connectors, b""))
+        there = self._nodes.get(self._places.get(node.places, b""))
         refused = self._refused(node, known, there)
         if refused is not None:
             return Heard(changes, refused)
@@ -114,7 +119,7 @@ class KnownNodes:
             self._drop(known, ended=known.instance != node.instance)
         self._ended.pop((node.node_id, node.instance), None)
         self._nodes[node.node_id] = node
-        self._places[node.connectors] = node.node_id
+        self._places[node.places] = node.node_id
         reason = _reason(known, node)
         if reason is not None:
             changes.append(NodeChange(reason, node))
@@ -154,7 +159,7 @@ class KnownNodes:
     def _drop(self, node: DiscoveredNode, *, ended: bool) -> None:
         """Remove a node; an ended life is remembered."""
         del self._nodes[node.node_id]
-        del self._places[node.connectors]
+        del self._places[node.places]
         if ended and self._signed:
             self._ended[node.node_id, node.instance] = node.sequence
             if len(self._ended) > ENDED_LIVES_MAX:
@@ -167,7 +172,7 @@ def _reason(known: DiscoveredNode | None, node: DiscoveredNode) -> ChangeReason 
         return "joined"
     if known.instance != node.instance:
         return "restarted"
-    return "moved" if known.connectors != node.connectors else None
+    return "moved" if known.places != node.places else None
 
 
 def _shown(node: DiscoveredNode) -> str:

@@ -107,7 +107,7 @@ class DiscoveredTopology(TopologySource):
 
     def _heard(self) -> AnnouncedPlaces:
         nodes = self._hearing().listener.nodes()
-        return self._rules.places([pair.primary for pair in node.connectors] for node in nodes)
+        return self._rules.places(node.places for node in nodes)
 
     def _hearing(self) -> _Hearing:
         """Return the hearing of this run of trio."""

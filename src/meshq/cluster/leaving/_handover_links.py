@@ -164,10 +164,7 @@ class HandoverLinks:
 
     def dial_announced(self, group: DiscoveryGroup, own: str) -> None:
         """Link to the nodes that announce themselves, in the way in which this node's ``own`` URL is dialed."""
-        nodes = [
-            AnnouncedNode(node.node_id, node.name, tuple(pair.primary for pair in node.connectors))
-            for node in group.known
-        ]
+        nodes = [AnnouncedNode(node.node_id, node.name, node.places) for node in group.known]
         plan = DialRules(own, loopback_only=self._login.default).plan(nodes, ())
         for refused in plan.refused:
             self._warnings.say("announced_node_not_dialed", refused.text, refused.node_id.hex())
