@@ -55,11 +55,15 @@ class Job:
             return [message.body.decode() for message in browser]
 
     def check_nothing_is_left(self) -> None:
-        """See that there is no stage, that batches are placed, and that no cursor has an owner, a moment later."""
-        until = time.monotonic() + 8
+        """See that there is no stage, that batches are placed, and that no cursor has an owner.
+
+        Spark ends the process that has the cursors when it comes to it: if not at once, their leases run out.
+        """
+        until = time.monotonic() + 30
         while self._left() and time.monotonic() < until:
             time.sleep(0.02)
-        assert self._left() == []
+        left = self._left()
+        assert not left, left
 
     def _left(self) -> list[object]:
         client = self.client
