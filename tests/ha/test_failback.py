@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -74,7 +75,7 @@ async def rounds_in(seconds: float, backups: str = "b") -> list[float]:
             await primary.release(failover=True)
 
     async with AsyncExitStack() as stack:
-        for_all = {"lease": 1.0, "lock_check_period": 0.4}
+        for_all: dict[str, Any] = {"lease": 1.0, "lock_check_period": 0.4}
         waiting = [
             await stack.enter_async_context(
                 SharedStoreBackup(allow_failback=True, **for_all).activation(store.control(name))
