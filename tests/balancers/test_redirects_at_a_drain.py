@@ -132,7 +132,9 @@ async def test_a_balancer_at_the_handover_s_target_keeps_the_client_whose_messag
             # It is stored, and its confirm is lost.
             made.network.cut("a", "shop")
             nursery.start_soon(partial(client.send, "q", b"once", duplicate_id="once"))
-            duplicates = made.brokers["a"]._node.core.router.addresses["q"].duplicates
+            node = made.brokers["a"]._node
+            assert node is not None
+            duplicates = node.core.router.addresses["q"].duplicates
             await until(lambda: "once" in str(duplicates.known()))
             async with made.brokers["a"].drain("c"):
                 # Without it, FirstElement would choose b.
@@ -161,7 +163,9 @@ async def test_a_client_that_hears_of_the_handover_in_the_middle_of_a_round_goes
             # It is stored, and its confirm is lost.
             made.network.cut("a", "shop")
             nursery.start_soon(partial(client.send, "q", b"once", duplicate_id="once"))
-            duplicates = made.brokers["a"]._node.core.router.addresses["q"].duplicates
+            node = made.brokers["a"]._node
+            assert node is not None
+            duplicates = node.core.router.addresses["q"].duplicates
             await until(lambda: "once" in str(duplicates.known()))
             made.network.partition(["shop"], ["a"])
             async with made.brokers["a"].drain("c"):
