@@ -99,6 +99,15 @@ def test_a_policy_that_can_not_be_copied_is_named_as_the_setting_that_it_is() ->
         begun_policy("policy", HoldsALock(), 1)
 
 
+def test_what_a_policy_says_of_a_setting_of_its_own_is_said_as_it_is() -> None:
+    class Weighted(Locked):
+        def begin(self, chance: int) -> BalancerPolicy:
+            raise SettingsError("weight", -1, "0 or more")
+
+    with pytest.raises(SettingsError, match=r"^weight=-1 is not allowed; allowed: 0 or more"):
+        begun_policy("policy", Weighted(), 1)
+
+
 @pytest.mark.parametrize("policy", [BeginsAsNone])
 async def test_a_policy_that_begins_as_none_is_refused_at_the_start(policy: Callable[[], BalancerPolicy]) -> None:
     async with machines() as made:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
-from meshq.abc import NodeDescription, ToldNode
+from meshq.abc import HandoverTarget, NodeDescription, ToldNode
 from meshq.client.link._failover_machine import FailoverMachine
 from meshq.client.link._node_book_machine import GONE_MAX, KnownTargets, NodeBook, ToldPlaceRules
 from meshq.client.link._targets_plan import LastFirst
@@ -199,3 +200,12 @@ def test_a_round_has_the_nodes_then_the_spares_and_then_one_that_has_gone() -> N
         dials = [made.next(known) for _ in range(4)]
         rounds.append("".join(dial.target.host for dial in dials if dial is not None and dial.target is not None))
     assert rounds == ["abxu", "abxv", "abxw", "abxu"]
+
+
+def test_a_handover_s_target_is_where_it_is_said_to_be_and_then_where_its_backup_is() -> None:
+    made, target = book(), HandoverTarget(node_id=identity("b"), name="b", place="tcp://b:5000")
+    assert made.places_of(target, [A], A) == (B,)
+    pair = one("b", 1)
+    made.told([one("a", 0), attrs.evolve(pair, about=attrs.evolve(pair.about, backup="tcp://x:5000"))])
+    # What the client has at stake is in the store of both.
+    assert made.places_of(target, [A], A) == (B, X)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
@@ -53,8 +55,8 @@ async def test_a_backup_that_does_not_serve_yet_takes_no_step_back() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def rounds_in(seconds: float) -> list[float]:
-    """The moments at which a backup gives its store to a primary that never comes to serve, in so many seconds."""
+async def rounds_in(seconds: float, backups: str = "b") -> list[float]:
+    """The moments at which backups give their store to a primary that never comes to serve, in so many seconds."""
     store, given = Store(), list[float]()
 
     async def serve(backup: Activation) -> None:
@@ -72,18 +74,22 @@ async def rounds_in(seconds: float) -> list[float]:
             await trio.sleep(0.2)
             await primary.release(failover=True)
 
-    async with (
-        SharedStoreBackup(allow_failback=True, lease=1.0, lock_check_period=0.4).activation(
-            store.control("b")
-        ) as backup,
-        SharedStorePrimary(lease=1.0, lock_check_period=0.4).activation(store.control("a")) as primary,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(serve, backup)
-        await trio.sleep(1)
-        nursery.start_soon(fail, primary)
-        await trio.sleep(seconds)
-        nursery.cancel_scope.cancel()
+    async with AsyncExitStack() as stack:
+        for_all: dict[str, Any] = {"lease": 1.0, "lock_check_period": 0.4}
+        waiting = [
+            await stack.enter_async_context(
+                SharedStoreBackup(allow_failback=True, **for_all).activation(store.control(name))
+            )
+            for name in backups
+        ]
+        primary = await stack.enter_async_context(SharedStorePrimary(**for_all).activation(store.control("a")))
+        async with trio.open_nursery() as nursery:
+            for backup in waiting:
+                nursery.start_soon(serve, backup)
+            await trio.sleep(1)
+            nursery.start_soon(fail, primary)
+            await trio.sleep(seconds)
+            nursery.cancel_scope.cancel()
     return given
 
 
@@ -92,6 +98,10 @@ async def test_a_primary_that_never_comes_to_serve_gets_the_store_less_and_less_
     between = [later - earlier for earlier, later in pairwise(given)]
     assert 3 <= len(given) <= 6
     assert all(later > 1.5 * earlier for earlier, later in pairwise(between)), between
+
+
+async def test_a_backup_that_serves_meanwhile_is_no_reason_to_give_the_store_to_that_primary_more_often() -> None:
+    assert 4 <= len(await rounds_in(40, "bc")) <= 8
 
 
 def test_the_pause_doubles_up_to_its_bound_and_ends_with_a_primary_that_serves() -> None:
@@ -111,6 +121,13 @@ def test_the_pause_doubles_up_to_its_bound_and_ends_with_a_primary_that_serves()
     plan.saw(10, serving=True)
     plan.took(now + 1_000)
     assert plan.due(now + 1_000, serving=True, returned=True)
+    # An order does not wait for the pause, and a primary that serves because of it ends the pause.
+    plan.gave(11)
+    plan.took(now + 1_000)
+    plan.gave(13)
+    plan.saw(14, serving=True)
+    plan.took(now + 1_001)
+    assert plan.due(now + 1_001, serving=True, returned=True)
     # A store that was not given to anybody came back after a crash: that is no reason to wait.
     plan.took(now + 1_001)
     assert plan.due(now + 1_001, serving=True, returned=True)

@@ -17,10 +17,14 @@ from meshq import (
     SharedStorePrimary,
     connect,
 )
-from meshq.discovery import ConnectorPair
+from meshq.abc import RoleMember, RoleReport
+from meshq.discovery import Announcement, ConnectorPair
+from meshq.discovery._announcement_sender import AnnouncementSender
+from meshq.discovery._datagram_format import decode_announcement
 from meshq.env import real_env
 from meshq.testing import MemoryBroadcast
 from tests.discovery.test_groups import heard
+from tests.ha.stores import Store
 from tests.ha.test_shared_store_brokers import crash, pair, start
 
 
@@ -179,3 +183,24 @@ async def test_another_node_tells_of_the_backup_and_links_to_it_under_the_same_i
         events = {getattr(record, "event", "") for record in caplog.records if record.levelname == "ERROR"}
         assert events == set()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "announced"),
+    [
+        ("tcp://b:1?insecure=true", "tcp://b:1"),
+        ("", ""),
+        ("inproc://b", ""),
+        ("tcp://0.0.0.0:1", ""),
+        # With it the datagram would be larger than 8 KiB.
+        (f"tcp://{'b' * 400}:1", ""),
+    ],
+)
+def test_a_node_is_announced_as_it_is_where_its_backup_can_not_be(waiting: str, announced: str) -> None:
+    control = Store().control("a")
+    control.board.show(RoleReport(waiting=(RoleMember(name="b", url=waiting),)))
+    sender = AnnouncementSender("lan", MemoryBroadcast(), period_s=2.0)
+    urls = [f"tcp://{name * 980}:1" for name in "stuvwxyz"]
+    found = decode_announcement(sender.datagram(control, urls), None)
+    assert isinstance(found, Announcement)
+    assert found.connectors == (ConnectorPair(urls[0], announced), *map(ConnectorPair, urls[1:]))

@@ -195,7 +195,7 @@ class StoreActivation(Activation):
         except OSError as error:
             self._complain("look", error)
         owner = self._seen.owner
-        if owner is not None and owner.name != self._control.name:
+        if owner is not None and owner.name in self._room.primaries:
             self._failbacks.saw(owner.epoch, serving=owner.serving)
         self._room.look(self._seen.waiting, trio.current_time())
         self._show()

@@ -40,11 +40,15 @@ class WaitingNodes:
         self._age_max = PERIODS_FRESH * period
         # By name: the registration, when it was last seen to change, and when it was first seen.
         self._seen: dict[str, tuple[Registration, float, float]] = {}
+        #: The names of the primaries that have waited.
+        self.primaries: set[str] = set()
 
     def look(self, found: Iterable[Registration], now: float) -> None:
         """Compare the registrations that are there now with those seen before."""
         seen: dict[str, tuple[Registration, float, float]] = {}
         for one in found:
+            if one.role == "primary":
+                self.primaries.add(one.name)
             before = self._seen.get(one.name)
             if before is None:
                 seen[one.name] = (one, now, now)
@@ -119,9 +123,10 @@ class FailbackPlan:
         self._given = epoch
 
     def saw(self, epoch: int, *, serving: bool) -> None:
-        """Note the owner of a store, and whether it serves."""
+        """Note a primary that has the store, and whether it serves."""
         if serving and epoch > self._given:
             self._given = self._failed = 0
+            self._not_before = -math.inf
 
     def took(self, now: float) -> None:
         """Note that this node has the store again."""

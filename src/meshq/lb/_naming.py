@@ -50,12 +50,15 @@ def begun_policy(setting: str, policy: BalancerPolicy, chance: int) -> BalancerP
     """Return the copy of a policy with which a factory or a balancer begins.
 
     Raises:
-        SettingsError: it can't be copied, or begins as no policy; names the setting.
+        SettingsError: it can't be copied, or begins as no policy; names the setting.  Or it refuses one of its own.
     """
     try:
         begun: object = policy.begin(chance)
     except SettingsError as error:
-        # What can't be copied does not know whose setting it is.
+        if error.setting != "load_balancing":
+            # One's own policy says what is wrong with a setting of its own.
+            raise
+        # What can't be copied does not know whose setting it is, and takes itself for a client's.
         raise SettingsError(setting, error.value, error.allowed) from error.__cause__
     if not isinstance(begun, BalancerPolicy):
         shown = f"{type(policy).__name__}.begin: {begun!r}"

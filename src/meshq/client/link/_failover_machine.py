@@ -117,7 +117,7 @@ class FailoverMachine:
             self._end_round()
 
     def _put_first(self, places: tuple[Endpoint, ...]) -> None:
-        """Have places tried next, of those that this round has not tried yet.
+        """Put places before all others that are left in this round; a place that was tried in it is left out.
 
         Else another node would take the client in, and take what it sends again for something new: what the client's
         own node has stored, with the ids of it, is at the node that takes over.

@@ -146,10 +146,14 @@ class NodeBook:
     def places_of(
         self, target: HandoverTarget, listed: Sequence[Endpoint], last: Endpoint | None
     ) -> tuple[Endpoint, ...]:
-        """Return the places of a node to which a client was sent."""
-        known = [one.about.connector for one in self._view.nodes if one.about.node_id == target.node_id]
+        """Return the places of a node to which a client was sent, the one of its backup last."""
+        known = next((one.about for one in self._view.nodes if one.about.node_id == target.node_id), None)
         about = NodeDescription(
-            node_id=target.node_id, name=target.name, primary=target.place, connector=known[0] if known else ""
+            node_id=target.node_id,
+            name=target.name,
+            primary=target.place,
+            connector=known.connector if known else "",
+            backup=known.backup if known else "",
         )
         places = self._places([ToldNode(about=about, distance=1)], listed, last)
         return tuple(dict.fromkeys(places[target.node_id]))

@@ -63,7 +63,8 @@ class Redirects:
     def first(self, known: KnownTargets) -> KnownTargets:
         """Return the targets of a round: once after a loss, the place where the client was sent comes first."""
         place, self._again = self._again, None
-        self._handovers = known.first
+        # Also the places of a node that has a backup come first; a handover is over when the client has a session.
+        self._handovers = known.first if self._facts.target is not None else ()
         return known if place is None or known.first else attrs.evolve(known, first=(place,))
 
     def follow(self, sender: Endpoint, close: Close) -> Endpoint:
