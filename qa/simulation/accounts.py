@@ -35,6 +35,8 @@ HEALING_S: Final = 10.0
 DRAINING_S: Final = 60
 #: How the names of store-and-forward queues begin.
 FORWARDING: Final = "$meshq.cluster."
+#: How the names of queues begin that hold the messages of stages.
+STAGED: Final = "$meshq.stage."
 #: The counters of a queue that are compared with the rest.
 COUNTERS: Final = ("ready", "delivering", "delayed", "scheduled", "added", "acknowledged", *REMOVED)
 

@@ -18,6 +18,7 @@ from meshq.message import Message
 from meshq.testing import Swarm
 from qa.checkers.history import History, body_of
 from qa.mesh.node import MeshNode
+from qa.simulation.accounts import STAGED
 from qa.simulation.workload import Actor, Dial, Scene
 from qa.simulation.workload_receive import Queues, Receiver
 
@@ -231,4 +232,4 @@ class MeshPayrolls:
                     await trio.sleep(PAUSE_S)
             here.left("stages", len(await client.stages()))
         core = here.serving_core
-        here.left("queues of stages", sum(name.startswith("$meshq.stage.") for name in core.router.queues))
+        here.left("queues of stages", sum(name.startswith(STAGED) for name in core.router.queues))
