@@ -8,13 +8,13 @@ from qa.mesh.faults import LINK_FAULTS, MESH_KINDS
 from qa.mesh.scenario import MESH_SIGHTS
 from qa.simulate import SEEDS
 from qa.simulation.broker import SIGHTS
-from tests.seeds.always import FAILPOINTS, MESH_FAILPOINTS, TIMEOUT_S, check_all_was_met, reports_of_all
+from tests.seeds.always import FAILPOINTS, MESH_FAILPOINTS, TIMEOUT_S, check_all_was_met, expected_of, reports_of_all
 
 
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_promise_is_kept_on_a_mesh_in_two_hundred_seeds_that_meet_every_fault() -> None:
-    reports = reports_of_all("mesh", seeds=SEEDS)
     sights = (*SIGHTS, *MESH_SIGHTS, "expired_in_doubt")
-    check_all_was_met(reports, MESH_KINDS, sights=sights, failpoints=(*FAILPOINTS, *MESH_FAILPOINTS))
+    expected = expected_of(MESH_KINDS, sights=sights, failpoints=(*FAILPOINTS, *MESH_FAILPOINTS))
+    check_all_was_met(reports_of_all("mesh", seeds=SEEDS, expected=expected), expected)
     assert len(LINK_FAULTS) >= 6
