@@ -10,7 +10,16 @@ from typing import Any
 import attrs
 import trio
 
-from meshq import BrokerBalancer, ClientFactory, ClusterConnection, FailedOver, FirstElement, Redirected, ScaledDown
+from meshq import (
+    BrokerBalancer,
+    Client,
+    ClientFactory,
+    ClusterConnection,
+    FailedOver,
+    FirstElement,
+    Redirected,
+    ScaledDown,
+)
 from meshq.client.calls._session_facts import SessionFacts
 from meshq.client.link._node_book_machine import KnownTargets
 from meshq.client.link._redirects import Redirects
@@ -36,6 +45,17 @@ async def clustered(names: str = "abc", **settings: Any) -> AsyncIterator[Machin
         await made.start("front", BrokerBalancer("lb", pool=pool_of(names), **settings), redirect_to="lb")
         await made.ready(*names)
         yield made
+
+
+async def send_unconfirmed(made: Machines, client: Client, nursery: trio.Nursery) -> None:
+    """Have a second message stored at the node ``a``, from which the client hears nothing any more."""
+    await client.send("q", b"first")
+    made.network.cut("a", "shop")
+    nursery.start_soon(partial(client.send, "q", b"once", duplicate_id="once"))
+    node = made.brokers["a"]._node
+    assert node is not None
+    duplicates = node.core.router.addresses["q"].duplicates
+    await until(lambda: "once" in str(duplicates.known()))
 
 
 async def test_a_client_goes_on_at_the_handover_s_target_and_all_later_connections_by_their_own_url() -> None:
@@ -128,14 +148,7 @@ async def test_a_balancer_at_the_handover_s_target_keeps_the_client_whose_messag
             await made.ready(*names, broker=name)
         async with made.dial(f"({','.join(map(url_of, names))})") as client, trio.open_nursery() as nursery:
             assert node_of(client) == "a"
-            await client.send("q", b"first")
-            # It is stored, and its confirm is lost.
-            made.network.cut("a", "shop")
-            nursery.start_soon(partial(client.send, "q", b"once", duplicate_id="once"))
-            node = made.brokers["a"]._node
-            assert node is not None
-            duplicates = node.core.router.addresses["q"].duplicates
-            await until(lambda: "once" in str(duplicates.known()))
+            await send_unconfirmed(made, client, nursery)
             async with made.brokers["a"].drain("c"):
                 # Without it, FirstElement would choose b.
                 made.network.partition(["shop"], ["a"])
@@ -159,14 +172,7 @@ async def test_a_client_that_hears_of_the_handover_in_the_middle_of_a_round_goes
             trio.open_nursery() as nursery,
         ):
             assert node_of(client) == "a"
-            await client.send("q", b"first")
-            # It is stored, and its confirm is lost.
-            made.network.cut("a", "shop")
-            nursery.start_soon(partial(client.send, "q", b"once", duplicate_id="once"))
-            node = made.brokers["a"]._node
-            assert node is not None
-            duplicates = node.core.router.addresses["q"].duplicates
-            await until(lambda: "once" in str(duplicates.known()))
+            await send_unconfirmed(made, client, nursery)
             # The client does not hear of the handover on the link that it has, nor of the end of that link.
             assert made.network.silence("shop", "a") == 2
             made.network.heal()
