@@ -12,7 +12,6 @@ from typing import Final
 
 import trio
 
-from meshq.broker.catalog._pins_machine import PERIODS
 from meshq.client import Delivery
 from meshq.cluster.grouping import Grouping
 from meshq.cluster.grouping._arbiter_machine import arbiter_of
@@ -211,9 +210,7 @@ class MeshGroups:
             consumers.cancel_scope.cancel()
         for group, by_node in sent.items():
             came = [one for one in got.get(group, []) if one[1] in _last(sent)]
-            nodes[0].left(
-                f"nodes too many that had the group {group}", too_many(came, self.timeout_s * (1 - 1 / PERIODS))
-            )
+            nodes[0].left(f"nodes too many that had the group {group}", too_many(came, self.timeout_s))
             wrong = []
             for place, bodies in by_node.items():
                 theirs = [body for _, body, _ in came if body in bodies]

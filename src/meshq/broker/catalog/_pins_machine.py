@@ -243,12 +243,13 @@ class PinsMachine:
         """
         now, used = self._period, self._used
         free = [name for name in used if name in self.held or self.elsewhere.get(name) not in busy]
-        idle = [name for name in free if now - used[name] >= idle_after]
+        # A pin was used at any time of its period: only when one more is over is it sure to be idle for so long.
+        idle = [name for name in free if now - used[name] > idle_after]
         crowded = []
         excess = len(self.held) + len(self.elsewhere) - len(idle) - pins_max
         if excess > 0 and self._crowded_since is not None and now - self._crowded_since >= PERIODS:
             # What was noted before is not looked at so often.
-            unused = [name for name in free if PERIODS <= now - used[name] < idle_after]
+            unused = [name for name in free if PERIODS < now - used[name] <= idle_after]
             crowded = sorted(unused, key=used.__getitem__)[:excess]
         for name in (*idle, *crowded):
             if name not in self.held:
