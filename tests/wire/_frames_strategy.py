@@ -119,11 +119,8 @@ def _key_strategy(field: attrs.Attribute[Any]) -> st.SearchStrategy[Any]:
         return _identity
     if size := field.metadata.get("size"):
         return st.binary(min_size=size, max_size=size)
-    if field.name in ("nonce", "proof"):
-        return st.binary(max_size=32)
-    return {int: _amount, str: _text.map(lambda text: text[:16]), bytes: st.binary(max_size=40), bool: st.booleans()}[
-        kind
-    ]
+    any_bytes = st.binary(max_size=min(40, field.metadata.get("size_max", 40)))
+    return {int: _amount, str: _text.map(lambda text: text[:16]), bytes: any_bytes, bool: st.booleans()}[kind]
 
 
 def header_of_type(schema: type[Header]) -> st.SearchStrategy[Header]:
