@@ -11,6 +11,7 @@ answer the client's orderly end with a reset, and the client's last bytes are lo
 from __future__ import annotations
 
 import hashlib
+import os
 import ssl
 import weakref
 from collections.abc import Callable
@@ -28,6 +29,10 @@ from meshq.settings import TLS
 
 PROTOCOL: Final = "meshq/1"
 _READ_BYTES: Final = 16 * KIB
+#: Contexts of clients that are kept, for so many different settings.
+_KEPT_MAX: Final = 32
+#: Which files were read, and which contents these had: (time of the last change, size, number of the file), or None.
+_Stamp = tuple[tuple[str, tuple[int, int, int] | None], ...]
 _CLIENT_CERTIFICATES: Final = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -36,9 +41,16 @@ _CLIENT_CERTIFICATES: Final = {
 
 
 class OpenSslTls(Tls):
-    """TLS by the ``ssl`` module."""
+    """TLS by the ``ssl`` module.
 
-    __slots__ = ()
+    To read the authorities of a system takes tens of milliseconds, in which a broker does nothing else; so a client
+    that dials again has the context that it had, unless one of its files has changed.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[TLS | None, tuple[_Stamp, TlsSide]] = {}
 
     def server(self, tls: object) -> TlsSide:
         if isinstance(tls, TLS):
@@ -54,17 +66,47 @@ class OpenSslTls(Tls):
         return _OpenSslSide(context, server=True, binding=binding)
 
     def client(self, tls: object) -> TlsSide:
-        if tls is None or isinstance(tls, TLS):
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.minimum_version = ssl.TLSVersion.TLSv1_3
-            if tls is None or tls.authorities is None:
-                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-            if tls is not None:
-                _load(context, tls)
-        else:
+        if tls is not None and not isinstance(tls, TLS):
             context = _given(tls, server=False)
-        _prepare(context)
-        return _OpenSslSide(context, server=False, binding=b"")
+            _prepare(context)
+            return _OpenSslSide(context, server=False, binding=b"")
+        # Before they are read: what changes meanwhile is read again the next time.
+        stamp = _stamp_of(tls)
+        kept = self._kept.pop(tls, None)
+        side = kept[1] if kept is not None and kept[0] == stamp else _client(tls)
+        self._kept[tls] = stamp, side
+        # Loops of several threads may be here.
+        for oldest in list(self._kept)[:-_KEPT_MAX]:
+            self._kept.pop(oldest, None)
+        return side
+
+
+def _client(tls: TLS | None) -> TlsSide:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if tls is None or tls.authorities is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if tls is not None:
+        _load(context, tls)
+    _prepare(context)
+    return _OpenSslSide(context, server=False, binding=b"")
+
+
+def _stamp_of(tls: TLS | None) -> _Stamp:
+    """What tells whether the files of a client are those that were read."""
+    paths: list[str | None] = [] if tls is None else [tls.certificate, tls.key, tls.authorities]
+    if tls is None or tls.authorities is None:
+        system = ssl.get_default_verify_paths()
+        paths += [system.cafile, system.capath]
+    return tuple((path, _changed(path)) for path in paths if path is not None)
+
+
+def _changed(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _prepare(context: ssl.SSLContext) -> None:

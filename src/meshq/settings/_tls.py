@@ -39,7 +39,8 @@ class TLS:
     side; None: whom the system believes.  ``client_certificates``: whether a broker asks its clients for theirs;
     they are believed only if one of ``authorities``, which must then be given, vouches for them.
 
-    The files are read when the broker starts or the client connects.
+    The files are read when the broker starts or the client connects; a client that connects again reads those that have
+    changed since.
     """
 
     certificate: str | None = attrs.field(default=None, converter=_path, validator=_is_path)
