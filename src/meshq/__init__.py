@@ -12,6 +12,7 @@ L7          ``demo``: two commands that show everything; ``testing``: the kit th
             common part of both, a trio loop in a thread
 L6          ``node``: ``Broker``, one node put together
 L4          ``cluster``: membership, remote bindings, forwarding between nodes
+L4          ``network``: forwards messages to demand at other brokers
 L3          ``bridge``: forwards the messages of a queue to another broker
 L2          ``broker``: queues, routing, sessions; ``client``: connections, failover; ``discovery``:
             announcements of nodes
@@ -144,6 +145,8 @@ if TYPE_CHECKING:
     from meshq.lb.balancer import StaticPool as StaticPool
     from meshq.message import Message as Message
     from meshq.message import MessageOrigin as MessageOrigin
+    from meshq.network import Queues as Queues
+    from meshq.network import Topics as Topics
     from meshq.node import Broker as Broker
     from meshq.node import BrokerBalancerInThread as BrokerBalancerInThread
     from meshq.node import BrokerInThread as BrokerInThread
@@ -331,6 +334,7 @@ _HOME: Final = {
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",
     "QueueOnNode": "meshq.client",
+    "Queues": "meshq.network",
     "ScaleDown": "meshq.ha",
     "HighAvailability": "meshq.node",
     "HighAvailabilityInThread": "meshq.node",
@@ -375,6 +379,7 @@ _HOME: Final = {
     "StuckMessages": "meshq.statistics",
     "TLS": "meshq.settings",
     "SequenceHole": "meshq.client",
+    "Topics": "meshq.network",
     "TopologyChanged": "meshq.client",
     "TopologyNode": "meshq.client",
     "Transaction": "meshq.client",
