@@ -145,6 +145,8 @@ if TYPE_CHECKING:
     from meshq.lb.balancer import StaticPool as StaticPool
     from meshq.message import Message as Message
     from meshq.message import MessageOrigin as MessageOrigin
+    from meshq.network import NetworkConnector as NetworkConnector
+    from meshq.network import NetworkSubscription as NetworkSubscription
     from meshq.network import Queues as Queues
     from meshq.network import Topics as Topics
     from meshq.node import Broker as Broker
@@ -328,6 +330,8 @@ _HOME: Final = {
     "MessageRoute": "meshq.client",
     "MessageRouteStep": "meshq.client",
     "MessageTrace": "meshq.client",
+    "NetworkConnector": "meshq.network",
+    "NetworkSubscription": "meshq.network",
     "NodeId": "meshq.ids",
     "NodeRoute": "meshq.client",
     "PeerStatistics": "meshq.cluster",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshq import limits
-from meshq.network._routing_plan import consumer_priority, forward_filter
+from meshq.broker.catalog._network_demand_plan import forward_filter
+from meshq.network._routing_plan import consumer_priority
 from meshq.selector import parse_filter
 from tests.selector.views import Plain, message
 

@@ -62,14 +62,13 @@ class Destination(NamedTuple):
 class WantedConsumer(NamedTuple):
     """A network consumer that demand asks for.
 
-    ``number``: tells those apart that are otherwise alike.  ``routes``: the ways that its messages go.
+    ``routes``: the ways that its messages go.
     """
 
     destination: Destination
     filter: str
     priority: int
     routes: tuple[str, ...]
-    number: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -158,17 +157,18 @@ class DemandTable:
         kept = [one for one in self.subscriptions if not self._suppressed(one, reached)]
         static = {Destination(one.routing, one.pattern): None for one in rules.inclusion.static}
         if rules.conduit:
-            ways: dict[Destination, list[tuple[str, ...]]] = {one: [] for one in static}
+            # That it is static does not depend on demand: else brokers that see each other's demand would take turns.
+            ways: dict[Destination, list[tuple[str, ...]]] = {one: [(self.target_id,)] for one in static}
             for one in kept:
                 ways.setdefault(Destination(one.routing, one.address), []).extend(one.ways)
             return tuple(self._merged(destination, paths) for destination, paths in ways.items())
-        found = [self._merged(destination, []) for destination in static]
+        found = [self._merged(destination, [(self.target_id,)]) for destination in static]
         for one in kept:
             priority, routes = consumer_priority(one.hops, decrease=rules.decrease), routes_of(one.ways)
             destination = Destination(one.routing, one.address)
             wanted = WantedConsumer(destination, one.filter, priority, routes)
-            found += [wanted._replace(number=number) for number in range(one.consumers)]
-        return tuple(dict.fromkeys(found))
+            found += [wanted] * one.consumers
+        return tuple(found)
 
     def _suppressed(self, one: NetworkSubscription, reached: Reached) -> bool:
         if not self._rules.suppress:
@@ -177,8 +177,7 @@ class DemandTable:
         return all(reached.get((destination, way[0]), len(way)) < len(way) for way in one.ways)
 
     def _merged(self, destination: Destination, paths: Sequence[tuple[str, ...]]) -> WantedConsumer:
-        """One network consumer for all demand of a destination; for none if the destination is static."""
-        paths = paths or [(self.target_id,)]
+        """One network consumer for all demand of a destination."""
         priority = consumer_priority(min(map(len, paths)), decrease=self._rules.decrease)
         return WantedConsumer(destination, "", priority, routes_of(paths))
 

@@ -40,7 +40,25 @@ def are_routes(routes: Sequence[str]) -> bool:
     if len(routes) > ROUTES_MAX:
         return False
     ways = [route.split(ROUTE_SEPARATOR) for route in routes]
+    if len({way[-1] for way in ways}) > 1:
+        return False
     return all(len(set(way)) == len(way) <= limits.NETWORK_HOPS_MAX and all(map(is_broker_id, way)) for way in ways)
+
+
+def next_broker(routes: Sequence[str]) -> str:
+    """Return the id of the broker to which a network consumer's messages go next, whatever their way."""
+    return routes[0].rpartition(ROUTE_SEPARATOR)[2]
+
+
+def forward_filter(target_id: str, hops: int, wanted: str = "") -> str:
+    """Return the filter of a network consumer: messages that have not been at the target, that have not gone as many
+    hops as they may, and that ``wanted`` accepts.
+
+    A ``wanted`` that is too long beside the rest is left out: then more comes than is wanted.
+    """
+    path = f"AMQBrokerHops < {hops} AND (AMQBrokerPath IS NULL OR AMQBrokerPath NOT LIKE '%{target_id}%')"
+    whole = f"{path} AND ({wanted})" if wanted else path
+    return whole if len(whole.encode()) <= limits.FILTER_BYTES_MAX else path
 
 
 def told_routes(routes: Sequence[str], node_id: str, asker: str) -> str:
