@@ -83,11 +83,12 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "chain": frozenset({"checkers", "simulation"}),
         "ha": frozenset({"checkers", "simulation"}),
         "balanced": frozenset({"checkers", "simulation"}),
+        "network": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
-        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "grouping_model", "ha"}),
+        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "network", "grouping_model", "ha"}),
         "spark": frozenset({"qa"}),
     },
     "client": {

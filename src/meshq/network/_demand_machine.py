@@ -1,4 +1,4 @@
-"""The demand behind one link: what the other broker says of its consumers, and the network consumers for it.
+"""The demand behind a link, as told by the other broker, and the network consumers for this demand.
 
 What is said is a snapshot, and the network consumers are worked out from the newest one: nothing is counted up and
 down, so that nothing is left over whatever was lost on the way.
@@ -73,7 +73,7 @@ class WantedConsumer(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class DemandRules:
-    """What a connector makes of demand, with the id of its own broker."""
+    """The rules by which a connector turns demand into network consumers, with the id of its own broker."""
 
     node_id: str
     network_ttl: int = 1
@@ -140,7 +140,7 @@ class DemandTable:
         return "too_far" if straight else "loop", near
 
     def _is_straight(self, way: tuple[str, ...]) -> bool:
-        """Whether the linked broker is the last on a way, and no broker is on it twice, this one not at all."""
+        """Whether a way ends at the linked broker, without repeats and without this broker."""
         return way[-1:] == (self.target_id,) and self._rules.node_id not in way and len(set(way)) == len(way)
 
     def wanted(self, reached: Reached) -> tuple[WantedConsumer, ...]:
@@ -177,7 +177,7 @@ class DemandTable:
         return all(reached.get((destination, way[0]), len(way)) < len(way) for way in one.ways)
 
     def _merged(self, destination: Destination, paths: Sequence[tuple[str, ...]]) -> WantedConsumer:
-        """One network consumer for all demand of a destination."""
+        """Return the network consumer for all demand of a destination."""
         priority = consumer_priority(min(map(len, paths)), decrease=self._rules.decrease)
         return WantedConsumer(destination, "", priority, routes_of(paths))
 

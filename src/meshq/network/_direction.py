@@ -1,4 +1,4 @@
-"""One direction of a link between two brokers of a network: network consumers at one, sends to the other."""
+"""A direction of a link between two brokers of a network: network consumers at its source, sends to its target."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ForwardingBroker:
 
 
 class _Key(NamedTuple):
-    """What a network consumer is known by: all of it that does not change while it is there."""
+    """The part of a network consumer that does not change while the consumer is open."""
 
     target_id: str
     destination: Destination
@@ -42,7 +42,7 @@ class _Key(NamedTuple):
 
 
 class _Forwarding:
-    """One network consumer, while it is there or is about to end."""
+    """A network consumer that is open, opening or closing."""
 
     def __init__(self, wanted: WantedConsumer) -> None:
         #: The consumer as it is wanted, and the ways that its broker has been told.
@@ -56,13 +56,13 @@ class _Forwarding:
         self.receiving = trio.CancelScope()
 
     def stop(self) -> None:
-        """End after what is being sent."""
+        """End the network consumer after the send that is under way."""
         self.stopping.set()
         self.receiving.cancel()
 
 
 class Direction:
-    """One direction of a link, until it is cancelled.
+    """A direction of a link, until the direction is cancelled.
 
     ``source``: a client of the broker with the messages; ``target``: of the one to which they go.  ``changed``: called
     when a network consumer has come or gone.

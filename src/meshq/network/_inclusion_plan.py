@@ -1,4 +1,4 @@
-"""Which destinations pass a network connector: what is excluded, what passes with demand, and what without."""
+"""The destinations that pass a network connector: excluded, with demand, or without demand."""
 
 from __future__ import annotations
 

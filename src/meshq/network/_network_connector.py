@@ -18,7 +18,7 @@ from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
 from meshq.network._demand_machine import NetworkSubscription, Reached, nearest
-from meshq.network._network_link import NetworkLink
+from meshq.network._network_link import LinkOwner, NetworkLink
 from meshq.network._settings import NetworkOptions, NetworkSettings
 from meshq.settings import TLS, Secret, SSLContext, takes_settings
 from meshq.statistics import BridgeStatistics
@@ -122,19 +122,16 @@ class NetworkConnector(Service):
             self._changed.tell()
 
     def _link(self, url: str, label: str, broker: LocalBroker) -> NetworkLink:
-        return NetworkLink(
-            url,
-            label,
-            self.settings,
-            broker,
+        owner = LinkOwner(
             factory=partial(self._factory, url, broker.control.env),
             warn=self._warnings.say,
             changed=self._changed.tell,
             demand_changed=self._demand_changed,
         )
+        return NetworkLink(url, label, self.settings, broker, owner)
 
     def _demand_changed(self) -> None:
-        """Have all connectors of the broker compare: what one link reaches, another one may leave out."""
+        """Have all connectors of the broker compare: a link may leave out consumers that another link reaches nearer."""
         broker = self._broker
         connectors = [one for one in broker.services if isinstance(one, NetworkConnector)] if broker is not None else []
         reached = nearest(link.table for connector in connectors for link in connector._links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import attrs
 import trio
 
 from meshq.abc import LocalBroker
@@ -64,11 +65,23 @@ class _Events:
         return
 
 
-class NetworkLink:
-    """The link to the broker at one URL.
+@attrs.frozen(kw_only=True)
+class LinkOwner:
+    """The connector of a link, as the link sees it.
 
-    ``changed``: called when demand or network consumers have changed; then all links of the broker compare.
+    ``factory``: makes the client of the other broker.  ``warn``: takes event, text and cause.  ``changed``: called when
+    something has changed that a program may wait for.  ``demand_changed``: called when the links of the broker have to
+    compare.
     """
+
+    factory: Callable[[], ClientFactory]
+    warn: Callable[[str, str, str], None]
+    changed: Callable[[], None]
+    demand_changed: Callable[[], None]
+
+
+class NetworkLink:
+    """The link to the broker at one URL."""
 
     def __init__(
         self,
@@ -76,20 +89,13 @@ class NetworkLink:
         label: str,
         settings: NetworkSettings,
         broker: LocalBroker,
-        *,
-        factory: Callable[[], ClientFactory],
-        warn: Callable[[str, str, str], None],
-        changed: Callable[[], None],
-        demand_changed: Callable[[], None],
+        owner: LinkOwner,
     ) -> None:
         self.url: str = url
         self._label = label
         self._settings = settings
         self._broker = broker
-        self._factory = factory
-        self._warn = warn
-        self._changed = changed
-        self._demand_changed = demand_changed
+        self._owner = owner
         self._counts = BridgeCounts()
         self._life = new_life()
         control = broker.control
@@ -162,20 +168,20 @@ class NetworkLink:
                     await self._link()
                 except MeshqError as error:
                     self._counts.last_error = str(error)
-                    self._warn("network_link_broken", f"the link {self._label} begins again: {error}", "")
+                    self._owner.warn("network_link_broken", f"the link {self._label} begins again: {error}", "")
                 self._lost()
                 await trio.sleep(self._settings.retry_interval)
         finally:
             self._life.on("stop")
             self._lost()
             self._forward = self._back = None
-            self._changed()
+            self._owner.changed()
 
     async def _link(self) -> None:
         broker = self._broker
         env = broker.control.env
         here = Client.over(partial(broker.acceptor.connect_local, "a service"), env=env, reconnect_attempts=0)
-        there = self._factory().connect()
+        there = self._owner.factory().connect()
         on_failed_attempts(there, self._not_reached)
         watch(there, self._events)
         self._forward = self._direction(self.table, here, there)
@@ -198,8 +204,8 @@ class NetworkLink:
             target=target,
             wall=self._broker.control.env.wall,
             counts=self._counts,
-            warn=self._warn,
-            changed=self._changed,
+            warn=self._owner.warn,
+            changed=self._owner.changed,
         )
 
     def _not_reached(self, error: MeshqError) -> None:
@@ -224,7 +230,7 @@ class NetworkLink:
         self.table.clear()
         self._end_back()
         self._asking.cancel()
-        self._demand_changed()
+        self._owner.demand_changed()
 
     def _end_back(self) -> None:
         """End the network consumers of the other direction."""
@@ -236,7 +242,7 @@ class NetworkLink:
     # -- demand
 
     async def _ask_there(self, there: Client) -> None:
-        """Ask the other broker for its demand, again and again; return if the other broker is this one."""
+        """Ask the other broker for its demand, again and again; return if the connection leads to this broker."""
         while True:
             await self._up.wait()
             with trio.CancelScope() as self._asking:
@@ -245,13 +251,13 @@ class NetworkLink:
                     continue
                 if snapshot.node_id == self._here.node_id:
                     self._life.on("meet_self")
-                    self._changed()
+                    self._owner.changed()
                     await trio.sleep(self._settings.check_period)
                     return
                 self._known = snapshot.epoch
                 self._life.on("answer")
                 self._replace(self.table, snapshot)
-                self._demand_changed()
+                self._owner.demand_changed()
                 self._begin_back(snapshot)
 
     def _begin_back(self, snapshot: DemandSnapshot) -> None:
@@ -279,7 +285,7 @@ class NetworkLink:
                 known = snapshot.epoch
                 self._replace(back.table, snapshot)
                 back.compare(nearest([back.table]))
-                self._changed()
+                self._owner.changed()
 
     async def _asked(self, client: Client, node_id: str, known: bytes) -> DemandSnapshot | None:
         """Ask for demand; None: there is nothing new."""
@@ -296,4 +302,4 @@ class NetworkLink:
         table.replace(snapshot.node_id, subscriptions_of(snapshot))
         if many := table.left_out["too_many"]:
             text = f"{many} subscriptions of the broker at {self.url.partition('?')[0]} are too many, and get nothing"
-            self._warn("network_subscriptions_max", text, self.url)
+            self._owner.warn("network_subscriptions_max", text, self.url)

@@ -46,7 +46,7 @@ def are_routes(routes: Sequence[str]) -> bool:
 
 
 def next_broker(routes: Sequence[str]) -> str:
-    """Return the id of the broker to which a network consumer's messages go next, whatever their way."""
+    """Return the id of the next broker, which is the same on all routes of a network consumer."""
     return routes[0].rpartition(ROUTE_SEPARATOR)[2]
 
 

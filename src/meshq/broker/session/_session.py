@@ -14,10 +14,10 @@ from meshq.broker.access._access import Rights
 from meshq.broker.core._core import Core
 from meshq.broker.management._management import answer_call
 from meshq.broker.management._management_requests import ManagementRequests
+from meshq.broker.management._network_demand import NETWORK_DEMAND, NetworkDemand
 from meshq.broker.management._subscriptions import queue_to_consume
 from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._disk_space import DiskSpace
-from meshq.broker.session._network_demand import NETWORK_DEMAND, NetworkDemand
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._peering import Peering
 from meshq.broker.session._principal import Principal
@@ -93,7 +93,9 @@ class ServerSession:
         #: What only another node's session has.
         self.peering: Peering | None = None
         self._topology = TopologyFeed(core.settings.topologies, self.stream, number)
-        self._network = NetworkDemand(self.principal, self.stream, self._calls, core.definitions, core.identity)
+        self._network = NetworkDemand(
+            self.principal, self._calls, self.stream.schedule_flush, core.definitions, core.identity
+        )
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.SEND: self.producers.send,
             FrameType.SETTLE: self.consumers.settle,

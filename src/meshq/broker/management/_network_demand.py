@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY
 from meshq.broker.access._access import may
@@ -13,10 +13,8 @@ from meshq.broker.catalog._demand_updates import is_hidden
 from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of, is_broker_id
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.management._pages import page_of
+from meshq.broker.management._requester import Requester
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.session._principal import Principal
-from meshq.broker.session._session_calls import SessionCalls
-from meshq.broker.session._session_stream import SessionStream
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import Frame
@@ -44,21 +42,40 @@ def _question(call: int, named: Mapping[str, Any]) -> _Question:
     return _Question(call, str(asker), known, after)
 
 
+class OpenCalls(Protocol):
+    """The calls of a session that wait for their answers."""
+
+    def answer(self, call: int, values: dict[str, Any]) -> None:
+        """Answer a call."""
+
+    def decline(self, call: int, error: MeshqError) -> None:
+        """Answer a call with an error."""
+
+
 class NetworkDemand:
     """Answers one session: at once if it knows another epoch, and else when the demand has changed."""
 
-    __slots__ = ("_calls", "_definitions", "_identity", "_listening", "_principal", "_question", "_stream", "_wanted")
+    __slots__ = (
+        "_calls",
+        "_definitions",
+        "_identity",
+        "_listening",
+        "_principal",
+        "_question",
+        "_schedule_flush",
+        "_wanted",
+    )
 
     def __init__(
         self,
-        principal: Principal,
-        stream: SessionStream,
-        calls: SessionCalls,
+        principal: Requester,
+        calls: OpenCalls,
+        schedule_flush: Callable[[], None],
         definitions: Definitions,
         identity: NodeIdentity,
     ) -> None:
         self._principal = principal
-        self._stream = stream
+        self._schedule_flush = schedule_flush
         self._calls = calls
         self._definitions = definitions
         self._identity = identity
@@ -84,7 +101,7 @@ class NetworkDemand:
         """Compare the demand at the end of the pass."""
         if self._question is not None:
             self._wanted = True
-            self._stream.schedule_flush()
+            self._schedule_flush()
 
     def flush(self) -> None:
         """Answer a question whose epoch is not that of the demand any more."""
