@@ -131,7 +131,7 @@ class NetworkConnector(Service):
         return NetworkLink(url, label, self.settings, broker, owner)
 
     def _demand_changed(self) -> None:
-        """Have all connectors of the broker compare: a link may leave out consumers that another link reaches nearer."""
+        """Have all connectors of the broker compare: a link may leave out consumers that are nearer by another link."""
         broker = self._broker
         connectors = [one for one in broker.services if isinstance(one, NetworkConnector)] if broker is not None else []
         reached = nearest(link.table for connector in connectors for link in connector._links)
