@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq import Message, NetworkConnector, Queues, SettingsError, Topics
+from meshq import (
+    CallTimeoutError,
+    Message,
+    NetworkConnector,
+    NotActiveError,
+    NotFoundError,
+    Queues,
+    SettingsError,
+    Topics,
+)
 from tests.bridge.kit import URL, numbered
 from tests.network.kit import World, consuming, known, quiet, start, take, to, until, world
 
@@ -61,6 +70,8 @@ async def test_a_chain_of_three_hops_needs_a_ttl_of_three(ttl: int, left: int, p
     async with world() as made:
         await start(made, {"e": "", "d": "", "c": "de", "b": "c", "a": "b"}, network_ttl=ttl)
         await made.send("a", "q", numbered(10))
+        await quiet()
+        assert await counts(made, "abcde") == [10, 0, 0, 0, 0]
         async with consuming(made, "e") as (_, there):
             got = await take(there, 10 - left)
             assert {one.path for one in got} == ({path} if path else set())
@@ -327,9 +338,18 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert (settings.dynamically_included, settings.excluded, settings.statically_included) == ((), (), ())
 
 
-async def test_waiting_for_what_does_not_come_says_how_far_it_came() -> None:
-    from meshq import CallTimeoutError
+async def test_a_connector_that_is_not_there_or_not_served_is_told() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"})
+        connector = made.brokers["a"].network("to-b")
+        with pytest.raises(NotFoundError, match="to-c"):
+            made.brokers["a"].network("to-c")
+        await made.stop("a")
+        with pytest.raises(NotActiveError):
+            await connector.wait_for()
 
+
+async def test_waiting_for_what_does_not_come_says_how_far_it_came() -> None:
     async with world() as made:
         await start(made, {"b": "", "a": "b"})
         with pytest.raises(CallTimeoutError, match="1 of 1 links, 0 of 2 consumers of 'q'"):
