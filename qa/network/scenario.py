@@ -38,7 +38,7 @@ IN_PEACE: Final = 10
 class NetworkNode:
     """A broker over all its lives."""
 
-    def __init__(self, stage: Network, node: SimNode) -> None:
+    def __init__(self, stage: SimulatedNetwork, node: SimNode) -> None:
         self.node = node
         self.name: str = node.name
         self._stage = stage
@@ -101,7 +101,7 @@ class NetworkNode:
                     stage.confirmed.add(uid)
 
 
-class Network:
+class SimulatedNetwork:
     """The brokers of a seed, the accounts of their users, and the violations that were found."""
 
     def __init__(self, simulation: Simulation) -> None:
@@ -299,7 +299,7 @@ async def network_scenario(simulation: Simulation) -> Outcome:
     Checkpoint: always.  Cancellation: the simulation ends.
     Raises: HistoryError for a promise that was broken.
     """
-    made = Network(simulation)
+    made = SimulatedNetwork(simulation)
     await made.peace()
     async with trio.open_nursery() as nursery:
         for _ in range(3):

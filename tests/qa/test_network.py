@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa.network.scenario import Network
+from qa.network.scenario import SimulatedNetwork
 from qa.network.shape import TOPOLOGIES
 from qa.seeds import STAGES, one_seed
 
@@ -22,11 +22,11 @@ def test_a_network_keeps_every_promise_in_a_run_of_its_own(seed: int) -> None:
 
 @pytest.mark.slow
 def test_a_message_that_is_nowhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    account = Network.account
+    account = SimulatedNetwork.account
 
-    async def with_one_more(self: Network) -> None:
+    async def with_one_more(self: SimulatedNetwork) -> None:
         self.confirmed.add("n0-lost")
         await account(self)
 
-    monkeypatch.setattr(Network, "account", with_one_more)
+    monkeypatch.setattr(SimulatedNetwork, "account", with_one_more)
     assert "W1" in str(STAGES["network"](1).failure)

@@ -172,7 +172,7 @@ class NetworkConnector(Service):
             CallTimeoutError: the time is up; the error says how far it came.
             NotActiveError: the broker isn't active.
         """
-        check_in_trio("NetworkConnector")
+        check_in_trio("Broker")
         for name, value in (("bridges", bridges), ("consumers", consumers)):
             if type(value) is not int or value < 0:
                 raise SettingsError(name, value, "a whole number from 0")
