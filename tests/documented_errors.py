@@ -25,8 +25,8 @@ SERVICE_MEMBERS: Final = frozenset(name for name in vars(Service) if not name.st
 RESULTS_OF_FACES: Final = {"Broker.service": "ServiceInThread"}
 #: What the parts of the trio client and broker say to each other.
 INNER: Final = {
-    # For trio programs: the other faces run their brokers in threads anyway, drain these by a stop, and have no networks
-    # yet.
+    # For trio programs: the other faces run their brokers in threads anyway, drain these by a stop, and have no calls
+    # for networks.
     "Broker": {"run_in_thread", "drain", "network"},
     "Client": {"over"},
     "ClientFactory": {"link", "probe"},

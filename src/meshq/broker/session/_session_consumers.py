@@ -133,8 +133,9 @@ class SessionConsumers:
             self._transactions.settle(consumer, ranges, frame.stamp)
         elif frame.flags & FLAG_RETURN:
             delay_ms = frame.stamp - 1 if frame.stamp else None
-            counted = not frame.flags & FLAG_UNCOUNTED and not consumer.routes
-            self._redelivery.give_back(consumer, ranges, delay_ms, counted=counted)
+            self._redelivery.give_back(
+                consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED and not consumer.routes
+            )
         else:
             self._redelivery.reject(consumer, ranges)
         self._pending.schedule_dispatch(consumer.queue)
