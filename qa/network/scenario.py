@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 import trio
@@ -174,6 +175,9 @@ class SimulatedNetwork:
         uid = bytes(delivery.body).decode()
         if len(set(path)) != len(path) or name in path or len(path) > len(self.shape.names):
             self.wrong("W3", f"{uid} came to {name} over {path}")
+        links = {*self.shape.edges, *((other, one) for one, other in self.shape.edges)}
+        if not links.issuperset(pairwise((*path, name))):
+            self.wrong("W3", f"{uid} came to {name} over {path}, where there are no such links")
         if path and not uid.startswith(f"{path[0]}-"):
             self.wrong("W3", f"{uid} has the path {path}")
         self.seen("forwarded", int(bool(path)))
