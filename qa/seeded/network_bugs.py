@@ -25,13 +25,6 @@ NETWORK_BUGS: Final = (
         checkers=("W3",),
     ),
     _Bug(
-        name="take demand on whose way this broker is",
-        function="meshq.network:DemandTable._is_straight",
-        old="self._rules.node_id not in way and len(set(way)) == len(way)",
-        new="True",
-        checkers=("W5",),
-    ),
-    _Bug(
         name="tell nobody of demand behind this broker",
         function="meshq.broker:told_routes",
         old='    told = ""\n',
@@ -51,13 +44,6 @@ NETWORK_BUGS: Final = (
         old="forwarding.stop()",
         new="pass",
         checkers=("W5",),
-    ),
-    _Bug(
-        name="give a forwarded message no id by which it is known again",
-        function="meshq.network:Direction._carry",
-        old="identify=partial(bridged_id, broker.store, queue.number),",
-        new="identify=None,",
-        checkers=("W2",),
     ),
     _Bug(
         name="remember the epoch of a link that is lost",
