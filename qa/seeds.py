@@ -21,6 +21,7 @@ from qa.checkers.end import HistoryError
 from qa.grouping_model.scenario import run_grouping_seed
 from qa.ha.scenario import run_pair_seed
 from qa.mesh.scenario import run_mesh_seed
+from qa.network.scenario import run_network_seed
 from qa.simulation.faults import STORAGE_FAULTS
 from qa.simulation.scenario import Outcome, run_seed
 
@@ -30,8 +31,8 @@ BROKER: Final = "broker"
 #: power fail, and nothing else; of a broker that has to step back from time to time; of such a broker whose records
 #: have to be durable at a partner, too; of three brokers that are linked; of four to seven; of three that move messages
 #: to each other's consumers; of three that find each other; of three of which one drains and goes for good; of
-#: three to five that are linked to their neighbours only; of balancers and their targets; of two to six whose message
-#: groups alone are real; and of two or three that share a store.
+#: three to five that are linked to their neighbours only; of balancers and their targets; of three to five in a network
+#: of brokers; of two to six whose message groups alone are real; and of two or three that share a store.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "storage": partial(run_seed, kinds=STORAGE_FAULTS),
@@ -44,6 +45,7 @@ STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     "drain": partial(run_mesh_seed, drained=True),
     "chain": run_chain_seed,
     "balanced": run_balanced_seed,
+    "network": run_network_seed,
     "grouping": run_grouping_seed,
     "ha": run_pair_seed,
 }

@@ -25,14 +25,16 @@ SERVICE_MEMBERS: Final = frozenset(name for name in vars(Service) if not name.st
 RESULTS_OF_FACES: Final = {"Broker.service": "ServiceInThread"}
 #: What the parts of the trio client and broker say to each other.
 INNER: Final = {
-    # For trio programs: the other faces run their brokers in threads anyway, and drain these by a stop.
-    "Broker": {"run_in_thread", "drain"},
+    # For trio programs: the other faces run their brokers in threads anyway, drain these by a stop, and have no calls
+    # for networks.
+    "Broker": {"run_in_thread", "drain", "network"},
     "Client": {"over"},
     "ClientFactory": {"link", "probe"},
     "BroadcastGroup": SERVICE_MEMBERS,
     "BrokerBalancer": SERVICE_MEMBERS | {name for name in vars(Redirector) if not name.startswith("_")},
     "ClusterConnection": SERVICE_MEMBERS,
     "DiscoveryGroup": SERVICE_MEMBERS,
+    "NetworkConnector": SERVICE_MEMBERS,
     # What a group asks of its endpoint.
     **{key: {"open", "open_sender"} for key in ("SharedDirectory", "StaticUnicast", "UDPMulticast")},
     "Consumer": {"opened", "failed", "changed", "settles_itself"},

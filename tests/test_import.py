@@ -203,6 +203,7 @@ def made(name: str) -> typing.Any:
         "HighAvailability": lambda: broker.ha,
         "HighAvailabilityInThread": lambda: broker.run_in_thread().ha,
         "Journal": lambda: meshq.Journal("nowhere"),
+        "NetworkConnector": lambda: meshq.NetworkConnector("n", "static:(tcp://127.0.0.1:1)"),
         "Producer": lambda: client.producer("q"),
         "ServiceInThread": lambda: broker.run_in_thread().service("c"),
         "SharedDirectory": lambda: meshq.SharedDirectory("nowhere", "c"),

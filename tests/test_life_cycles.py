@@ -13,7 +13,9 @@ from meshq.lifecycle import LifeCycle
 from tests.tidy.sources import python_files
 
 #: What may change its state again and again.
-WITHOUT_END = {"Consumers of a queue", "Channel of a cluster link", "Bridge", "Peer of a cluster connection"}
+WITHOUT_END = {"Consumers of a queue", "Channel of a cluster link", "Bridge", "NetworkLink"} | {
+    "Peer of a cluster connection"
+}
 #: Files that name a state themselves: a run is made and sent so often that it has no engine of its own, and
 #: ``test_a_run_that_is_sent_is_in_the_state_of_its_table`` sees to it that the table says the same.
 OWN_STATE = {"src/meshq/client/outgoing/_outbox.py", "src/meshq/client/outgoing/_send_queue.py"}

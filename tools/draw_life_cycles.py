@@ -24,6 +24,7 @@ from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.ha._role_life import ROLE_TRANSITIONS
 from meshq.lb import TARGET_TRANSITIONS
 from meshq.lifecycle import Transitions
+from meshq.network._network_link_life import NETWORK_LINK_TRANSITIONS
 from meshq.node._broker_life import BROKER_TRANSITIONS
 from meshq.portal._buffer_life import BUFFER_TRANSITIONS
 from meshq.portal._loop_life import LOOP_TRANSITIONS
@@ -59,6 +60,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Task that a test has started on a node": ("testing/kit/_spawned_task.py", SPAWNED_TASK_TRANSITIONS),
     "Target of a balancer": ("lb/_target_life.py", TARGET_TRANSITIONS),
     "Bridge": ("bridge/_bridge_life.py", BRIDGE_TRANSITIONS),
+    "NetworkLink": ("network/_network_link_life.py", NETWORK_LINK_TRANSITIONS),
 }
 HEAD = """# Life cycles
 

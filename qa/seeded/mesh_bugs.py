@@ -11,6 +11,7 @@ from qa.seeded.bug import Bug
 from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.grouping_bugs import GROUPING_BUGS
 from qa.seeded.limit_bugs import LIMIT_BUGS
+from qa.seeded.network_bugs import NETWORK_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
 from qa.seeded.stage_bugs import STAGE_BUGS
 from qa.seeded.topology_bugs import TOPOLOGY_BUGS
@@ -88,6 +89,7 @@ MESH_BUGS: Final = (
     *GONE_BUGS,
     *GROUPING_BUGS,
     *LIMIT_BUGS,
+    *NETWORK_BUGS,
     *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
     *STAGE_BUGS,

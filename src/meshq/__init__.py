@@ -12,6 +12,7 @@ L7          ``demo``: two commands that show everything; ``testing``: the kit th
             common part of both, a trio loop in a thread
 L6          ``node``: ``Broker``, one node put together
 L4          ``cluster``: membership, remote bindings, forwarding between nodes
+L4          ``network``: forwards messages to demand at other brokers
 L3          ``bridge``: forwards the messages of a queue to another broker
 L2          ``broker``: queues, routing, sessions; ``client``: connections, failover; ``discovery``:
             announcements of nodes
@@ -144,6 +145,10 @@ if TYPE_CHECKING:
     from meshq.lb.balancer import StaticPool as StaticPool
     from meshq.message import Message as Message
     from meshq.message import MessageOrigin as MessageOrigin
+    from meshq.network import NetworkConnector as NetworkConnector
+    from meshq.network import NetworkSubscription as NetworkSubscription
+    from meshq.network import Queues as Queues
+    from meshq.network import Topics as Topics
     from meshq.node import Broker as Broker
     from meshq.node import BrokerBalancerInThread as BrokerBalancerInThread
     from meshq.node import BrokerInThread as BrokerInThread
@@ -325,12 +330,15 @@ _HOME: Final = {
     "MessageRoute": "meshq.client",
     "MessageRouteStep": "meshq.client",
     "MessageTrace": "meshq.client",
+    "NetworkConnector": "meshq.network",
+    "NetworkSubscription": "meshq.network",
     "NodeId": "meshq.ids",
     "NodeRoute": "meshq.client",
     "PeerStatistics": "meshq.cluster",
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",
     "QueueOnNode": "meshq.client",
+    "Queues": "meshq.network",
     "ScaleDown": "meshq.ha",
     "HighAvailability": "meshq.node",
     "HighAvailabilityInThread": "meshq.node",
@@ -375,6 +383,7 @@ _HOME: Final = {
     "StuckMessages": "meshq.statistics",
     "TLS": "meshq.settings",
     "SequenceHole": "meshq.client",
+    "Topics": "meshq.network",
     "TopologyChanged": "meshq.client",
     "TopologyNode": "meshq.client",
     "Transaction": "meshq.client",

@@ -58,6 +58,8 @@ PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
 #: Priorities of consumers: half of them are below 0.
 CONSUMER_PRIORITIES: Final = 256
+#: Brokers in the path of a message, and on a way to a consumer, in a network of brokers: as far as a cluster reaches.
+NETWORK_HOPS_MAX: Final = 16
 #: Of a group's name.
 GROUP_BYTES_MAX: Final = 255
 #: Patterns whose settings were set while the node ran; each address is compared with all of them when one changes.

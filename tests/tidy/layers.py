@@ -21,6 +21,7 @@ _BELOW_NODE = GROUND | {
     "broker",
     "client",
     "bridge",
+    "network",
     "cluster",
     "ha",
     "lb.balancer",
@@ -44,6 +45,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "broker": _BROKER,
     "client": _CLIENT,
     "bridge": GROUND | {"client", "discovery"},
+    "network": GROUND | {"bridge", "client", "discovery"},
     "cluster": GROUND | {"bridge", "client", "discovery", "lb", "wire"},
     "lb.balancer": GROUND | {"cluster", "discovery", "client", "lb"},
     "ha": GROUND | {"cluster", "client", "discovery", "store", "wire"},
@@ -62,7 +64,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": GROUND | {"env", "wire", "store", "client", "cluster", "node", "blocking"},
     # The lazy table: it names modules as strings; the type checker sees the imports.
     "__init__": GROUND
-    | {"config", "node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha"},
+    | {"config", "node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha", "network"},
 }
 
 #: The rooms of the broker; each may import those before it.
@@ -81,11 +83,12 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "chain": frozenset({"checkers", "simulation"}),
         "ha": frozenset({"checkers", "simulation"}),
         "balanced": frozenset({"checkers", "simulation"}),
+        "network": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
-        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "grouping_model", "ha"}),
+        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "network", "grouping_model", "ha"}),
         "spark": frozenset({"qa"}),
     },
     "client": {

@@ -80,6 +80,8 @@ class Forwarder:
     warn: Callable[[str, str, str], None]
     #: Whether no more is to be sent.
     paused: Callable[[], bool]
+    #: Returns the encoded path of a delivery that goes on from here; None: messages go without one.
+    path: Callable[[Delivery], str] | None = None
     _batch: list[Delivery] = attrs.field(factory=list, init=False)
     # The places of those of the batch that are not settled.
     _held: dict[int, None] = attrs.field(factory=dict, init=False)
@@ -210,12 +212,16 @@ class Forwarder:
             await self._send_piece(half)
 
     async def _put(self, piece: ForwardBatch) -> None:
-        messages = [BridgedMessage(message, bridge_id) for message, bridge_id in piece.messages]
+        pairs = zip(piece.places, piece.messages, strict=True)
+        messages = [BridgedMessage(*pair, self._path_of(place)) for place, pair in pairs]
         if not piece.streams:
             await send_bridged(self.there, piece.address, messages)
             return
         async with self._batch[piece.places[0]].open() as stream:
             await stream_bridged(self.there, piece.address, messages[0], _Chunks(stream))
+
+    def _path_of(self, place: int) -> str:
+        return self.path(self._batch[place]) if self.path is not None else ""
 
     def _refusals(self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError) -> ForwardBatch:
         """Return the refused part of a batch.

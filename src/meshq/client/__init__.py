@@ -14,6 +14,7 @@ from meshq.client._client import Client
 from meshq.client._connector_calls import holes_between, range_reader
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
+from meshq.client._network_calls import DemandSnapshot, demand_of, network_consumer, path_beyond, reroute
 from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._cluster_queues import (
     ClusteredConsumer,
@@ -95,6 +96,7 @@ __all__ = [
     "DeliveredRun",
     "Delivery",
     "DeliverySpan",
+    "DemandSnapshot",
     "Disconnected",
     "Divert",
     "EventSink",
@@ -133,13 +135,17 @@ __all__ = [
     "check_serving",
     "cluster_queue",
     "connect",
+    "demand_of",
     "factory_of",
     "forget_window",
     "holes_between",
+    "network_consumer",
     "on_failed_attempts",
+    "path_beyond",
     "place_of",
     "put_back",
     "range_reader",
+    "reroute",
     "same_node",
     "send_bridged",
     "settle_by_consumer",

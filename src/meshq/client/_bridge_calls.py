@@ -92,12 +92,14 @@ async def stream_bridged(client: Client, address: str, message: BridgedMessage, 
 
 def put_back(consumer: Consumer, deliveries: Sequence[Delivery], delay: float | None = None) -> None:
     """Give messages back with which nothing was done: they count as never delivered, and come again in their old place,
-    at once or after ``delay`` seconds.  The link is one within the process."""
+    at once or after ``delay`` seconds.  The link is one within the process, or the consumer a network consumer, of
+    which the broker counts nothing."""
     stream = consumer._session.stream
-    invariant(stream.link is None or stream.link.lossless, "what does not count is given back within a process")
+    within = stream.link is None or stream.link.lossless
+    invariant(within or bool(consumer.routes), "what does not count is given back within a process")
     if deliveries:
         # What is stale has gone back already, with its session.
-        consumer._inbox.settle(deliveries, returning(delay) | FLAG_UNCOUNTED)
+        consumer._inbox.settle(deliveries, returning(delay) | (0 if consumer.routes else FLAG_UNCOUNTED))
         stream.gathered(consumer._inbox)
 
 

@@ -33,6 +33,7 @@ from meshq.wire import Link
 if TYPE_CHECKING:
     from meshq.cluster import ClusterConnection, Drain
     from meshq.lb.balancer import BrokerBalancer
+    from meshq.network import NetworkConnector
 
 #: Notifications kept for a program that does not look.
 EVENTS_MAX = 4_096
@@ -175,6 +176,14 @@ class Broker:
             NotFoundError: the broker has none.
         """
         return cast("BrokerBalancer", self.service(name, kind="broker_balancer"))
+
+    def network(self, name: str) -> NetworkConnector:
+        """Return the network connector of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return cast("NetworkConnector", self.service(name, kind="network_connector"))
 
     def service(self, name: str, *, kind: str | None = None) -> abc.Service:
         """Return the service of this name: a bridge, a cluster connection, or a class of your own.

@@ -17,7 +17,8 @@ class MessageView(Protocol):
 
     def header(self, name: str) -> Any:
         """A header: ``priority``, ``durable``, ``size``, ``address``, ``correlation_id``, ``group``, ``content_type``,
-        and in milliseconds since 1970 ``timestamp`` and ``expiration``; None if the message has none."""
+        ``path`` and ``hops`` in a network of brokers, and in milliseconds since 1970 ``timestamp`` and ``expiration``;
+        None if the message has none."""
 
     def shadow(self, name: str, encoded: bytes) -> Any:
         """The property that has the name of a header, ``encoded`` as UTF-8; ``ABSENT`` if the message has none.
@@ -70,6 +71,8 @@ HEADERS: Final[dict[str, HeaderName]] = {
     "AMQGroupID": HeaderName("group", "text"),
     "AMQContentType": HeaderName("content_type", "text"),
     "AMQAddress": HeaderName("address", "text"),
+    "AMQBrokerPath": HeaderName("path", "text"),
+    "AMQBrokerHops": HeaderName("hops", "number"),
 }
 #: A name with this prefix is a header or a mistake; a property of such a name is written in double quotes.
 RESERVED_PREFIX: Final = "AMQ"

@@ -10,6 +10,7 @@ from meshq.wire._authentication import (
     own_nonce,
     salted_password,
 )
+from meshq.wire._broker_path_format import PathStep, decode_path, encode_path, hops_of
 from meshq.wire._connection_machine import TRANSITIONS, ConnectionMachine, ConnectionState, Sender
 from meshq.wire._former_counts import decode_former, decode_waits, encode_former, encode_waits
 from meshq.wire._frames import (
@@ -86,6 +87,7 @@ from meshq.wire._receive_buffer import ReceiveBuffer
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
 from meshq.wire._run import (
     HEADER_BRIDGED,
+    HEADER_PATH,
     KIND_CONTROL,
     KIND_HEADERS,
     KIND_ID,
@@ -126,6 +128,7 @@ __all__ = [
     "FLAG_TRANSACTED",
     "FLAG_UNCOUNTED",
     "HEADER_BRIDGED",
+    "HEADER_PATH",
     "HEAD_BYTES",
     "IDS_MAX",
     "KIND_CONTROL",
@@ -186,6 +189,7 @@ __all__ = [
     "LinkOpening",
     "NodeNews",
     "OutgoingStream",
+    "PathStep",
     "PreparedHead",
     "Probe",
     "Probed",
@@ -213,6 +217,7 @@ __all__ = [
     "decode_former",
     "decode_id_list",
     "decode_map",
+    "decode_path",
     "decode_prepared_head",
     "decode_ranges",
     "decode_waits",
@@ -223,6 +228,7 @@ __all__ = [
     "encode_id_list",
     "encode_map",
     "encode_one",
+    "encode_path",
     "encode_prepared_head",
     "encode_ranges",
     "encode_run",
@@ -230,6 +236,7 @@ __all__ = [
     "error_of",
     "has_ids",
     "header_of",
+    "hops_of",
     "is_own_nonce",
     "make_verifier",
     "node_news",

@@ -215,6 +215,9 @@ class Consume(Header):
     ``rank``: 128 more than the consumer's priority.  ``exclusive``: no other consumer is served.
     ``browse``: look only; with ``lo`` in the order of the numbers, from this one up to, and without, ``hi``, or without
     an end if that is 0.  ``cursor``, ``fence``: for the owner of this cursor, with whose ownership the browse ends.
+    ``routes``: of a network consumer, the ways on which its messages go, each the ids of the brokers with ``/`` between
+    them, from the one with the consumers to the next one; only for who may manage the node.  It gets messages that have
+    gone fewer than ``hops`` hops and have not been at the next broker; ``filter`` is what the consumers want.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
@@ -232,6 +235,8 @@ class Consume(Header):
     hi: int = scalar((int,), default=0)
     cursor: str = scalar((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
     fence: int = scalar((int,), default=0)
+    routes: tuple[str, ...] = list_of(str, key="~routes")
+    hops: int = scalar((int,), default=0, key="~hops")
 
 
 @attrs.frozen(kw_only=True)

@@ -30,6 +30,8 @@ KIND_CONTROL: Final = 16
 #: The key of the headers that says that a bridge has sent the message, and in the place of its duplicate id stands the
 #: bridge's; the value is the sender's, ``b""`` if there is none.
 HEADER_BRIDGED: Final = "b"
+#: The key of the headers with the path of the message through a network of brokers.
+HEADER_PATH: Final = "p"
 PRIORITY_SHIFT: Final = 8
 KIND_PLAIN: Final = limits.PRIORITY_DEFAULT << PRIORITY_SHIFT
 _ROW_WORDS: Final = RUN_ROW_BYTES // 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, fitting, span_bytes
+from meshq.broker.queue._filter_group import filter_of
 from meshq.broker.queue._filtered_machine import FilteredConsumers
 from meshq.broker.queue._message_counts import MessageCounts
 from meshq.broker.queue._priority_list import PriorityList
@@ -20,7 +21,7 @@ class ConsumerPriorityGroup:
     Invariant: ``filtered`` has each priority list of the queue while a consumer has a filter, and none otherwise.
     """
 
-    __slots__ = ("_counts", "_filtering", "_next_index", "_pending", "consumers", "filtered", "priority")
+    __slots__ = ("_counts", "_even", "_filtering", "_next_index", "_pending", "consumers", "filtered", "priority")
 
     def __init__(self, priority: int, counts: MessageCounts, pending: UnfinishedWork) -> None:
         self._counts = counts
@@ -32,6 +33,8 @@ class ConsumerPriorityGroup:
         self.filtered: dict[PriorityList, FilteredConsumers] = {}
         # The same consumers, each with its filter.
         self._filtering: dict[AnyConsumer, Filter] = {}
+        # Whether network consumers are among them: then all of them are served by their filters, and evenly.
+        self._even = False
         # The consumer that is next in the rotation.
         self._next_index = 0
 
@@ -42,12 +45,29 @@ class ConsumerPriorityGroup:
 
     def add(self, consumer: AnyConsumer, priority_lists: Iterable[PriorityList]) -> None:
         """Add a consumer, last in the rotation; ``priority_lists``: all of the queue."""
-        if consumer.filter is None:
+        priority_lists = list(priority_lists)
+        if consumer.routes and not self._even:
+            self._even = True
+            for filtered in self.filtered.values():
+                filtered.even = True
+            plain, self.consumers, self._next_index = self.consumers, [], 0
+            for one in plain:
+                self._add_filtered(one, priority_lists)
+        if consumer.filter is None and not self._even:
             self.consumers.append(consumer)
-            return
-        self._filtering[consumer] = consumer.filter
+        else:
+            self._add_filtered(consumer, priority_lists)
+
+    def _add_filtered(self, consumer: AnyConsumer, priority_lists: Iterable[PriorityList]) -> None:
+        consumer.levelled = consumer.filter is None
+        filter = self._filtering[consumer] = filter_of(consumer)
         for priority_list in priority_lists:
-            self._filter(priority_list, consumer, consumer.filter)
+            self._filter(priority_list, consumer, filter)
+
+    @property
+    def takes_everything(self) -> bool:
+        """Whether a consumer has no filter."""
+        return bool(self.consumers) or any(consumer.levelled for consumer in self._filtering)
 
     def list_added(self, priority_list: PriorityList) -> None:
         """Serve another priority list, too."""
@@ -58,23 +78,39 @@ class ConsumerPriorityGroup:
         filtered = self.filtered.get(priority_list)
         if filtered is None:
             filtered = self.filtered[priority_list] = FilteredConsumers(priority_list, self._counts, self._pending)
+            filtered.even = self._even
             priority_list.watchers[filtered] = None
         filtered.add(consumer, filter)
 
     def remove(self, consumer: AnyConsumer) -> None:
         """Remove a consumer."""
         if consumer in self._filtering:
-            del self._filtering[consumer]
-            for priority_list, filtered in list(self.filtered.items()):
-                filtered.remove(consumer)
-                if filtered.empty:
-                    del self.filtered[priority_list]
-                    del priority_list.watchers[filtered]
+            self._remove_filtered(consumer)
+            if self._even and not any(one.routes for one in self._filtering):
+                self._end_even()
             return
         index = self.consumers.index(consumer)
         del self.consumers[index]
         if index < self._next_index:
             self._next_index -= 1
+
+    def _remove_filtered(self, consumer: AnyConsumer) -> None:
+        del self._filtering[consumer]
+        for priority_list, filtered in list(self.filtered.items()):
+            filtered.remove(consumer)
+            if filtered.empty:
+                del self.filtered[priority_list]
+                del priority_list.watchers[filtered]
+        consumer.levelled = False
+
+    def _end_even(self) -> None:
+        """Serve consumers without filters as ever: the last network consumer is gone."""
+        self._even = False
+        for filtered in self.filtered.values():
+            filtered.even = False
+        for consumer in [one for one in self._filtering if one.levelled]:
+            self._remove_filtered(consumer)
+            self.consumers.append(consumer)
 
     def credit_changed(self, consumer: AnyConsumer) -> None:
         """Note that the credit of a consumer with a filter has changed between none and some."""

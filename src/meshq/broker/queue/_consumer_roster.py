@@ -149,8 +149,9 @@ class ConsumerRoster:
         consumer.served = False
         self._watcher.serving_stopped(consumer)
         group = self._by_priority[consumer.priority]
+        filtered = consumer.filter is not None or consumer.levelled
         group.remove(consumer)
-        if consumer.filter is not None and not any(other.filtered for other in self.groups):
+        if filtered and not any(other.filtered for other in self.groups):
             # No filter is left that a message could wait for.
             self._pending.unfinished = False
         if group.empty:
@@ -196,7 +197,7 @@ class ConsumerRoster:
     @property
     def filters(self) -> tuple[Filter, ...]:
         """The filters of the served consumers; empty if one of these has no filter."""
-        if any(group.consumers for group in self.groups):
+        if any(group.takes_everything for group in self.groups):
             return ()
         main = self._lists.main
         found = [group.filtered[main].filters for group in self.groups]

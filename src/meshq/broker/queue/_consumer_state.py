@@ -107,8 +107,9 @@ class ConsumerState(Generic[QueueT]):
     """
 
     __slots__ = (
-        "browser", "dispatches", "exclusive", "filter", "next_tag", "number", "pinned_bytes", "priority", "queue",
-        "served", "sink", "unacked", "unacked_bytes", "unacked_memory", "willing", "window", "window_bytes",
+        "browser", "dispatches", "exclusive", "filter", "levelled", "next_tag", "number", "pinned_bytes", "priority",
+        "queue", "routes", "served", "sink", "unacked", "unacked_bytes", "unacked_memory", "wanted", "willing",
+        "window", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: QueueT, sink: DeliverySink, number: int, window: int, window_bytes: int) -> None:
@@ -124,6 +125,12 @@ class ConsumerState(Generic[QueueT]):
         self.browser: Browse | None = None
         # The highest is served first.
         self.priority: int = 0
+        # It has no filter and is served beside network consumers, as one with a filter that accepts everything.
+        self.levelled: bool = False
+        # The ways on which the messages of a network consumer go; empty: it is a client's own.
+        self.routes: tuple[str, ...] = ()
+        # What the consumers behind a network consumer want; its own filter keeps messages from going in a circle, too.
+        self.wanted: str = ""
         # Whether it wants to be the only one that is served; and whether it is served, which the queue decides.
         self.exclusive: bool = False
         self.served: bool = False
@@ -213,7 +220,7 @@ class ConsumerState(Generic[QueueT]):
     def set_willing(self, willing: bool) -> None:
         """Set whether the session takes more."""
         self.willing = willing
-        if self.filter is not None:
+        if self.filter is not None or self.levelled:
             self.queue.credit_changed(self)
 
     def take(self, first: int, last: int) -> list[RowSpan]:
@@ -240,7 +247,7 @@ class ConsumerState(Generic[QueueT]):
             tag = following
             index += 1
         spans = [self._settle(dispatch, low, high) for dispatch, low, high in found]
-        if self.filter is not None:
+        if self.filter is not None or self.levelled:
             self.queue.credit_changed(self)
         return spans
 

@@ -7,10 +7,17 @@ from typing import Final
 
 from meshq.broker.queue._consumer_state import AnyConsumer, span_bytes
 from meshq.broker.queue._run import QueueRun
-from meshq.selector import Filter
+from meshq.selector import Filter, parse_filter
 
+#: The filter of a consumer without one, where all are served evenly.
+EVERYTHING: Final = parse_filter("TRUE")
 #: A heap may keep so many unlinked runs beyond the number of runs.
 _SLACK: Final = 64
+
+
+def filter_of(consumer: AnyConsumer) -> Filter:
+    """Return the filter of a consumer that is served by its filter."""
+    return consumer.filter if consumer.filter is not None else EVERYTHING
 
 
 class FilterGroup:
@@ -19,7 +26,7 @@ class FilterGroup:
     ``QueueRun.filter_groups`` has the rows that the filter accepts, for each run in ``runs``.
     """
 
-    __slots__ = ("_heap", "_next_index", "behind", "consumers", "filter", "half", "queued", "runs", "until")
+    __slots__ = ("_heap", "_next_index", "behind", "consumers", "filter", "half", "queued", "runs", "until", "used")
 
     def __init__(self, filter: Filter) -> None:
         self.filter = filter
@@ -35,6 +42,8 @@ class FilterGroup:
         # Of a run that is scanned in part: the rows that are left, and those that the filter has accepted.
         self.half: tuple[list[int], list[int]] | None = None
         self.until = 0
+        #: The share that the group has had where all are served evenly, in messages for each of its consumers.
+        self.used: float = 0.0
 
     def willing(self) -> list[AnyConsumer]:
         """Return the consumers with credit, in the order of the rotation."""

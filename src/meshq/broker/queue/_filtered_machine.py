@@ -17,7 +17,7 @@ from typing import Any
 
 from meshq import limits
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, span_bytes, weight
-from meshq.broker.queue._filter_group import FilterGroup, fitting_rows, stride
+from meshq.broker.queue._filter_group import FilterGroup, filter_of, fitting_rows, stride
 from meshq.broker.queue._message_counts import MessageCounts
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._run import GONE, QueueRun
@@ -50,7 +50,7 @@ class FilteredConsumers:
     __slots__ = (
         "_asked", "_behind", "_blocked", "_catching", "_counts", "_filter_groups", "_filters", "_front", "_half",
         "_lookups", "_pending", "_priority_list", "_properties", "_searches", "_seeking", "_terms", "_until",
-        "_waiting",
+        "_used", "_waiting", "even",
     )  # fmt: skip
 
     def __init__(self, priority_list: PriorityList, counts: MessageCounts, pending: UnfinishedWork) -> None:
@@ -78,6 +78,11 @@ class FilteredConsumers:
         self._seeking: dict[FilterGroup, None] = {}
         # Up to which number the messages of the list may be dispatched in this step.
         self._until = math.inf
+        #: Whether messages are shared evenly by all consumers, whatever their filters; else each filter group gets what
+        #: it wants of a run before the next one.
+        self.even: bool = False
+        # The share that the filter group had that was served last.
+        self._used = 0.0
 
     @property
     def empty(self) -> bool:
@@ -126,8 +131,7 @@ class FilteredConsumers:
 
     def remove(self, consumer: AnyConsumer) -> None:
         """Remove a consumer, and its filter group with the last one."""
-        assert consumer.filter is not None
-        filter_group = self._filter_groups[consumer.filter]
+        filter_group = self._filter_groups[filter_of(consumer)]
         filter_group.remove(consumer)
         if filter_group.consumers:
             return
@@ -155,7 +159,7 @@ class FilteredConsumers:
 
     def changed(self, consumer: AnyConsumer) -> None:
         """Note that the credit of a consumer has changed between none and some."""
-        filter_group = self._filter_groups.get(consumer.filter) if consumer.filter is not None else None
+        filter_group = self._filter_groups.get(filter_of(consumer))
         if filter_group is None:
             return
         if consumer.credit() > 0:
@@ -228,7 +232,7 @@ class FilteredConsumers:
         while dispatched < budget and priority_list.ready:
             if self._waiting:
                 before = len(dispatches)
-                self._serve(next(iter(self._waiting)), dispatches)
+                self._serve(self._next_group(), dispatches)
                 dispatched += weight(dispatches[before:])
                 continue
             if not self._behind and (not self._seeking or self._front is None):
@@ -245,6 +249,12 @@ class FilteredConsumers:
             else:
                 looks -= self._look_together(looks)
         return dispatched
+
+    def _next_group(self) -> FilterGroup:
+        """Return the filter group that is served next: the one with the smallest share, if these are to be even."""
+        if self.even:
+            return min(self._waiting, key=lambda filter_group: filter_group.used)
+        return next(iter(self._waiting))
 
     def _serve(self, filter_group: FilterGroup, dispatches: list[tuple[AnyConsumer, Dispatch]]) -> int:
         """Give a filter group messages of the first run that is known to have some for it."""
@@ -265,7 +275,13 @@ class FilteredConsumers:
         if view.first + rows[-1] >= self._until:
             rows = [row for row in rows if view.first + row < self._until]
         rows = self._below_watermark(view, rows) if rows else []
+        if self.even and len(self._filter_groups) > 1:
+            rows = rows[:1]
         dispatched = self._deal(filter_group, view, rows, willing, dispatches) if rows else 0
+        if dispatched and self.even:
+            # Who had nothing to get for a while does not get it all at once.
+            share = max(filter_group.used, self._used - 1) + dispatched / len(filter_group.consumers)
+            filter_group.used = self._used = share
         # Those that got something stand behind the others; the others may get something when the mark has moved, or
         # when the message that is too large for them is gone.
         (self._waiting if dispatched else self._blocked)[filter_group] = None

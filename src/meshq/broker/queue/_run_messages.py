@@ -11,11 +11,11 @@ from meshq import limits
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import RemoteProtocolError
 from meshq.selector import ABSENT, Filter
-from meshq.wire import RunView, decode_map
+from meshq.wire import HEADER_PATH, RunView, decode_map, hops_of
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 #: Keys of the optional headers.
-_OPTIONAL: Final = {"correlation_id": "c", "content_type": "t", "group": "g"}
+_OPTIONAL: Final = {"correlation_id": "c", "content_type": "t", "group": "g", "path": HEADER_PATH, "hops": HEADER_PATH}
 
 
 class Accepted(NamedTuple):
@@ -85,7 +85,8 @@ class RunMessages:
         if key is not None:
             if self._headers is None:
                 self._headers = _decoded(self._view.headers(self._row))
-            return self._headers.get(key)
+            value = self._headers.get(key)
+            return hops_of(value) if name == "hops" else value
         if name == "priority":
             return self._view.priority(self._row)
         if name == "size":

@@ -43,6 +43,6 @@ class UnackedMemory(Generic[QueueT]):
         if self.free_bytes >= self._enough:
             limited, self.limited = self.limited, {}
             for consumer in limited:
-                if consumer.filter is not None and consumer.browser is None:
+                if (consumer.filter is not None or consumer.levelled) and consumer.browser is None:
                     consumer.queue.credit_changed(consumer)
                 self._schedule_dispatch(consumer.queue)

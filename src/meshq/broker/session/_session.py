@@ -14,6 +14,7 @@ from meshq.broker.access._access import Rights
 from meshq.broker.core._core import Core
 from meshq.broker.management._management import answer_call
 from meshq.broker.management._management_requests import ManagementRequests
+from meshq.broker.management._network_demand import NETWORK_DEMAND, NetworkDemand
 from meshq.broker.management._subscriptions import queue_to_consume
 from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._disk_space import DiskSpace
@@ -22,7 +23,7 @@ from meshq.broker.session._peering import Peering
 from meshq.broker.session._principal import Principal
 from meshq.broker.session._session_calls import SessionCalls
 from meshq.broker.session._session_channels import SessionChannels
-from meshq.broker.session._session_consumers import SessionConsumers
+from meshq.broker.session._session_consumers import NETWORK_ROUTES, SessionConsumers
 from meshq.broker.session._session_credit import SessionCredit
 from meshq.broker.session._session_life import SESSION_TRANSITIONS
 from meshq.broker.session._session_producers import SessionProducers
@@ -92,6 +93,9 @@ class ServerSession:
         #: What only another node's session has.
         self.peering: Peering | None = None
         self._topology = TopologyFeed(core.settings.topologies, self.stream, number)
+        self._network = NetworkDemand(
+            self.principal, self._calls, self.stream.schedule_flush, core.definitions, core.identity
+        )
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.SEND: self.producers.send,
             FrameType.SETTLE: self.consumers.settle,
@@ -250,6 +254,10 @@ class ServerSession:
         self._calls.begin(frame)
         if call.operation == "flush":
             self._calls.answer_when_durable(frame.first, {})
+        elif call.operation == NETWORK_DEMAND:
+            self._network.ask(frame, call.named)
+        elif call.operation == NETWORK_ROUTES:
+            self._calls.answering(frame, lambda: self.consumers.reroute(call.named), takes_in=False)
         elif call.operation in self._transactions.operations:
             self._calls.answering(frame, lambda: self._transactions.operate(call.operation, call.named))
         else:
@@ -261,6 +269,7 @@ class ServerSession:
         if peering is not None:
             peering.flush()
         self._topology.flush()
+        self._network.flush()
         if self.producers.confirms:
             self.producers.flush(peering.channels if peering is not None else {})
         if self.credit.changed:
@@ -301,6 +310,7 @@ class ServerSession:
         if self.peering is not None:
             self.peering.end()
         self._topology.end()
+        self._network.end()
         self._body_blocks.end()
         self.consumers.end()
         self.producers.end()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from meshq import limits
+from meshq.address import MANAGEMENT
+from meshq.broker.access._access import permit
 from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.catalog._network_demand_plan import (
+    ROUTES_SEPARATOR,
+    are_routes,
+    forward_filter,
+    next_broker,
+)
 from meshq.broker.core._pending_work import PendingWork
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._release_queue import ReleaseQueue
@@ -23,7 +31,7 @@ from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.session._session_transactions import SessionTransactions
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._redelivery import Redelivery
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, UsageError
 from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
 from meshq.wire import (
@@ -40,6 +48,9 @@ from meshq.wire import (
     refusal_of,
     violation,
 )
+
+#: The name of the call that changes the ways of a network consumer.
+NETWORK_ROUTES: Final = "network_routes"
 
 
 class SessionConsumers:
@@ -122,7 +133,9 @@ class SessionConsumers:
             self._transactions.settle(consumer, ranges, frame.stamp)
         elif frame.flags & FLAG_RETURN:
             delay_ms = frame.stamp - 1 if frame.stamp else None
-            self._redelivery.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
+            self._redelivery.give_back(
+                consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED and not consumer.routes
+            )
         else:
             self._redelivery.reject(consumer, ranges)
         self._pending.schedule_dispatch(consumer.queue)
@@ -140,13 +153,22 @@ class SessionConsumers:
         self._channels.open(frame)
         if not header.window or not header.window_bytes or header.rank >= limits.CONSUMER_PRIORITIES:
             raise violation("bad_header", "a consumer's window is empty, or its priority is none")
+        if header.routes and (header.browse or header.subscription or not are_routes(header.routes) or not header.hops):
+            raise violation("bad_header", "a network consumer that browses or subscribes, or with routes that are none")
         if (header.lo and not header.browse) or (not header.lo and (header.hi or header.cursor)):
             raise violation("bad_header", "numbers without a browse of them, or without the first one")
 
         def consume() -> dict[str, Any]:
             self._channels.check_free()
             # The filter of a subscription is its queue's.
-            filter = parse_filter(header.filter) if header.filter and not header.subscription else None
+            text = (
+                forward_filter(next_broker(header.routes), header.hops, header.filter)
+                if header.routes
+                else header.filter
+            )
+            filter = parse_filter(text) if text and not header.subscription else None
+            if header.routes:
+                permit(self.principal, "manage", MANAGEMENT)
             queue = self._find_queue(header)
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
             if filter is not None and not header.browse:
@@ -162,6 +184,7 @@ class SessionConsumers:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
+                consumer.routes, consumer.wanted = header.routes, header.filter if header.routes else ""
                 queue.add_consumer(consumer)
                 self._pending.schedule_dispatch(queue)
                 self._demand.changed(queue)
@@ -175,6 +198,23 @@ class SessionConsumers:
             self._release_queue.when_all_is_durable(
                 lambda: self._begin_browse(self._channels.consumers.get(frame.channel))
             )
+
+    def reroute(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Change the ways on which the messages of a network consumer go; the next broker stays the same.
+
+        Raises:
+            UsageError: there is no such network consumer, or these are no such ways.
+        """
+        channel, text = named.get("channel"), named.get("routes")
+        consumer = self._channels.consumers.get(channel) if type(channel) is int else None
+        routes = tuple(text.split(ROUTES_SEPARATOR)) if type(text) is str else ()
+        if consumer is None or not consumer.routes or not are_routes(routes):
+            raise UsageError(f"{NETWORK_ROUTES} takes the channel of a network consumer, and routes")
+        if next_broker(routes) != next_broker(consumer.routes):
+            raise UsageError("a network consumer goes on sending to the broker for which it was opened")
+        consumer.routes = routes
+        self._demand.changed(consumer.queue)
+        return {}
 
     def _begin_browse(self, consumer: QueueConsumer | None) -> None:
         """Begin a browse, unless its consumer is gone."""
@@ -248,7 +288,8 @@ class SessionConsumers:
         if consumer.browser is not None:
             consumer.browser.end()
         else:
-            self._redelivery.abandon(consumer, handed)
+            # What a connector had and did not forward was with no application.
+            self._redelivery.abandon(consumer, 0 if consumer.routes else handed)
             consumer.queue.remove_consumer(consumer)
             self._demand.changed(consumer.queue)
         self._pending.schedule_dispatch(consumer.queue)

@@ -18,11 +18,14 @@ from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
     HEADER_BRIDGED,
+    HEADER_PATH,
     Deliver,
     Frame,
+    PathStep,
     RunBytes,
     RunView,
     decode_map,
+    decode_path,
     header_of,
     violation,
 )
@@ -244,6 +247,15 @@ class ReceivedMessage:
         if type(ttl_ms) is not int or not arrival_ms:
             return None
         return (arrival_ms + ttl_ms) / 1000
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names of the brokers of a network that have forwarded the message, the first one first."""
+        return tuple(step.name for step in self._steps)
+
+    @property
+    def _steps(self) -> tuple[PathStep, ...]:
+        return decode_path(self._header(HEADER_PATH))
 
     @property
     def origin(self) -> MessageOrigin | None:

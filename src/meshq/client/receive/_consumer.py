@@ -137,6 +137,8 @@ class Consumer:
         exclusive: bool = False,
         browse: bool = False,
         numbers: Numbers | None = None,
+        routes: tuple[str, ...] = (),
+        hops: int = 0,
     ) -> None:
         #: The queue, as it was asked for.
         self.queue: str = queue
@@ -154,8 +156,12 @@ class Consumer:
             rank=limits.CONSUMER_PRIORITIES // 2 + priority,
             exclusive=exclusive,
             browse=browse,
+            routes=routes,
+            hops=hops,
             **about,
         )
+        #: The ways on which messages of a network consumer go; empty: it is another one.
+        self.routes: tuple[str, ...] = routes
         if subscription is not None and subscription.name:
             self.queue = queue = f"{queue}{SEPARATOR}{subscription.name}"
         self._session = session = context.session

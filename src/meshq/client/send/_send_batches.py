@@ -11,7 +11,7 @@ from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
 from meshq.concurrency import Completion, copied_error
 from meshq.errors import MeshqError, Outcome, SettingsError, kind_of
 from meshq.message import Message, check_body
-from meshq.wire import HEADER_BRIDGED, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
+from meshq.wire import HEADER_BRIDGED, HEADER_PATH, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
 
 _ONLY_BYTES: Final = frozenset({bytes})
 _NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
@@ -72,10 +72,14 @@ class SendBatch(Completion):
 
 
 class BridgedMessage(NamedTuple):
-    """A message of a bridge; ``bridge_id``: by what its target knows it again, empty if by nothing."""
+    """A message of a bridge; ``bridge_id``: by what its target knows it again, empty if by nothing.
+
+    ``path``: the way through a network of brokers on which it comes, encoded; empty: it comes on none.
+    """
 
     message: Message
     bridge_id: bytes
+    path: str = ""
 
     def row(self, encoder: EnvelopeEncoder) -> Row:
         """Its envelope: the bridge's id where a duplicate id stands, and the sender's beside it.
@@ -84,10 +88,14 @@ class BridgedMessage(NamedTuple):
             SettingsError: a part of the message is not allowed.
         """
         kind, own, headers, properties = _row(self.message, encoder)
-        if not own and not self.bridge_id:
+        if not own and not self.bridge_id and not self.path:
             return kind, own, headers, properties
         values = decode_map(headers, limits.ENVELOPE_BYTES_MAX, lists=False) if headers else {}
-        beside = encode_map({**values, HEADER_BRIDGED: own})
+        more = {HEADER_BRIDGED: own, HEADER_PATH: self.path} if self.path else {HEADER_BRIDGED: own}
+        beside = encode_map({**values, **more})
+        if len(beside) + len(properties) > limits.ENVELOPE_BYTES_MAX:
+            allowed = f"at most {limits.ENVELOPE_BYTES_MAX} bytes with the path of the message"
+            raise SettingsError("properties", None, allowed, shown=f"<{len(beside) + len(properties)} bytes, encoded>")
         kind = kind & ~KIND_ID | KIND_HEADERS | (KIND_ID if self.bridge_id else 0)
         return kind, self.bridge_id, beside, properties
 

@@ -1,0 +1,328 @@
+"""The simulated network of brokers: producers at each, consumers that move, links that break and brokers that die.
+
+``run_network_seed`` is one seed.  Every confirmed message is consumed or still in a queue (W1), none is consumed twice
+unless brokers are killed (W2), and none comes to a broker twice or goes further than it may (W3).  When the faults are
+over, what is sent anywhere comes to a consumer anywhere, within ten seconds (W4); and when the last consumer is gone no
+network consumer is left (W5).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from itertools import pairwise
+from typing import Final
+
+import trio
+
+from meshq import Broker, Delivery, MeshqError, Message
+from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
+from qa.checkers.delivery import Violation
+from qa.checkers.end import HistoryError
+from qa.checkers.history import History
+from qa.network.shape import LAST, QUEUES, NetworkShape, url
+from qa.simulation.broker import STOP_S
+from qa.simulation.one_run import run_scenario
+from qa.simulation.scenario import Outcome
+
+#: Simulated seconds of faults, and by which a seed must be done.
+DURATION_S: Final = 20.0
+LIMIT_S: Final = 600.0
+#: Seconds in which what is sent comes to a consumer, when nothing breaks any more.
+BOUND_S: Final = 10.0
+#: Seconds in which links are up again and demand is known.
+PATIENCE_S: Final = 40.0
+#: Messages that are sent at each broker in peace.
+IN_PEACE: Final = 10
+
+
+class NetworkNode:
+    """A broker over all its lives."""
+
+    def __init__(self, stage: SimulatedNetwork, node: SimNode) -> None:
+        self.node = node
+        self.name: str = node.name
+        self._stage = stage
+        self.broker: Broker = self._make()
+        self._begin()
+
+    def _make(self) -> Broker:
+        return Broker(
+            self.name,
+            data_dir="/data",
+            acceptors=[url(self.name)],
+            services=self._stage.shape.connectors(self.name),
+            stop_timeout=STOP_S,
+            env=self.node.env,
+        )
+
+    def _begin(self) -> None:
+        self.node.spawn(self._run, self.broker)
+        self.node.spawn(self._produce, self.broker)
+
+    async def _run(self, broker: Broker) -> None:
+        with suppress(MeshqError):
+            await broker.run()
+
+    def up(self) -> None:
+        """Begin a new life if the last one is over."""
+        self.node.resume()
+        if self.node.state == "dead":
+            self.node.start()
+            self.broker = self._make()
+            self._begin()
+
+    async def stop(self) -> None:
+        """End this life in peace."""
+        if self.running:
+            self.node.spawn(self.broker.stop)
+            with trio.move_on_after(2 * STOP_S):
+                while self.broker.state != "stopped":  # noqa: ASYNC110 - looking costs nothing here
+                    await trio.sleep(0.1)
+            self.node.kill()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is active."""
+        return self.node.state == "running" and self.broker.state == "active"
+
+    async def _produce(self, broker: Broker) -> None:
+        """Send messages with duplicate ids, as long as the broker serves."""
+        stage = self._stage
+        while not stage.closing:
+            await trio.sleep(stage.rng.uniform(0.05, 0.6))
+            if broker.state != "active":
+                continue
+            uid = stage.new_uid(self.name)
+            with suppress(MeshqError):
+                async with broker.client() as client:
+                    stage.sent.add(uid)
+                    message = Message(uid.encode(), duplicate_id=uid, properties={"half": len(stage.sent) % 2})
+                    await client.send(stage.rng.choice(QUEUES), message)
+                    stage.confirmed.add(uid)
+
+
+class SimulatedNetwork:
+    """The brokers of a seed, the accounts of their users, and the violations that were found."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.shape = NetworkShape(simulation)
+        self.rng = simulation.swarm.rng("network")
+        self.history = History(trio.current_time)
+        self.violations: list[Violation] = []
+        self.sent: set[str] = set()
+        self.confirmed: set[str] = set()
+        #: How often each message was consumed, as far as the broker has confirmed it, or may have been.
+        self.consumed: Counter[str] = Counter()
+        self.acknowledged: Counter[str] = Counter()
+        self.closing = False
+        self.faults = 0
+        self._uids = 0
+        self.nodes = {name: NetworkNode(self, simulation.node(name)) for name in self.shape.names}
+
+    def new_uid(self, name: str) -> str:
+        """The body of a new message."""
+        self._uids += 1
+        return f"{name}-{self._uids}"
+
+    def wrong(self, checker: str, what: str) -> None:
+        """Note that a promise was broken."""
+        self.violations.append(Violation(checker, what))
+
+    def seen(self, sight: str, number: int = 1) -> None:
+        """Count a sight."""
+        self.simulation.swarm.count(f"seen.{sight}", number)
+
+    @property
+    def _fabric(self) -> MemoryNetwork:
+        fabric = self.simulation.fabric
+        assert isinstance(fabric, MemoryNetwork)
+        return fabric
+
+    # -- consumers
+
+    async def roam(self) -> None:
+        """A consumer that is now here, now there."""
+        while not self.closing:
+            node, queue = self.nodes[self.rng.choice(self.shape.names)], self.rng.choice(QUEUES)
+            filter = self.rng.choice((None, None, "half = 1"))
+            until = trio.current_time() + self.rng.uniform(0.5, 6.0)
+            if node.running:
+                self.seen("moved")
+                done = trio.Event()
+                node.node.spawn(self._consume, node, queue, filter, until, done)
+                with trio.move_on_after(until + 2 - trio.current_time()):
+                    await done.wait()
+            await trio.sleep(self.rng.uniform(0.0, 0.5))
+
+    async def _consume(self, node: NetworkNode, queue: str, filter: str | None, until: float, done: trio.Event) -> None:
+        with suppress(MeshqError):
+            async with node.broker.client() as client, client.consumer(queue, filter=filter, window=5) as consumer:
+                while trio.current_time() < until and not self.closing:
+                    delivery = await consumer.receive(timeout=0.3)
+                    if delivery is not None:
+                        self.judge(node.name, delivery)
+                        uid = bytes(delivery.body).decode()
+                        self.acknowledged[uid] += 1
+                        await consumer.ack(delivery, confirm=True)
+                        self.consumed[uid] += 1
+        done.set()
+
+    def judge(self, name: str, delivery: Delivery) -> None:
+        """Check the way on which a message has come."""
+        path = delivery.path
+        uid = bytes(delivery.body).decode()
+        if len(set(path)) != len(path) or name in path or len(path) > len(self.shape.names):
+            self.wrong("W3", f"{uid} came to {name} over {path}")
+        links = {*self.shape.edges, *((other, one) for one, other in self.shape.edges)}
+        if not links.issuperset(pairwise((*path, name))):
+            self.wrong("W3", f"{uid} came to {name} over {path}, where there are no such links")
+        if path and not uid.startswith(f"{path[0]}-"):
+            self.wrong("W3", f"{uid} has the path {path}")
+        self.seen("forwarded", int(bool(path)))
+        self.seen("three_hops", int(len(path) >= 3))
+
+    # -- faults
+
+    async def suffer(self) -> None:
+        """Go through the faults of a seed."""
+        end = trio.current_time() + DURATION_S
+        while trio.current_time() < end:
+            await trio.sleep(self.rng.uniform(0.2, 2.5))
+            one, other = self.rng.choice(self.shape.edges)
+            await self._happens(self.rng.choice(self.shape.kinds), one, other)
+        self.mend()
+
+    async def _happens(self, kind: str, one: str, other: str) -> None:
+        fabric, node = self._fabric, self.nodes[self.rng.choice((one, other))]
+        self.faults += 1
+        self.simulation.swarm.count(f"fault.{kind}")
+        self.history.note(f"{kind} between {one} and {other}, or of {node.name}")
+        if kind == "reset":
+            fabric.reset(one, other)
+        elif kind == "cut":
+            fabric.partition([one], [other])
+            await trio.sleep(self.rng.choice((0.3, 2.0, 6.0)))
+            fabric.heal()
+        elif kind == "stall":
+            node.node.pause()
+            await trio.sleep(self.rng.choice((0.2, 1.5)))
+            node.node.resume()
+        elif kind == "kill":
+            self.seen("killed")
+            node.node.kill()
+            await trio.sleep(self.rng.uniform(0.0, 2.0))
+            node.up()
+        elif kind == "restart":
+            await node.stop()
+            node.up()
+
+    def mend(self) -> None:
+        """End the faults, and start the brokers that are down."""
+        self._fabric.heal()
+        for node in self.nodes.values():
+            node.up()
+
+    # -- in peace
+
+    async def peace(self) -> None:
+        """Wait until every link is up."""
+        with trio.move_on_after(PATIENCE_S):
+            while not all(map(self._linked, self.nodes.values())):  # noqa: ASYNC110 - looking costs nothing here
+                await trio.sleep(0.2)
+            return
+        states = {
+            node.name: [
+                (one.name, one.state, one.last_error)
+                for connector in self.shape.connectors(node.name)
+                if node.running
+                for one in node.broker.network(connector.name).bridges()
+            ]
+            for node in self.nodes.values()
+        }
+        self.wrong("W4", f"links are not up {PATIENCE_S:g} s after the last fault: {states}")
+
+    def _linked(self, node: NetworkNode) -> bool:
+        names = [connector.name for connector in self.shape.connectors(node.name)]
+        return node.running and all(
+            one.state == "linked" for name in names for one in node.broker.network(name).bridges()
+        )
+
+    async def check_nothing_left(self) -> None:
+        """Check that no network consumer is left when all consumers are gone."""
+        left: dict[str, int] = {}
+        with trio.move_on_after(PATIENCE_S):
+            while True:
+                left = {node.name: node.broker.statistics().consumers for node in self.nodes.values() if node.running}
+                if not any(left.values()):
+                    return
+                await trio.sleep(0.5)
+        self.wrong("W5", f"without any consumer there are network consumers: {left}")
+
+    async def check_arrival(self) -> None:
+        """Check that messages from every broker come to a consumer at a broker that is drawn."""
+        node, got = self.nodes[self.rng.choice(self.shape.names)], Counter[str]()
+        wanted = {self.new_uid(name): name for name in self.shape.names for _ in range(IN_PEACE)}
+        async with node.broker.client() as client, client.consumer(LAST) as consumer:
+            for uid, name in wanted.items():
+                async with self.nodes[name].broker.client() as sender:
+                    await sender.send(LAST, Message(uid.encode(), duplicate_id=uid))
+            end = trio.current_time() + BOUND_S
+            while trio.current_time() < end and got.keys() != wanted.keys():
+                for delivery in await consumer.receive_many(100, timeout=1):
+                    self.judge(node.name, delivery)
+                    got[bytes(delivery.body).decode()] += 1
+                    await consumer.ack(delivery, confirm=True)
+        if set(got) != set(wanted):
+            stuck = Counter(name for uid, name in wanted.items() if uid not in got)
+            self.wrong("W4", f"to a consumer at {node.name} {dict(stuck)} did not come within {BOUND_S:g} s")
+        if max(got.values(), default=1) > 1:
+            self.wrong("W2", f"in peace {[uid for uid, times in got.items() if times > 1]} came twice")
+
+    async def account(self) -> None:
+        """Check that each confirmed message was consumed or is in a queue, and in one place only."""
+        left: Counter[str] = Counter()
+        for node in self.nodes.values():
+            async with node.broker.client() as client:
+                for queue in await client.queues():
+                    async with client.consumer(queue, browse=True) as browser:
+                        async for delivery in browser:
+                            left[bytes(delivery.body).decode()] += 1
+        lost = [uid for uid in sorted(self.confirmed) if not left[uid] and not self.acknowledged[uid]]
+        if lost:
+            self.wrong("W1", f"{len(lost)} confirmed messages are nowhere: {lost[:5]}")
+        twice = [uid for uid in sorted(self.sent) if left[uid] + self.consumed[uid] > 1]
+        if twice and not self.shape.kills:
+            self.wrong("W2", f"{len(twice)} messages are there twice: {twice[:5]}")
+
+
+async def network_scenario(simulation: Simulation) -> Outcome:
+    """Run the faults of one seed, and check its accounts.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    Raises: HistoryError for a promise that was broken.
+    """
+    made = SimulatedNetwork(simulation)
+    await made.peace()
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(made.roam)
+        await made.suffer()
+        made.history.healed()
+        simulation.swarm.force("chaos.broker.drop_connection", False)
+        await trio.sleep(3)
+        made.closing = True
+    await made.peace()
+    await made.check_nothing_left()
+    await made.check_arrival()
+    await made.check_nothing_left()
+    await made.account()
+    if made.violations:
+        raise HistoryError(made.violations, "\n".join(f"{at_s:10.4f} {what}" for at_s, what in made.history.notes))
+    return Outcome(made.history, made.faults, len(made.confirmed))
+
+
+def run_network_seed(seed: int) -> SimulationResult:
+    """Run one seed; the result has the failure, if any."""
+    return run_scenario(seed, network_scenario, duration_s=DURATION_S, limit_s=LIMIT_S)

@@ -1,0 +1,99 @@
+"""The networks of the seeds: brokers, connectors and faults."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+from meshq import NetworkConnector
+from meshq.testing import Simulation
+
+#: What happens to links and brokers, and what may happen where brokers are killed, too.
+KINDS: Final = ("reset", "cut", "stall")
+KILLS: Final = ("kill", "restart")
+#: What the seeds have to have met, each in at least one of them.
+NETWORK_SIGHTS: Final = (
+    "chain",
+    "star",
+    "ring",
+    "complete",
+    "duplex",
+    "pairs",
+    "conduit",
+    "filters",
+    "near_first",
+    "suppressed",
+    "killed",
+    "moved",
+    "three_hops",
+    "forwarded",
+)
+TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
+PORT: Final = 5_000
+QUEUES: Final = ("q0", "q1", "q2")
+#: The queue of which the messages are counted at the end.
+LAST: Final = "last"
+
+
+class NetworkShape:
+    """The settings of a seed."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        seed, count = simulation.swarm.seed, simulation.swarm.count
+        # Not drawn: so a few seeds in a row have all of them, each with each.
+        self.topology: str = TOPOLOGIES[seed % len(TOPOLOGIES)]
+        self.duplex: bool = seed // 2 % 2 == 0
+        self.conduit: bool = seed // 4 % 2 == 0
+        self.near_first: bool = seed // 3 % 2 == 0
+        self.suppress: bool = seed % 3 == 0
+        #: Whether brokers are killed; then a message that was sent and not answered may come twice.
+        self.kills: bool = seed // 5 % 2 == 1
+        self.names: tuple[str, ...] = tuple(f"n{number}" for number in range(3 + seed % 3))
+        for sight in NETWORK_SIGHTS:
+            count(f"seen.{sight}", 0)
+        for kind in (*KINDS, *KILLS):
+            count(f"fault.{kind}", 0)
+        count(f"seen.{self.topology}")
+        count("seen.duplex" if self.duplex else "seen.pairs")
+        count("seen.conduit" if self.conduit else "seen.filters")
+        count("seen.near_first", int(self.near_first))
+        count("seen.suppressed", int(self.suppress))
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of brokers that are linked."""
+        names = self.names
+        if self.topology == "star":
+            return tuple((name, names[0]) for name in names[1:])
+        if self.topology == "complete":
+            return tuple((one, other) for at, one in enumerate(names) for other in names[at + 1 :])
+        chain = tuple(pairwise(names))
+        return (*chain, (names[-1], names[0])) if self.topology == "ring" else chain
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The faults of the seed."""
+        return (*KINDS, *KILLS) if self.kills else KINDS
+
+    def connectors(self, name: str) -> list[NetworkConnector]:
+        """The connectors of a broker, made anew for each of its lives."""
+        others = [other for one, other in self.edges if one == name]
+        if not self.duplex:
+            others += [one for one, other in self.edges if other == name]
+        settings: dict[str, Any] = {
+            "network_ttl": len(self.names),
+            "duplex": self.duplex,
+            "conduit_subscriptions": self.conduit,
+            "decrease_network_consumer_priority": self.near_first,
+            "suppress_duplicate_queue_subscriptions": self.suppress,
+            "prefetch": 20,
+            "retry_interval": 0.2,
+            "connection_ttl": 3,
+            "check_period": 1,
+        }
+        return [NetworkConnector(f"to-{other}", f"static:({url(other)})", **settings) for other in others]
+
+
+def url(name: str) -> str:
+    """Where a broker is reached."""
+    return f"tcp://{name}:{PORT}?insecure=true"

@@ -1,0 +1,55 @@
+"""Seeded bugs of networks of brokers, for their own simulation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from qa.seeded.bug import Bug
+
+_Bug: Final = partial(Bug, mesh=True, stage="network")
+
+NETWORK_BUGS: Final = (
+    _Bug(
+        name="forward a message to a broker that has had it",
+        function="meshq.broker:forward_filter",
+        old="NOT LIKE '%{target_id}%'",
+        new="LIKE '%'",
+        checkers=("W3",),
+    ),
+    _Bug(
+        name="do not extend the path of a message that goes on",
+        function="meshq.client:path_beyond",
+        old="return encode_path([*delivery._steps, PathStep(node_id, name)])",
+        new="return encode_path(delivery._steps or [PathStep(node_id, name)])",
+        checkers=("W3",),
+    ),
+    _Bug(
+        name="tell nobody of demand behind this broker",
+        function="meshq.broker:told_routes",
+        old='    told = ""\n',
+        new='    open_ways, told = [], ""\n',
+        checkers=("W4",),
+    ),
+    _Bug(
+        name="answer a question about demand once and never again",
+        function="meshq.broker:NetworkDemand.changed",
+        old="if self._question is not None:",
+        new="if self._question is None:",
+        checkers=("W4", "W5"),
+    ),
+    _Bug(
+        name="keep network consumers that nobody wants any more",
+        function="meshq.network:Direction.compare",
+        old="forwarding.stop()",
+        new="pass",
+        checkers=("W5",),
+    ),
+    _Bug(
+        name="remember the epoch of a link that is lost",
+        function="meshq.network:NetworkLink._lost",
+        old='self._known = b""',
+        new="pass",
+        checkers=("W4",),
+    ),
+)

@@ -1,0 +1,151 @@
+"""The demand of this broker as a session is told of it that belongs to another broker of the network."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY
+from meshq.broker.access._access import may
+from meshq.broker.catalog._definitions import Definitions
+from meshq.broker.catalog._demand_updates import is_hidden
+from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of, is_broker_id
+from meshq.broker.core._node_identity import NodeIdentity
+from meshq.broker.management._pages import page_of
+from meshq.broker.management._requester import Requester
+from meshq.broker.queue._queue_machine import Queue
+from meshq.errors import MeshqError, UsageError
+from meshq.ids import IDENTITY_BYTES
+from meshq.wire import Frame
+
+#: The name of the call.
+NETWORK_DEMAND: Final = "network_demand"
+_OWN: Final = frozenset({MANAGEMENT, NOTIFICATIONS})
+
+
+class _Question(NamedTuple):
+    """A call that is not answered: its id, the broker that asks, the epoch that it knows, and from which row on."""
+
+    call: int
+    asker: str
+    known: bytes
+    after: int
+
+
+def _question(call: int, named: Mapping[str, Any]) -> _Question:
+    """Return the question of a call.  Raises: UsageError: its arguments are none."""
+    asker, known, after = named.get("node_id"), named.get("known", b""), named.get("after", 0)
+    good = type(asker) is str and is_broker_id(asker) and type(known) is bytes and type(after) is int
+    if not good or not named.keys() <= {"node_id", "known", "after"}:
+        raise UsageError(f"{NETWORK_DEMAND} takes node_id, the id of the broker that asks, and known and after")
+    return _Question(call, str(asker), known, after)
+
+
+class OpenCalls(Protocol):
+    """The calls of a session that wait for their answers."""
+
+    def answer(self, call: int, values: dict[str, Any]) -> None:
+        """Answer a call."""
+
+    def decline(self, call: int, error: MeshqError) -> None:
+        """Answer a call with an error."""
+
+
+class NetworkDemand:
+    """Answers one session: at once if it knows another epoch, and else when the demand has changed."""
+
+    __slots__ = (
+        "_calls",
+        "_definitions",
+        "_identity",
+        "_listening",
+        "_principal",
+        "_question",
+        "_schedule_flush",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        principal: Requester,
+        calls: OpenCalls,
+        schedule_flush: Callable[[], None],
+        definitions: Definitions,
+        identity: NodeIdentity,
+    ) -> None:
+        self._principal = principal
+        self._schedule_flush = schedule_flush
+        self._calls = calls
+        self._definitions = definitions
+        self._identity = identity
+        self._question: _Question | None = None
+        self._listening = False
+        # Whether the demand may have changed since it was compared.
+        self._wanted = False
+
+    def ask(self, frame: Frame, named: Mapping[str, Any]) -> None:
+        """Take a call, whose id is noted; an earlier one without an answer is answered now."""
+        self._answer(whole=True)
+        try:
+            self._question = _question(frame.first, named)
+        except MeshqError as error:
+            self._calls.decline(frame.first, error)
+            return
+        if not self._listening:
+            self._listening = True
+            self._definitions.router.demand.watchers.append(self.changed)
+        self._answer()
+
+    def changed(self) -> None:
+        """Compare the demand at the end of the pass."""
+        if self._question is not None:
+            self._wanted = True
+            self._schedule_flush()
+
+    def flush(self) -> None:
+        """Answer a question whose epoch is not that of the demand any more."""
+        if self._wanted:
+            self._wanted = False
+            self._answer()
+
+    def end(self) -> None:
+        """End with the session."""
+        self._question = None
+        if self._listening:
+            self._listening = False
+            self._definitions.router.demand.watchers.remove(self.changed)
+
+    def _answer(self, *, whole: bool = False) -> None:
+        """Answer the question; unless ``whole``, only if the answer is another one than is known."""
+        question = self._question
+        if question is None:
+            return
+        rows = demand_rows(self._demand(), self._identity.node_id.hex(), question.asker)
+        epoch = epoch_of(rows)
+        if epoch == question.known and not question.after and not whole:
+            return
+        self._question = None
+        about = {
+            "node_id": self._identity.node_id.hex(),
+            "store": hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES],
+            "epoch": epoch,
+        }
+        self._calls.answer(question.call, {**page_of("network", rows, question.after), **about})
+
+    def _demand(self) -> Iterator[QueueDemand]:
+        addresses = self._definitions.router.addresses
+        for queue in self._definitions.router.queues.values():
+            if queue.roster.consumers and self._is_told(queue):
+                routing = addresses[queue.address].routing
+                for consumer in queue.roster.consumers:
+                    text = consumer.filter.text if consumer.filter is not None else ""
+                    text = consumer.wanted if consumer.routes else text
+                    yield QueueDemand(queue.address, routing, text, consumer.priority, consumer.routes)
+
+    def _is_told(self, queue: Queue) -> bool:
+        """Whether others of the network see a queue: one of this name on its address, to which the session may send."""
+        name = queue.name
+        hidden = is_hidden(queue) or name != queue.address or name in _OWN or name.startswith((INTERNAL, TEMPORARY))
+        anycast = self._definitions.router.addresses[queue.address].routing == "anycast"
+        return anycast and not hidden and may(self._principal, "send", name)

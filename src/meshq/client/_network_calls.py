@@ -1,0 +1,108 @@
+"""The client's calls for connectors of a network of brokers: demand, and the consumers for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from meshq import limits
+from meshq.client.receive._consumer import Consumer, check_consumer
+from meshq.errors import CallTimeoutError
+from meshq.wire import PathStep, encode_path
+
+if TYPE_CHECKING:
+    from meshq.client._client import Client
+    from meshq.client.receive._delivery import Delivery
+
+_NAMES = ("address", "routing", "filter", "priority", "ways", "consumers")
+_TYPES = (str, str, str, int, str, int)
+
+
+@attrs.frozen(kw_only=True)
+class DemandSnapshot:
+    """All demand of a broker that another one may satisfy.
+
+    ``node_id``: of the broker, in hexadecimal digits; ``store``: what it calls its store.  ``rows``: of each kind of
+    demand its address, routing type, filter, priority, ways and number of consumers, as the broker says them.
+    """
+
+    node_id: str
+    store: bytes
+    epoch: bytes
+    rows: tuple[dict[str, Any], ...]
+
+
+async def demand_of(client: Client, node_id: str, known: bytes) -> DemandSnapshot | None:
+    """Wait until the demand of a broker is another one than that of the epoch ``known``, and return it; None: there
+    was no answer in time, which says nothing.
+
+    ``node_id``: of the broker that asks.
+
+    Checkpoint: always.  Cancellation: nothing has changed.
+    Raises:
+        MeshqError: the broker has refused, or the connection is lost.
+    """
+    ask = client._context.ask
+    try:
+        first = await ask("network_demand", node_id=node_id, known=known, after=0)
+        rows = _rows(first)
+        values = first
+        while values.get("more") and rows:
+            values = await ask("network_demand", node_id=node_id, known=b"", after=len(rows))
+            if values["epoch"] != first["epoch"]:
+                # It has changed between two pages.
+                first = values = await ask("network_demand", node_id=node_id, known=b"", after=0)
+                rows = []
+            rows += _rows(values)
+    except CallTimeoutError:
+        return None
+    return DemandSnapshot(node_id=first["node_id"], store=first["store"], epoch=first["epoch"], rows=tuple(rows))
+
+
+def _rows(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a page, as far as they are ones."""
+    found: list[dict[str, Any]] = []
+    while (at := len(found)) >= 0 and f"{_NAMES[0]}{at}" in values:
+        found.append({name: values.get(f"{name}{at}") for name in _NAMES})
+    return [row for row in found if all(type(row[name]) is kind for name, kind in zip(_NAMES, _TYPES, strict=True))]
+
+
+def network_consumer(
+    client: Client, queue: str, *, filter: str, window: int, priority: int, routes: tuple[str, ...], hops: int
+) -> Consumer:
+    """Create a network consumer of a queue, to be used as ``async with``.
+
+    Messages that have gone ``hops`` hops, or have been at the last broker of the ``routes``, are not for it.
+
+    Raises:
+        FilterError: the filter is no condition.
+    """
+    bound = 16 * limits.MIB
+    text = check_consumer(queue, window, bound, "explicit", filter=filter or None, priority=priority)
+    return Consumer(
+        client._context,
+        queue,
+        window=window,
+        window_bytes=bound,
+        auto=False,
+        filter=text,
+        priority=priority,
+        routes=routes,
+        hops=hops,
+    )
+
+
+async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> None:
+    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.
+
+    Checkpoint: always.  Cancellation: they are changed or not.
+    Raises:
+        MeshqError: the consumer is gone, or the connection is lost.
+    """
+    await consumer._context.ask("network_routes", channel=consumer._inbox.channel, routes=" ".join(routes))
+
+
+def path_beyond(delivery: Delivery, node_id: str, name: str) -> str:
+    """Return the path of a message that a broker forwards, encoded: that on which it came, and this broker."""
+    return encode_path([*delivery._steps, PathStep(node_id, name)])

@@ -1,0 +1,195 @@
+"""The demand behind a link, as told by the other broker, and the network consumers for this demand.
+
+What is said is a snapshot, and the network consumers are worked out from the newest one: nothing is counted up and
+down, so that nothing is left over whatever was lost on the way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import attrs
+
+from meshq.network._inclusion_plan import InclusionPlan
+from meshq.network._routing_plan import consumer_priority
+
+#: Subscriptions of one other broker that are known at most.
+SUBSCRIPTIONS_MAX: Final = 10_000
+#: Network consumers of one link at most: well below the channels of a session.
+CONSUMERS_MAX: Final = 4_000
+#: Characters of all routes of one network consumer, which stand in a header beside its filter.
+ROUTES_CHARACTERS_MAX: Final = 700
+#: What is between two brokers in a route.
+ROUTE_SEPARATOR: Final = "/"
+
+
+@attrs.frozen(kw_only=True)
+class NetworkSubscription:
+    """The demand of consumers at another broker.
+
+    ``ways``: the ids of the brokers from the one with the consumers to the one that is linked, for each way, the
+    shortest first; several if the demand of several brokers is one network consumer on the way.  ``consumers``: how
+    many of them are alike.
+    """
+
+    address: str
+    routing: str
+    ways: tuple[tuple[str, ...], ...]
+    filter: str = ""
+    priority: int = 0
+    consumers: int = 1
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The shortest way."""
+        return self.ways[0]
+
+    @property
+    def hops(self) -> int:
+        """The number of links to the nearest consumer."""
+        return len(self.path)
+
+
+class Destination(NamedTuple):
+    """The kind and the name of a destination."""
+
+    routing: str
+    address: str
+
+
+class WantedConsumer(NamedTuple):
+    """A network consumer that demand asks for.
+
+    ``routes``: the ways that its messages go.
+    """
+
+    destination: Destination
+    filter: str
+    priority: int
+    routes: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DemandRules:
+    """The rules by which a connector turns demand into network consumers, with the id of its own broker."""
+
+    node_id: str
+    network_ttl: int = 1
+    conduit: bool = True
+    decrease: bool = False
+    suppress: bool = False
+    inclusion: InclusionPlan = attrs.field(factory=InclusionPlan)
+
+
+#: By destination and by the broker with the consumers: the fewest hops.
+Reached = Mapping[tuple[Destination, str], int]
+
+
+def nearest(tables: Iterable[DemandTable]) -> Reached:
+    """Return how near the links of a broker reach the consumers of each other broker."""
+    found: dict[tuple[Destination, str], int] = {}
+    for table in tables:
+        for one in table.subscriptions:
+            for way in one.ways:
+                key = Destination(one.routing, one.address), way[0]
+                found[key] = min(found.get(key, len(way)), len(way))
+    return found
+
+
+class DemandTable:
+    """The demand behind one link."""
+
+    def __init__(self, rules: DemandRules) -> None:
+        self._rules = rules
+        #: The id of the linked broker; empty while there is no link.
+        self.target_id: str = ""
+        #: The subscriptions of the newest snapshot that the rules let pass.
+        self.subscriptions: tuple[NetworkSubscription, ...] = ()
+        #: How many of the newest snapshot were left out, by reason: "loop", "too_far", "filtered" or "too_many".
+        self.left_out: Counter[str] = Counter()
+        #: How many network consumers more than there may be demand has asked for.
+        self.unserved: int = 0
+
+    def replace(self, target_id: str, subscriptions: Sequence[NetworkSubscription]) -> None:
+        """Take a snapshot of the linked broker in place of all that was known."""
+        self.target_id = target_id
+        self.left_out = Counter()
+        kept: list[NetworkSubscription] = []
+        for one in subscriptions:
+            why, ways = self._why_not(one)
+            if ways and len(kept) >= SUBSCRIPTIONS_MAX:
+                why, ways = "too_many", ()
+            if ways:
+                kept.append(attrs.evolve(one, ways=ways))
+            else:
+                self.left_out[why] += 1
+        self.subscriptions = tuple(kept)
+
+    def clear(self) -> None:
+        """Forget everything: there is no link."""
+        self.replace("", ())
+
+    def _why_not(self, one: NetworkSubscription) -> tuple[str, tuple[tuple[str, ...], ...]]:
+        """Return the ways of a subscription that messages may go, and why there is none."""
+        if not self._rules.inclusion.passes(one.routing, one.address):
+            return "filtered", ()
+        straight = [way for way in one.ways if self._is_straight(way)]
+        near = tuple(way for way in straight if len(way) <= self._rules.network_ttl)
+        return "too_far" if straight else "loop", near
+
+    def _is_straight(self, way: tuple[str, ...]) -> bool:
+        """Whether a way ends at the linked broker, without repeats and without this broker."""
+        return way[-1:] == (self.target_id,) and self._rules.node_id not in way and len(set(way)) == len(way)
+
+    def wanted(self, reached: Reached) -> tuple[WantedConsumer, ...]:
+        """Return the network consumers that are to be there, at most ``CONSUMERS_MAX``.  ``reached``: what all links of
+        the broker reach."""
+        found = self._wanted(reached)
+        self.unserved = max(0, len(found) - CONSUMERS_MAX)
+        return found[:CONSUMERS_MAX]
+
+    def _wanted(self, reached: Reached) -> tuple[WantedConsumer, ...]:
+        if not self.target_id:
+            return ()
+        rules = self._rules
+        kept = [one for one in self.subscriptions if not self._suppressed(one, reached)]
+        static = {Destination(one.routing, one.pattern): None for one in rules.inclusion.static}
+        if rules.conduit:
+            # That it is static does not depend on demand: else brokers that see each other's demand would take turns.
+            ways: dict[Destination, list[tuple[str, ...]]] = {one: [(self.target_id,)] for one in static}
+            for one in kept:
+                ways.setdefault(Destination(one.routing, one.address), []).extend(one.ways)
+            return tuple(self._merged(destination, paths) for destination, paths in ways.items())
+        found = [self._merged(destination, [(self.target_id,)]) for destination in static]
+        for one in kept:
+            priority, routes = consumer_priority(one.hops, decrease=rules.decrease), routes_of(one.ways)
+            destination = Destination(one.routing, one.address)
+            wanted = WantedConsumer(destination, one.filter, priority, routes)
+            found += [wanted] * one.consumers
+        return tuple(found)
+
+    def _suppressed(self, one: NetworkSubscription, reached: Reached) -> bool:
+        if not self._rules.suppress:
+            return False
+        destination = Destination(one.routing, one.address)
+        return all(reached.get((destination, way[0]), len(way)) < len(way) for way in one.ways)
+
+    def _merged(self, destination: Destination, paths: Sequence[tuple[str, ...]]) -> WantedConsumer:
+        """Return the network consumer for all demand of a destination."""
+        priority = consumer_priority(min(map(len, paths)), decrease=self._rules.decrease)
+        return WantedConsumer(destination, "", priority, routes_of(paths))
+
+
+def routes_of(paths: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the ways of a network consumer as its header has them: each once, the shortest first, as many as fit."""
+    routes: list[str] = []
+    size = 0
+    for path in sorted(dict.fromkeys(paths), key=lambda path: (len(path), path)):
+        route = ROUTE_SEPARATOR.join(path)
+        size += len(route) + 3
+        if size > ROUTES_CHARACTERS_MAX:
+            break
+        routes.append(route)
+    return tuple(routes)

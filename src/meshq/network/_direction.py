@@ -1,0 +1,224 @@
+"""A direction of a link between two brokers of a network: network consumers at its source, sends to its target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import attrs
+import trio
+
+from meshq.abc import WallClock
+from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, bridged_id
+from meshq.client import Client, Consumer, network_consumer, path_beyond, reroute
+from meshq.concurrency import Wakeup
+from meshq.errors import MeshqError
+from meshq.network._demand_machine import DemandTable, Destination, Reached, WantedConsumer
+from meshq.network._settings import NetworkSettings
+
+
+@attrs.frozen(kw_only=True)
+class ForwardingBroker:
+    """The broker from which messages go on.
+
+    ``store``: what no other store has; it is a part of the ids by which the other broker knows what is sent again.
+    """
+
+    node_id: str
+    name: str
+    store: bytes
+
+
+class _Key(NamedTuple):
+    """The part of a network consumer that does not change while the consumer is open."""
+
+    target_id: str
+    destination: Destination
+    filter: str
+    priority: int
+    number: int
+
+
+class _Forwarding:
+    """A network consumer that is open, opening or closing."""
+
+    def __init__(self, wanted: WantedConsumer) -> None:
+        #: The consumer as it is wanted, and the ways that its broker has been told.
+        self.wanted = wanted
+        self.told = wanted.routes
+        #: Its ways are being changed.
+        self.rerouting = False
+        self.consumer: Consumer | None = None
+        self.stopping = trio.Event()
+        #: What may be cancelled without a doubt about what was sent.
+        self.receiving = trio.CancelScope()
+
+    def stop(self) -> None:
+        """End the network consumer after the send that is under way."""
+        self.stopping.set()
+        self.receiving.cancel()
+
+
+class Direction:
+    """A direction of a link, until the direction is cancelled.
+
+    ``source``: a client of the broker with the messages; ``target``: of the one to which they go.  ``changed``: called
+    when a network consumer has come or gone.
+    """
+
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        table: DemandTable,
+        *,
+        source: Client,
+        target: Client,
+        wall: WallClock,
+        counts: BridgeCounts,
+        warn: Callable[[str, str, str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.table: DemandTable = table
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._wall = wall
+        self._counts = counts
+        self._warn = warn
+        self._changed = changed
+        #: The broker with the messages; None before it is known.
+        self.broker: ForwardingBroker | None = None
+        # The network consumers that are to be there, and those that are.
+        self._wanted: dict[_Key, WantedConsumer] = {}
+        self._running: dict[_Key, _Forwarding] = {}
+        self._look = Wakeup()
+
+    @property
+    def open(self) -> tuple[WantedConsumer, ...]:
+        """The network consumers that are there."""
+        return tuple(one.wanted for one in self._running.values() if one.consumer is not None)
+
+    def compare(self, reached: Reached) -> None:
+        """Work the network consumers out anew.  ``reached``: what all links of the source reach."""
+        self._wanted = {}
+        numbers: Counter[_Key] = Counter()
+        for one in self.table.wanted(reached) if self.broker is not None else ():
+            alike = _Key(self.table.target_id, one.destination, one.filter, one.priority, 0)
+            self._wanted[alike._replace(number=numbers[alike])] = one
+            numbers[alike] += 1
+        for key, forwarding in self._running.items():
+            if key in self._wanted:
+                forwarding.wanted = self._wanted[key]
+            else:
+                forwarding.stop()
+        if self.table.unserved:
+            text = f"{self.table.unserved} more network consumers are wanted than {self._settings.name} may have"
+            self._warn("network_consumers_max", text, "")
+        self._look.wake()
+
+    async def serve(self) -> None:
+        """Have the network consumers that are wanted.
+
+        Checkpoint: always.
+        Cancellation: what was received and is not confirmed by the target goes back to its queue.
+        """
+        async with trio.open_nursery() as nursery:
+            while True:
+                for key, wanted in self._wanted.items():
+                    if key not in self._running:
+                        self._running[key] = _Forwarding(wanted)
+                        nursery.start_soon(self._forward, key, self._running[key])
+                for forwarding in self._running.values():
+                    consumer, stale = forwarding.consumer, forwarding.told != forwarding.wanted.routes
+                    if consumer is not None and stale and not forwarding.rerouting:
+                        forwarding.rerouting = True
+                        nursery.start_soon(self._reroute, forwarding, consumer)
+                await self._look.wait()
+
+    async def _reroute(self, forwarding: _Forwarding, consumer: Consumer) -> None:
+        """Tell the broker of an open network consumer which ways its messages go now."""
+        routes = forwarding.wanted.routes
+        try:
+            await reroute(consumer, routes)
+            forwarding.told = routes
+        except MeshqError as error:
+            self._note(forwarding.wanted, error)
+            with trio.move_on_after(self._settings.retry_interval):
+                await forwarding.stopping.wait()
+        finally:
+            forwarding.rerouting = False
+            self._look.wake()
+
+    async def _forward(self, key: _Key, forwarding: _Forwarding) -> None:
+        try:
+            await self._carry(forwarding)
+        except MeshqError as error:
+            self._note(forwarding.wanted, error)
+            with trio.move_on_after(self._settings.retry_interval):
+                await forwarding.stopping.wait()
+        finally:
+            forwarding.consumer = None
+            del self._running[key]
+            self._look.wake()
+            self._changed()
+
+    def _note(self, wanted: WantedConsumer, error: MeshqError) -> None:
+        self._counts.last_error = str(error)
+        text = f"{self._settings.name} does not forward {wanted.destination.address!r} now: {error}"
+        self._warn("network_forwarding_broken", text, wanted.destination.address)
+
+    async def _carry(self, forwarding: _Forwarding) -> None:
+        settings, broker, wanted = self._settings, self.broker, forwarding.wanted
+        address = wanted.destination.address
+        if broker is None:
+            return
+        consumer = network_consumer(
+            self._source,
+            address,
+            filter=wanted.filter,
+            window=settings.prefetch,
+            priority=wanted.priority,
+            routes=wanted.routes,
+            hops=settings.network_ttl,
+        )
+        forwarding.told = wanted.routes
+        async with consumer:
+            queue = await self._source.queue(consumer.queue)
+            forwarder = Forwarder(
+                settings=self._bridge_settings(address),
+                there=self._target,
+                consumer=consumer,
+                identify=partial(bridged_id, broker.store, queue.number),
+                wall=self._wall,
+                address=queue.address,
+                counts=self._counts,
+                warn=self._warn,
+                paused=forwarding.stopping.is_set,
+                path=lambda delivery: path_beyond(delivery, broker.node_id, broker.name),
+            )
+            forwarding.consumer = consumer
+            self._look.wake()
+            self._changed()
+            while not forwarding.stopping.is_set():
+                with forwarding.receiving:
+                    await forwarder.receive()
+                if forwarding.receiving.cancelled_caught:
+                    break
+                if not await forwarder.send():
+                    # The target takes nothing of it now.
+                    with trio.move_on_after(settings.retry_interval):
+                        await forwarding.stopping.wait()
+                forwarding.receiving = trio.CancelScope()
+
+    def _bridge_settings(self, address: str) -> BridgeSettings:
+        settings = self._settings
+        return BridgeSettings(
+            name=settings.name,
+            queue=address,
+            target=settings.uri,
+            forwarding_address=address,
+            window=settings.prefetch,
+            retry_interval=settings.retry_interval,
+        )

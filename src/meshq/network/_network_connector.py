@@ -1,0 +1,204 @@
+"""A network connector: the links of a broker to others of its network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Unpack
+
+import attrs
+import trio
+
+from meshq.abc import Env, LocalBroker, NodeControl, Service
+from meshq.address import check_place
+from meshq.client import ClientFactory, factory_of
+from meshq.concurrency import ChangeSignal
+from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
+from meshq.logs import Warnings
+from meshq.loops import check_in_trio
+from meshq.network._demand_machine import NetworkSubscription, Reached, nearest
+from meshq.network._network_link import LinkOwner, NetworkLink
+from meshq.network._settings import NetworkOptions, NetworkSettings
+from meshq.settings import TLS, Secret, SSLContext, takes_settings
+from meshq.statistics import BridgeStatistics
+
+
+class NetworkConnector(Service):
+    """A network connector, one of a broker's ``services``: forwards messages of queues here to other brokers where
+    consumers want them.
+
+    ``uri``: where the other brokers are, ``static:(url,url)``.  ``network_ttl``: how many brokers may forward a message
+    on its way, and how far away consumers are seen.  ``duplex``: messages come from there, too, over the same
+    connection.  ``conduit_subscriptions``: all consumers of a queue there are one network consumer here, without their
+    filters.  ``decrease_network_consumer_priority``: consumers here come before those of one hop, and so on.
+    ``suppress_duplicate_queue_subscriptions``: of two ways to a consumer the longer one is not used.
+    ``dynamically_included``: queues that are forwarded when they are wanted; none: all.  ``excluded``: destinations
+    that never are.  ``statically_included``: queues that are forwarded unasked.  ``prefetch``: messages that a network
+    consumer has at most.
+
+    The user there needs the permission to send, and for ``duplex`` those to consume and to manage.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+    """
+
+    kind: ClassVar[str] = "network_connector"
+
+    @takes_settings(NetworkSettings)
+    def __init__(
+        self,
+        name: str,
+        uri: str,
+        *,
+        user: str | None = None,
+        password: str | Secret | None = None,
+        tls: TLS | SSLContext | None = None,
+        **settings: Unpack[NetworkOptions],
+    ) -> None:
+        known = [field.name for field in attrs.fields(NetworkSettings)]
+        for key in settings:
+            if key not in known:
+                raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
+        self.settings: NetworkSettings = NetworkSettings(name=name, uri=uri, **settings)
+        self.name = name
+        secret = Secret(password) if password is not None else None
+        self._login: dict[str, Any] = {"user": user, "password": secret, "tls": tls}
+        self._warnings = Warnings("network", trio.current_time)
+        self._changed = ChangeSignal()
+        self._links: list[NetworkLink] = []
+        self._broker: LocalBroker | None = None
+
+    def __repr__(self) -> str:
+        linked = sum(link.state == "linked" for link in self._links)
+        return f"<NetworkConnector {self.name!r} {linked} of {len(self.settings.urls)} linked>"
+
+    # -- the service
+
+    def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
+        """Return the errors of the URLs that can't be dialed."""
+        errors = []
+        for url in self.settings.urls:
+            try:
+                self._factory(url, env)
+            except SettingsError as error:
+                errors.append(error)
+        return errors
+
+    def announce(self, control: NodeControl) -> None:
+        """Check the URLs.
+
+        Raises:
+            SettingsError: one of them can't be dialed.
+        """
+        for error in self.wrong_connectors(control.connectors, control.env):
+            raise error
+
+    def _factory(self, url: str, env: Env) -> ClientFactory:
+        given = {name: value for name, value in self._login.items() if value is not None}
+        return factory_of(url, "uri", env=env, client_id=self.name, **given, **self.settings.client())
+
+    async def serve(
+        self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Keep the links, until cancelled.
+
+        Checkpoint: always.
+        Cancellation: what was received and is not confirmed by another broker goes back to its queue.
+        """
+        check_in_trio("Broker")
+        self._broker = broker
+        urls = self.settings.urls
+        labels = [self.name] if len(urls) == 1 else [f"{self.name}/{number}" for number in range(1, len(urls) + 1)]
+        self._links = [self._link(url, label, broker) for url, label in zip(urls, labels, strict=True)]
+        try:
+            async with trio.open_nursery() as nursery:
+                for link in self._links:
+                    nursery.start_soon(link.run)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._broker = None
+            self._changed.tell()
+
+    def _link(self, url: str, label: str, broker: LocalBroker) -> NetworkLink:
+        owner = LinkOwner(
+            factory=partial(self._factory, url, broker.control.env),
+            warn=self._warnings.say,
+            changed=self._changed.tell,
+            demand_changed=self._demand_changed,
+        )
+        return NetworkLink(url, label, self.settings, broker, owner)
+
+    def _demand_changed(self) -> None:
+        """Have all connectors of the broker compare: a link may leave out consumers that are nearer by another link."""
+        broker = self._broker
+        connectors = [one for one in broker.services if isinstance(one, NetworkConnector)] if broker is not None else []
+        reached = nearest(link.table for connector in connectors for link in connector._links)
+        for connector in connectors:
+            connector._compare(reached)
+
+    def _compare(self, reached: Reached) -> None:
+        for link in self._links:
+            if link.forward is not None:
+                link.forward.compare(reached)
+        self._changed.tell()
+
+    # -- what a program sees
+
+    def bridges(self) -> Sequence[BridgeStatistics]:
+        """Return the state and the counters of each link."""
+        return [link.statistics() for link in self._links]
+
+    def subscriptions(self) -> tuple[NetworkSubscription, ...]:
+        """Return the demand at the other brokers that this connector satisfies."""
+        return tuple(one for link in self._links for one in link.table.subscriptions)
+
+    async def wait_for(
+        self,
+        *,
+        bridges: int = 1,
+        queue: str | None = None,
+        consumers: int = 0,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Return when so many links are up, and so many consumers of a queue are known behind them to which messages
+        are forwarded; with 0 ``consumers`` when none is left.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            SettingsError: what is waited for is not allowed.
+            CallTimeoutError: the time is up; the error says how far it came.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("Broker")
+        for name, value in (("bridges", bridges), ("consumers", consumers)):
+            if type(value) is not int or value < 0:
+                raise SettingsError(name, value, "a whole number from 0")
+        if queue is not None:
+            check_place("queue", queue)
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(timeout):
+            while not self._met(bridges, queue, consumers):
+                await self._changed.wait()
+        if not self._met(bridges, queue, consumers):
+            linked, found = self._found(queue)
+            text = f"{linked} of {bridges} links, {found} of {consumers} consumers of {queue!r} after {timeout} s"
+            raise CallTimeoutError(text, outcome="not_done") from TimeoutError(f"waited {timeout:g} s for a change")
+
+    def _met(self, bridges: int, queue: str | None, consumers: int) -> bool:
+        linked, found = self._found(queue)
+        return linked >= bridges and (queue is None or (found >= consumers if consumers else not found))
+
+    def _found(self, queue: str | None) -> tuple[int, int]:
+        """Return how many links are up, and how many consumers of a queue have a network consumer here."""
+        if self._broker is None:
+            raise NotActiveError(f"the broker of the network connector {self.name!r} is not active")
+        linked = [link for link in self._links if link.state == "linked"]
+        found = 0
+        for link in self._links:
+            forwarded = {one.destination.address for one in link.forward.open} if link.forward is not None else set()
+            if queue in forwarded:
+                found += sum(one.consumers for one in link.table.subscriptions if one.address == queue) or 1
+        return len(linked), found

@@ -1,0 +1,94 @@
+"""The settings of network connectors: names, defaults and allowed values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from meshq import limits
+from meshq.address import check_name
+from meshq.bridge import LinkOptions, LinkSettings
+from meshq.errors import SettingsError
+from meshq.network._destinations import Destinations, Queues, Topics
+from meshq.network._inclusion_plan import InclusionPlan
+from meshq.network._uri_format import urls_of
+from meshq.settings import in_range, is_bool, only
+
+
+def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    check_name(attribute.name, value)
+
+
+def _uri(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    urls_of(value)
+
+
+def _listed(value: Any) -> Any:
+    """Make a tuple of a list, and leave anything else for the validator."""
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else value
+
+
+def _destinations(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if type(value) is not tuple or not all(type(one) in (Queues, Topics) for one in value):
+        raise SettingsError(attribute.name, value, "a list of Queues(…) and Topics(…)")
+
+
+def _queues(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    _destinations(instance, attribute, value)
+    if any(type(one) is Topics for one in value):
+        raise SettingsError(attribute.name, value, "a list of Queues(…) in this version (topics to come)")
+
+
+def _names(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    _queues(instance, attribute, value)
+    if not all(one.is_name for one in value):
+        raise SettingsError(attribute.name, value, "names without wildcards: what is forwarded unasked")
+
+
+class NetworkOptions(LinkOptions, total=False):
+    """The keywords of ``NetworkConnector`` beside its URI and who it is there."""
+
+    network_ttl: int
+    duplex: bool
+    conduit_subscriptions: bool
+    decrease_network_consumer_priority: bool
+    suppress_duplicate_queue_subscriptions: bool
+    dynamically_included: Sequence[Destinations]
+    excluded: Sequence[Destinations]
+    statically_included: Sequence[Destinations]
+    prefetch: int
+    replay: bool
+
+
+@attrs.frozen(kw_only=True)
+class NetworkSettings(LinkSettings):
+    """The settings of a ``NetworkConnector``.  Times are seconds, sizes bytes."""
+
+    name: str = attrs.field(validator=_name)
+    uri: str = attrs.field(validator=_uri)
+    network_ttl: int = attrs.field(default=1, validator=in_range(1, limits.NETWORK_HOPS_MAX, whole=True))
+    duplex: bool = attrs.field(default=False, validator=is_bool)
+    conduit_subscriptions: bool = attrs.field(default=True, validator=is_bool)
+    decrease_network_consumer_priority: bool = attrs.field(default=False, validator=is_bool)
+    suppress_duplicate_queue_subscriptions: bool = attrs.field(default=False, validator=is_bool)
+    dynamically_included: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_queues)
+    excluded: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_destinations)
+    statically_included: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_names)
+    prefetch: int = attrs.field(default=1_000, validator=in_range(1, limits.DUPLICATE_IDS_DEFAULT, whole=True))
+    replay: bool = attrs.field(default=False, validator=only(served=False, later="replay"))
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of the other brokers."""
+        return urls_of(self.uri)
+
+    @property
+    def inclusion(self) -> InclusionPlan:
+        """Which destinations pass."""
+        return InclusionPlan(
+            dynamically_included=self.dynamically_included,
+            excluded=self.excluded,
+            statically_included=self.statically_included,
+        )

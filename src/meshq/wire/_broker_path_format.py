@@ -1,0 +1,42 @@
+"""The path of a message through a network of brokers, as a header has it: a line for each broker, its id and name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from meshq import limits
+from meshq.ids import IDENTITY_BYTES
+
+_SEPARATOR: Final = "\n"
+_HEX: Final = frozenset("0123456789abcdef")
+
+
+class PathStep(NamedTuple):
+    """A broker that has forwarded a message: its id in hexadecimal digits, and its name."""
+
+    node_id: str
+    name: str
+
+
+def encode_path(steps: Sequence[PathStep]) -> str:
+    """Encode a path as the text of a header."""
+    return _SEPARATOR.join(f"{step.node_id} {step.name}" for step in steps)
+
+
+def decode_path(value: Any) -> tuple[PathStep, ...]:
+    """Return the brokers that have forwarded a message, the first one first; none if the header has no such text."""
+    if type(value) is not str or not value:
+        return ()
+    steps = []
+    for line in value.split(_SEPARATOR):
+        node_id, _, name = line.partition(" ")
+        if len(node_id) != 2 * IDENTITY_BYTES or not _HEX.issuperset(node_id):
+            return ()
+        steps.append(PathStep(node_id, name))
+    return tuple(steps) if len(steps) <= limits.NETWORK_HOPS_MAX else ()
+
+
+def hops_of(value: Any) -> int:
+    """Return how many brokers have forwarded a message, by its header."""
+    return len(decode_path(value))

@@ -1,0 +1,78 @@
+"""What a user needs at the other broker, and what brokers ask each other for."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq import Permissions, Security, UsageError
+from tests.bridge.kit import numbered
+from tests.network.kit import World, connectors, consuming, known, quiet, take, until, world
+
+
+async def linked(made: World, *, duplex: bool, **permissions: set[str]) -> None:
+    """Start b with a user, who may do this there, and a, which comes as this user."""
+    everybody = {"send", "consume", "create", "manage", "browse"}
+    given = {name: {"links"} for name in everybody if permissions.get(name)}
+    security = Security(
+        users={"link": "a long password"},
+        roles={"link": {"links"}},
+        permissions={"#": Permissions(**given)},  # type: ignore[arg-type]
+    )
+    await made.start("b", security=security)
+    about = {"user": "link", "password": "a long password", "duplex": duplex}
+    await made.start("a", connectors(("b", about)))
+    await made.brokers["a"].network("to-b").wait_for(timeout=30)
+
+
+async def test_a_user_that_may_send_is_enough_for_one_direction() -> None:
+    async with world() as made:
+        await linked(made, duplex=False, send={"links"})
+        async with consuming(made, "b") as (_, there):
+            await known(made, "ab", "q", 1)
+            await made.send("a", "q", numbered(5))
+            await take(there, 5)
+
+
+async def test_a_user_that_may_not_send_hears_of_no_demand() -> None:
+    async with world() as made:
+        await linked(made, duplex=False, consume={"links"})
+        async with consuming(made, "b"):
+            await quiet()
+            assert made.brokers["a"].network("to-b").subscriptions() == ()
+
+
+@pytest.mark.parametrize(("manages", "back"), [(True, 5), (False, 0)])
+async def test_both_directions_take_a_user_that_may_consume_and_manage(manages: bool, back: int) -> None:
+    async with world() as made:
+        manage = {"manage": {"links"}} if manages else {}
+        await linked(made, duplex=True, send={"links"}, consume={"links"}, create={"links"}, **manage)
+        async with consuming(made, "b") as (_, there), consuming(made, "a", "back") as (_, here):
+            await known(made, "ab", "q", 1)
+            await made.send("a", "q", numbered(5))
+            await take(there, 5)
+            await quiet()
+            await made.send("b", "back", numbered(5))
+            await take(here, back)
+            connector = made.brokers["a"].network("to-b")
+            if not manages:
+                await until(lambda: "'manage'" in str(connector.bridges()[0].last_error))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"node_id": "b"}, {"node_id": "b" * 32, "known": ""}, {"node_id": "b" * 32, "more": 1}]
+)
+async def test_a_question_for_demand_that_is_none_is_refused(arguments: dict[str, object]) -> None:
+    async with world() as made:
+        await made.start("b")
+        async with made.dial("b") as client:
+            with pytest.raises(UsageError, match="network_demand takes node_id"):
+                await client._context.ask("network_demand", **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"channel": 1, "routes": "b" * 32}, {"channel": "x", "routes": ""}])
+async def test_the_ways_of_what_is_no_network_consumer_are_not_changed(arguments: dict[str, object]) -> None:
+    async with world() as made:
+        await made.start("b")
+        async with made.dial("b") as client, client.consumer("q"):
+            with pytest.raises(UsageError, match="network_routes takes"):
+                await client._context.ask("network_routes", **arguments)
