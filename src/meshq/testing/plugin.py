@@ -22,8 +22,8 @@ from meshq.testing.kit._again_line import again_line
 
 if TYPE_CHECKING:
     from meshq.testing.kit._certificates import Certificates
-    from meshq.testing.kit._process_cluster import ProcessCluster
     from meshq.testing.kit._server import ServerInThread
+    from meshq.testing.processes._process_cluster import ProcessCluster
 
     ProcessClusterFactory = Callable[..., ProcessCluster]
 
@@ -256,7 +256,7 @@ def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[Ser
 def meshq_process_cluster(tmp_path: Path) -> Iterator[ProcessClusterFactory]:
     """``meshq_process_cluster(nodes=3, queues=["orders"])`` starts brokers in processes of their own, in real time."""
     from meshq.testing.kit._cluster_settings import ClusterPlan, check_keywords
-    from meshq.testing.kit._process_cluster import ProcessCluster
+    from meshq.testing.processes._process_cluster import ProcessCluster
 
     with ExitStack() as stack:
         numbers = itertools.count(1)

@@ -33,6 +33,7 @@ from meshq.testing._node import SimNode
 from meshq.testing._scheduler import Life, Scheduler, missing_names, stacks
 from meshq.testing._simulation import CLEARING_TURNS_MAX, OvertimeError, SimulationError, SpinError
 from meshq.testing._swarm import Swarm
+from meshq.testing.disk._disk import SimDisk
 from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._mock_time import MockTime
 from meshq.testing.kit._own_frames import trimmed, waiting_lines
@@ -107,9 +108,9 @@ class SimulatedWorld:
         self.scheduler.reseed(self.swarm.rng("order"))
         self.fabric.rng = self.swarm.rng("network")
 
-    def machine(self, name: str) -> SimNode:
-        """Make a machine, and start its first life."""
-        node = self.nodes[name] = SimNode(self, name)
+    def machine(self, name: str, disk: SimDisk | None = None) -> SimNode:
+        """Make a machine, and start its first life; ``disk``: a disk elsewhere, which others may share."""
+        node = self.nodes[name] = SimNode(self, name, disk=disk, remote_disk=disk is not None)
         return node
 
     def note(self, node: str, text: str, *, kept: bool = True) -> None:

@@ -38,6 +38,8 @@ LINK_KINDS: Final[frozenset[FaultKind]] = frozenset({"partial", "one_way", "flap
 DOWN_KINDS: Final[frozenset[FaultKind]] = frozenset(
     {"kill", "pause", "restart", "power_loss", "torn", "flipped", "enospc", "eio_once", "eio"}
 )
+#: Of them, those after which the other node of a pair takes over.
+FREEING_KINDS: Final[frozenset[FaultKind]] = frozenset({"kill", "power_loss", "torn"})
 #: For these kinds: the meaning of ``amount``, and from and to which number it goes.
 AMOUNTS: Final[Mapping[str, tuple[str, float, float]]] = {
     "slow": ("seconds that each segment takes, from 0.000001", 1e-6, 1e9),
