@@ -70,9 +70,10 @@ class Cluster(LinkFaults):
         # The hosts of a second cluster in one test have other names than those of the first.
         suffix = "" if world.generations == 1 else f"-{world.generations}"
         self._urls = {name: f"tcp://{name}{suffix}:{PORT}?insecure=true" for name in settings.names}
-        disks = {name: SimDisk(world.swarm.rng(f"{name}{suffix}/store")) for name in settings.primaries}
+        paired = settings.primaries if settings.ha else []
+        disks = {name: SimDisk(world.swarm.rng(f"{name}{suffix}/store")) for name in paired}
         self._nodes = {
-            name: KitNode(world, name, f"{name}{suffix}", self._make, disks[store_of(name)] if settings.ha else None)
+            name: KitNode(world, name, f"{name}{suffix}", self._make, disks.get(store_of(name)))
             for name in settings.names
         }
         self._tasks: list[SpawnedTask] = []

@@ -10,6 +10,7 @@ import attrs
 
 from meshq.errors import SettingsError, UsageError
 from meshq.testing.kit._fault_plan import TEST_HOST, check_known
+from meshq.testing.scenario._shrink_plan import shorter_times
 
 FaultKind = Literal[
     "kill",
@@ -89,6 +90,11 @@ class Fault:
         good = type(self.amount) in (int, float) and least <= self.amount <= highest
         if not good or (self.kind == "wall_clock" and not self.amount):
             raise SettingsError("amount", self.amount, meaning)
+
+    def shorter(self) -> list[Fault]:
+        """Return faults that are this one but for their time, the shortest first."""
+        least = self.amount if self.kind == "flapping" else 0.0
+        return [attrs.evolve(self, seconds=seconds) for seconds in shorter_times(self.seconds) if seconds > least]
 
     def __str__(self) -> str:
         facts = [f"at={self.at:g}", f"kind={self.kind!r}", f"where={self.where!r}"]
