@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from meshq.testing.disk._faults import DiskFaults as DiskFaults
     from meshq.testing.disk._faults import DiskOperation as DiskOperation
     from meshq.testing.disk._faults import SimulatedCrash as SimulatedCrash
+    from meshq.testing.history._end import HistoryError as HistoryError
+    from meshq.testing.history._judged import ClusterHistory as ClusterHistory
     from meshq.testing.kit._certificates import Certificates as Certificates
     from meshq.testing.kit._cluster import Cluster as Cluster
     from meshq.testing.kit._network_face import SimulatedNetwork as SimulatedNetwork
@@ -112,6 +114,8 @@ _HOME: Final[dict[str, str]] = {
     "ENDPOINT_CHECKS": "meshq.testing.conformance._broadcast",
     "EndpointPlace": "meshq.testing.conformance._broadcast",
     "HA_POLICY_CHECKS": "meshq.testing.conformance._ha",
+    "ClusterHistory": "meshq.testing.history._judged",
+    "HistoryError": "meshq.testing.history._end",
     "InlineThreads": "meshq.testing._threads",
     "MakeNetworkSides": "meshq.testing.conformance._network",
     "MakePolicies": "meshq.testing.conformance._ha",

@@ -18,9 +18,11 @@ from meshq.limits import KIB
 from meshq.node import Broker
 from meshq.settings import JournalSettings
 from meshq.testing.disk._disk import SimDisk
+from meshq.testing.history._judged import ClusterHistory
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.kit._fault_plan import TEST_HOST
+from meshq.testing.kit._judged_nodes import JudgedNodes
 from meshq.testing.kit._link_faults import LinkFaults
 from meshq.testing.kit._node import KitNode
 from meshq.testing.kit._pairs_plan import ha_settings, serves, store_of
@@ -170,6 +172,11 @@ class Cluster(LinkFaults):
         self._choice.shuffle(alive)
         ordered = alive + [name for name in self.nodes if name not in alive]
         return connect([self._urls[name].partition("?")[0] for name in ordered], **settings)
+
+    @property
+    def history(self) -> ClusterHistory:
+        """What clients of the test have sent, received and settled: ``.to_jsonl()`` and ``.check()``."""
+        return ClusterHistory(self._world.recorder, JudgedNodes(self._settings, self._nodes), self._world.events)
 
     def report(self) -> str:
         """Return the seed, the nodes with their queues, the links that are cut, and the last events, as text."""

@@ -14,7 +14,7 @@ from meshq.concurrency import first_error
 from meshq.env import DEFAULT_ENV
 from meshq.errors import BrokenError, DamagedError, MeshqError, NotActiveError
 from meshq.node import Broker
-from meshq.notifications import BrokerStateChanged, Notification
+from meshq.notifications import BrokerStateChanged, MessageDeadLettered, MessageExpired, Notification
 from meshq.testing._node import SimNode
 from meshq.testing._scheduler import tasks_of
 from meshq.testing.disk._disk import SimDisk
@@ -80,6 +80,7 @@ class KitNode:
         self.tasks = []
         self._report = _StartReport()
         self._over = trio.Event()
+        self._world.recorder.history.restarted(self.name)
         self.broker = self._make(self)
         self.broker._event_bus.listen(self._hear)
         with self._inside():
@@ -118,6 +119,8 @@ class KitNode:
         if isinstance(event, BrokerStateChanged):
             self._world.note(self.name, f"broker {event.state}")
         else:
+            if isinstance(event, MessageDeadLettered | MessageExpired):
+                self._world.recorder.lossy[event.queue] = event.kind
             facts = event.properties().items()
             told = " ".join(f"{name}={value!r}" for name, value in facts if name not in ("notification", "timestamp"))
             self._world.note(self.name, f"{event.kind} {told}", kept=False)
