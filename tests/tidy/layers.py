@@ -85,6 +85,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
+        "mutants": frozenset({"qa"}),
         "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "grouping_model", "ha"}),
         "spark": frozenset({"qa"}),
     },
