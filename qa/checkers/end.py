@@ -1,4 +1,4 @@
-"""All checkers by their names: those of the package, and those of what only our own simulations do."""
+"""The table of all checkers: the common ones of the package, and more for our own simulations."""
 
 from __future__ import annotations
 

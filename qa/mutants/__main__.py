@@ -93,7 +93,7 @@ def noticed(folder: Path, tests: Sequence[str], timeout_s: float | None) -> bool
     return done.returncode != 0
 
 
-class Hunt:
+class MutantRun:
     """A run of mutants, whose results are written as soon as they are there."""
 
     def __init__(self, file: Path | None, found: dict[str, Any]) -> None:
@@ -145,9 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         before = json.loads(file.read_text(encoding="utf-8"))
         if (before["commit"], before["seed"]) == (found["commit"], options.seed):
             found = before
-    hunt = Hunt(file, found)
+    run = MutantRun(file, found)
     for unit in options.unit or UNITS:
-        hunt.play(unit, options.number, options.seed)
+        run.play(unit, options.number, options.seed)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The mutants of a source text: each is the text with one small change, as somebody could have mistyped it."""
+"""The mutants of a source text: copies with one small change each, such as a mistyped operator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ARITHMETIC: Final[dict[type[ast.operator], str]] = {
 
 @attrs.frozen
 class Mutant:
-    """A change of one expression or statement: from and to which character, and what stands there then."""
+    """A change of one expression or statement: the characters from ``start`` to ``end``, and the new ones."""
 
     line: int
     start: int
@@ -67,7 +67,7 @@ def mutants_of(text: str) -> list[Mutant]:
 
 
 def _code_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk through what runs: no annotation."""
+    """Walk through the nodes of a tree without its annotations."""
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -241,33 +239,6 @@ def test_the_tests_of_the_document_pass(pytester: pytest.Pytester, number: int) 
     else:
         result = run(pytester, block, "-p", "no:asyncio")
     result.assert_outcomes(passed=1)
-
-
-@pytest.mark.parametrize(
-    ("modules", "program", "why"),
-    [
-        ({"pyarrow"}, "java", "not installed: pyarrow: pip install 'meshq[[]spark]'"),
-        ({"pyspark", "pyarrow"}, "java", "not installed: pyspark and pyarrow: pip install 'meshq[[]spark]'"),
-        (set(), None, "there is no Java, which Spark needs: apt-get install openjdk-17-jre-headless"),
-    ],
-)
-def test_without_spark_its_fixture_skips_with_the_command_that_installs_it(
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    modules: set[str],
-    program: str | None,
-    why: str,
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *more: None if name in modules else True if name.startswith("py") else find(name, *more),
-    )
-    monkeypatch.setattr(shutil, "which", lambda name, *more: program)
-    result = run(pytester, "def test_it(meshq_spark): pass", "-p", "no:asyncio", "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines([f"SKIPPED * meshq_spark: {why}"])
 
 
 def test_the_first_test_that_the_command_prints_passes(pytester: pytest.Pytester) -> None:

@@ -108,7 +108,7 @@ class SimFile(File):
             self._inode.locked_by = None
 
     def lose_unsynced(self, faults: DiskFaults) -> None:
-        """Keep or lose by chance what is not synced."""
+        """Keep or lose unsynced bytes by chance."""
         inode = self._inode
         if inode is not None:
             reached = [write for write in inode.writes if faults.rng.random() < 0.5]
@@ -280,8 +280,10 @@ class Mount(Disk):
             file.unlock()
 
     def power_loss(self) -> None:
-        """The node loses its power, and the disk, which is elsewhere, does not: as ``kill``, but of the files that the
-        node has open what is not synced is kept or lost by chance; names stay."""
+        """Cut the power of the node, but not of the disk.
+
+        As ``kill``; besides, chance keeps or drops the unsynced bytes of its open files.  Names stay.
+        """
         faults = self.device.faults
         faults.count("disk.power_loss")
         for file in self.files:

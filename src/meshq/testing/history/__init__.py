@@ -1,1 +1,1 @@
-"""What happened in a test, and the checkers that judge it: the package's room for ``Cluster.history``."""
+"""Histories of tests, and the checkers that judge them: the package's room for ``Cluster.history``."""

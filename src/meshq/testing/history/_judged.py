@@ -1,4 +1,4 @@
-"""What a test's history says of its cluster: the lines of all that happened, and the verdict of the checkers."""
+"""The history of a test for its user: events as text, and the verdict of the checkers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from meshq.settings import AddressSettings
-from meshq.settings._address_settings import settings_for
+from meshq.settings import AddressSettings, settings_for
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import CHECKERS, HistoryError, found_by
 from meshq.testing.history._history import History, place_of
@@ -34,7 +33,7 @@ class PlaceCounts:
 
 
 class JudgedCluster(Protocol):
-    """What is judged of a cluster."""
+    """A cluster as checkers look at it."""
 
     def judged_queues(self) -> Mapping[str, AddressSettings]:
         """Return the queues that all nodes have from the beginning, with their settings."""
@@ -47,7 +46,7 @@ class JudgedCluster(Protocol):
 
 
 class ClusterHistory:
-    """What the clients of a simulated test have sent, received and settled, of all clusters of that test."""
+    """The sends, deliveries and settlements of all clients of a simulated test."""
 
     def __init__(self, recorder: Recorder, cluster: JudgedCluster, events: Sequence[Any]) -> None:
         self._recorder = recorder
@@ -133,7 +132,7 @@ class ClusterHistory:
     def _judged_at_the_end(
         self, queue: str, history: History, places: Mapping[str, PlaceCounts], under_way: int
     ) -> list[Violation]:
-        """Judge what is left: all messages of the queue are in these places, or on their way to one."""
+        """Judge the messages that are left: all of the queue are in these places, or under way."""
         left = sum(place.here for place in places.values()) + under_way
         for store, place in places.items():
             history.final.counted(place_of(queue, store), place.counters)
@@ -167,7 +166,7 @@ class ClusterHistory:
         return queue in self._recorder.lossy or removed or bounded or settings.default_last_value_key is not None
 
     def _of_queue(self, queue: str) -> History:
-        """Return what concerns one queue, with what the checkers have to know of that."""
+        """Return the part of one queue, with the expectations of the checkers."""
         whole, stores = self._recorder.history, self._cluster.store_of
         part = History(lambda: 0.0)
         sends = {op: send for op, send in whole.sends.items() if send.queues == (queue,)}

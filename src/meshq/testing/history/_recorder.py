@@ -17,11 +17,9 @@ from typing import Any, Final
 import trio
 
 from meshq.client import Client, Consumer, Producer, Transaction
-from meshq.client.incoming._inbox import Inbox
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, UsageError
 from meshq.message import Message
 from meshq.testing.history._history import Delivery, History
-from meshq.wire import FLAG_REJECT, FLAG_RETURN
 
 #: A call inside a recorded call is a part of that one.
 _INSIDE: Final[ContextVar[bool]] = ContextVar("meshq_recorded", default=False)
@@ -33,7 +31,7 @@ MANY: Final = Client.send_many
 
 
 class Recorder:
-    """What clients of a simulated test do, as a history.  ``clock`` gives the time in seconds."""
+    """The recorder of the clients of a simulated test.  ``clock`` gives the time in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.history: History = History(clock)
@@ -98,10 +96,10 @@ class Recorder:
         elif isinstance(error, MeshqError) and error.outcome is not None:
             self.history.send_failed(op, error.outcome)
 
-    def received(self, inbox: Inbox[Any], found: Sequence[Any]) -> None:
+    def received(self, consumer: Consumer, found: Sequence[Any]) -> None:
         """The program was handed messages by a consumer."""
-        consumer = inbox.consumer
-        if not isinstance(consumer, Consumer) or inbox.browse:
+        inbox = consumer._inbox
+        if inbox.browse:
             return
         history = self.history
         for delivery in found:
@@ -154,10 +152,12 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
         (Producer, "send", _pipelined(recorder, Producer.send)),
         (Transaction, "send", _in_transaction(recorder, Transaction.send)),
         (Transaction, "commit", _committing(recorder, Transaction.commit)),
-        (Consumer, "ack", _acknowledging(recorder, Consumer.ack)),
-        (Inbox, "take", _taking(recorder, Inbox.take)),
-        (Inbox, "take_many", _taking(recorder, Inbox.take_many)),
-        (Inbox, "settle", _settling(recorder, Inbox.settle)),
+        (Consumer, "ack", _settling(recorder, Consumer.ack, "ack")),
+        (Consumer, "nack", _settling(recorder, Consumer.nack, "nack")),
+        (Consumer, "reject", _settling(recorder, Consumer.reject, "reject")),
+        (Consumer, "receive", _receiving(recorder, Consumer.receive)),
+        (Consumer, "receive_many", _receiving(recorder, Consumer.receive_many)),
+        (Transaction, "settle", _settling_in_transaction(recorder, Transaction.settle)),
     ]
     real = [(owner, name, getattr(owner, name)) for owner, name, _ in calls]
     try:
@@ -195,7 +195,7 @@ def _sending(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]
 
 def _pipelined(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
     async def send(self: Any, body: Any, **keywords: Any) -> None:
-        """The confirm comes later: what became of it is not known."""
+        """Record a send without an end: the confirm comes later."""
         if not _INSIDE.get():
             recorder.begin(self._context.sender, self.address, body, **keywords)
         token = _INSIDE.set(True)
@@ -232,32 +232,36 @@ def _committing(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., A
     return commit
 
 
-def _acknowledging(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
-    async def ack(self: Any, *deliveries: Any, confirm: bool = False) -> None:
-        before = len(recorder.history.settlements)
-        await real(self, *deliveries, confirm=confirm)
-        if confirm:
-            for settlement in list(recorder.history.settlements.values())[before:]:
-                wanted = {recorder._given[id(one)][1] for one in deliveries if id(one) in recorder._given}
-                if settlement.outcome is None and {one.number for one in settlement.deliveries} <= wanted:
-                    recorder.history.settle_ok(settlement.op)
-
-    return ack
-
-
-def _taking(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
-    def take(self: Any, *arguments: Any) -> Any:
-        found = real(self, *arguments)
-        recorder.received(self, found if isinstance(found, list) else [found])
-        return found
-
-    return take
-
-
-def _settling(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
-    def settle(self: Any, deliveries: Any, fate: int) -> Any:
-        stale = real(self, deliveries, fate)
-        recorder.settled(deliveries, "reject" if fate & FLAG_REJECT else "nack" if fate & FLAG_RETURN else "ack")
-        return stale
+def _settling(recorder: Recorder, real: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    async def settle(self: Any, *deliveries: Any, **keywords: Any) -> None:
+        operations = recorder.settled(deliveries, kind)
+        try:
+            await real(self, *deliveries, **keywords)
+        except UsageError:
+            for op in operations:
+                recorder.history.settle_failed(op, "not_done")
+            raise
+        if keywords.get("confirm"):
+            for op in operations:
+                recorder.history.settle_ok(op)
 
     return settle
+
+
+def _settling_in_transaction(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
+    def settle(self: Any, deliveries: Any) -> None:
+        """Record acknowledgements that may be rolled back."""
+        real(self, deliveries)
+        recorder.settled(deliveries, "ack")
+
+    return settle
+
+
+def _receiving(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
+    async def receive(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        found = await real(self, *arguments, **keywords)
+        if found is not None:
+            recorder.received(self, found if isinstance(found, list) else [found])
+        return found
+
+    return receive

@@ -25,7 +25,7 @@ from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._judged_nodes import JudgedNodes
 from meshq.testing.kit._link_faults import LinkFaults
 from meshq.testing.kit._node import KitNode
-from meshq.testing.kit._pairs_plan import ha_settings, serves, store_of
+from meshq.testing.kit._pairs import ha_settings, serves, store_of
 from meshq.testing.kit._report import report_of
 from meshq.testing.kit._settled_plan import NodeView, moving
 from meshq.testing.kit._spawned_task import SpawnedTask
@@ -175,7 +175,7 @@ class Cluster(LinkFaults):
 
     @property
     def history(self) -> ClusterHistory:
-        """What clients of the test have sent, received and settled: ``.to_jsonl()`` and ``.check()``."""
+        """The sends, deliveries and settlements of the test's clients: ``.to_jsonl()`` and ``.check()``."""
         return ClusterHistory(self._world.recorder, JudgedNodes(self._settings, self._nodes), self._world.events)
 
     def report(self) -> str:

@@ -12,7 +12,7 @@ from meshq.address import check_name
 from meshq.cluster import LoadBalancing
 from meshq.errors import SettingsError
 from meshq.settings import AddressSettings, Security
-from meshq.testing.kit._pairs_plan import backups_of, check_ha
+from meshq.testing.kit._pairs import backups_of, check_ha
 
 #: The most nodes: each is linked to each other one.
 NODES_MAX: Final = 32

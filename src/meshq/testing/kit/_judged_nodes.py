@@ -1,4 +1,4 @@
-"""The nodes of a cluster as the checkers of its history see them: queues, settings, and what is there now."""
+"""The nodes of a cluster for the checkers of its history: queues, settings and present counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshq.settings import AddressSettings
 from meshq.testing.history._judged import PlaceCounts, settings_of
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.kit._node import KitNode
-from meshq.testing.kit._pairs_plan import store_of
+from meshq.testing.kit._pairs import store_of
 from meshq.testing.kit._views import counts_of
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from meshq.node import Broker
 from meshq.testing.history._judged import PlaceCounts
-from meshq.testing.kit._pairs_plan import store_of
+from meshq.testing.kit._pairs import store_of
 from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView
 
 #: Names of queues that are meshq's own begin so; a link has the number of the messages in one.

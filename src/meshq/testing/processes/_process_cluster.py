@@ -18,7 +18,7 @@ from meshq.client import ClientOptions
 from meshq.errors import BrokenError, CallTimeoutError
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
-from meshq.testing.kit._pairs_plan import serves, store_of
+from meshq.testing.kit._pairs import serves, store_of
 from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView, moving
 
 #: A process that is not active so many seconds after its start is killed.

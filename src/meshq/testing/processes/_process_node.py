@@ -19,7 +19,7 @@ import trio
 from meshq.cluster import ClusterConnection
 from meshq.node import Broker
 from meshq.settings import AddressSettings
-from meshq.testing.kit._pairs_plan import ha_settings
+from meshq.testing.kit._pairs import ha_settings
 from meshq.testing.kit._views import view_of
 
 #: The name of the cluster connection, and its credentials.

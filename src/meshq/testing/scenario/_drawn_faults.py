@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from meshq.testing.kit._fault_plan import TEST_HOST
-from meshq.testing.kit._pairs_plan import store_of
+from meshq.testing.kit._pairs import store_of
 from meshq.testing.scenario._fault import DOWN_KINDS, FREEING_KINDS, LINK_KINDS, Fault, FaultKind
 
 #: How many faults a seed has at most, one of these.

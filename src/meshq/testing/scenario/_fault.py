@@ -92,7 +92,7 @@ class Fault:
             raise SettingsError("amount", self.amount, meaning)
 
     def shorter(self) -> list[Fault]:
-        """Return faults that are this one but for their time, the shortest first."""
+        """Return the same fault with shorter times, the shortest first."""
         least = self.amount if self.kind == "flapping" else 0.0
         return [attrs.evolve(self, seconds=seconds) for seconds in shorter_times(self.seconds) if seconds > least]
 

@@ -11,7 +11,7 @@ import trio
 from meshq.testing.kit._cluster import RUNNING, STOP_S, Cluster
 from meshq.testing.kit._fault_plan import Direction
 from meshq.testing.kit._node import KitNode
-from meshq.testing.kit._pairs_plan import store_of
+from meshq.testing.kit._pairs import store_of
 from meshq.testing.kit._world import SimulatedWorld
 from meshq.testing.scenario._fault import LINK_KINDS, Fault
 from meshq.testing.scenario._steps_plan import LinkFault, Step, changed, links_of, steps_of

@@ -45,7 +45,7 @@ def shrunk(items: Sequence[T], fails: Callable[[list[T]], bool], tries_max: int 
 
 
 def shorter_times(seconds: float) -> list[float]:
-    """Return the times to try in the place of this one, the shortest first; none where it is short enough."""
+    """Return shorter times to try, the shortest first; none below ``SHORT_S``."""
     times = dict.fromkeys(float(f"{max(SHORT_S, seconds * part):.2g}") for part in PARTS)
     return [time for time in times if time < seconds]
 
