@@ -15,9 +15,9 @@ from typing import Final
 import attrs
 
 from meshq.testing import SimulationResult
+from meshq.testing.history._end import HistoryError
 from qa.balanced.scenario import run_balanced_seed
 from qa.chain.scenario import run_chain_seed
-from qa.checkers.end import HistoryError
 from qa.grouping_model.scenario import run_grouping_seed
 from qa.ha.scenario import run_pair_seed
 from qa.mesh.scenario import run_mesh_seed

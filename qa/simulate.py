@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import meshq
-from qa.checkers.end import HistoryError
+from meshq.testing.history._end import HistoryError
 from qa.results import RESULTS
 from qa.seed_runs import PART, SeedRun
 from qa.seeds import BROKER, STAGES, SeedReport, Tally, many_seeds, one_seed, report_of

@@ -16,12 +16,12 @@ from typing import Final
 import trio
 
 from meshq.testing import MemoryNetwork, Simulation, SimulationResult
+from meshq.testing.history._delivery import Violation
+from meshq.testing.history._end import HistoryError
+from meshq.testing.history._history import History
 from qa.balanced.device import Device
 from qa.balanced.node import PATIENCE_S, BalancedNode
 from qa.balanced.shape import CHECK_S, CLIENT_PORT, FRONT, KINDS, PORT, QUORUM_S, TARGETS, BalancedShape
-from qa.checkers.delivery import Violation
-from qa.checkers.end import HistoryError
-from qa.checkers.history import History
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 

@@ -17,13 +17,13 @@ import trio
 from meshq.client import Client, connect
 from meshq.errors import MeshqError
 from meshq.testing import MemoryNetwork, Simulation, SimulationResult
+from meshq.testing.history._delivery import Violation
+from meshq.testing.history._end import HistoryError
+from meshq.testing.history._history import History
 from qa.chain.explained import explain
 from qa.chain.node import PATIENCE_S, QUEUE, HopNode
 from qa.chain.shape import KINDS, Shape
 from qa.chain.stranded import STRANDED, ChainStranded
-from qa.checkers.delivery import Violation
-from qa.checkers.end import HistoryError
-from qa.checkers.history import History
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 from qa.simulation.workload import CLIENT_SETTINGS

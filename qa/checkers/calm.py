@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from qa.checkers.delivery import Violation, is_settled
-from qa.checkers.history import Delivery, History, Send
+from meshq.testing.history._delivery import Violation, is_settled
+from meshq.testing.history._history import Delivery, History, Send
 
 #: Times of day are counted in ms, and the clock of a sender is read before its message is on its way.
 MOMENT_S: Final = 0.005

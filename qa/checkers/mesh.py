@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from qa.checkers.delivery import Violation, numbers_of
-from qa.checkers.history import History, queue_of
+from meshq.testing.history._delivery import Violation, numbers_of
+from meshq.testing.history._history import History, queue_of
 
 
 def b1_no_dead_letter_by_refusal(history: History) -> Iterator[Violation]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from qa.checkers.delivery import Violation
-from qa.checkers.history import History
+from meshq.testing.history._delivery import Violation
+from meshq.testing.history._history import History
 
 
 def r1_nothing_before_the_partner(history: History) -> Iterator[Violation]:

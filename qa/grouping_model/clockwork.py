@@ -9,8 +9,8 @@ from random import Random
 import outcome
 
 from meshq.testing import Simulation
-from qa.checkers.delivery import Violation
-from qa.checkers.end import HistoryError
+from meshq.testing.history._delivery import Violation
+from meshq.testing.history._end import HistoryError
 
 #: How much of the story stands in a failure.
 STORY_LINES_MAX = 120

@@ -15,7 +15,7 @@ from meshq.cluster import ClusterSettings
 from meshq.cluster.grouping import _letter
 from meshq.cluster.grouping._correspondence import PAUSE_MAX_S, PAUSE_S
 from meshq.testing import Simulation, SimulationResult, run_seed
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.grouping_model.checks import check_holders, disagreements, leaks, unaffected
 from qa.grouping_model.clockwork import Clockwork
 from qa.grouping_model.cluster import LEAVING_S, ModelCluster

@@ -14,7 +14,7 @@ import trio
 from meshq import Broker, ClusterConnection, MeshqError, Message, SharedStoreBackup, SharedStorePrimary, connect
 from meshq.concurrency import first_error
 from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome

@@ -10,7 +10,7 @@ import trio
 from meshq.broker.ingress._link_branches import branch_name
 from meshq.errors import invariant
 from meshq.testing import Simulation
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.mesh.gone import MeshGone
 from qa.mesh.node import MeshNode
 from qa.simulation.accounts import COUNTERS, FORWARDING, STAGED, Recount, leftovers

@@ -24,7 +24,7 @@ from meshq.client import Delivery
 from meshq.message import Message
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
-from qa.checkers.history import History, place_of
+from meshq.testing.history._history import History, place_of
 from qa.mesh.bursts.flood import Burst, Flood
 from qa.simulation.workload import SETTINGS, Actor, Batch, Dial, Scene, Sender, Traffic
 from qa.simulation.workload_receive import Queues, Receiver

@@ -14,7 +14,7 @@ from meshq.abc import TransferInventory
 from meshq.errors import MeshqError, NotFoundError
 from meshq.message import Message, MessageOrigin
 from meshq.testing import MemoryNetwork, Simulation
-from qa.checkers.history import body_of, queue_of
+from meshq.testing.history._history import body_of, queue_of
 from qa.mesh.accounts import standing
 from qa.mesh.membership import NODES, URLS
 from qa.mesh.node import MeshNode

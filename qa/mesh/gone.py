@@ -13,7 +13,7 @@ import trio
 
 from meshq.errors import UsageError
 from meshq.testing import Swarm
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.mesh.bridges import MeshBridges
 from qa.mesh.node import LINKED_S, MeshNode
 from qa.simulation.accounts import FORWARDING

@@ -22,7 +22,7 @@ from meshq.notifications import BindingAdded, BindingRemoved, Notification
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.statistics import StuckMessages
 from meshq.testing import SimNode, Swarm
-from qa.checkers.history import History, place_of
+from meshq.testing.history._history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
 from qa.mesh.bursts.delays import MeshDelays
 from qa.mesh.bursts.flood import BURST, BURST_BYTES

@@ -15,8 +15,8 @@ import trio
 
 from meshq.client import Client
 from meshq.testing import SimDisk, Simulation, SimulationResult
+from meshq.testing.history._history import History, place_of
 from qa.checkers.end import check_history
-from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh
 from qa.mesh.bridges import BRIDGE_SIGHTS, MeshBridges
 from qa.mesh.bursts.delays import DELAY_SIGHTS, MeshDelays

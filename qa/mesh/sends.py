@@ -6,7 +6,7 @@ import math
 
 import trio
 
-from qa.checkers.history import body_of
+from meshq.testing.history._history import body_of
 from qa.mesh.gone import MeshGone
 from qa.mesh.node import LINKED_S, RETIRED, SPREAD, MeshNode
 from qa.simulation.workload import Scene

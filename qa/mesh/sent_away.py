@@ -13,7 +13,7 @@ from meshq import ClientFactory, FailedOver, MeshqError, ScaledDown
 from meshq.broker import inventory
 from meshq.client import Client, ConnectionEvent, Consumer, watch
 from meshq.testing import SimNode, Simulation
-from qa.checkers.history import body_of
+from meshq.testing.history._history import body_of
 from qa.mesh.node import MeshNode
 from qa.simulation.workload import CLIENT_SETTINGS, Scene
 

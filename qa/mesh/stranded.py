@@ -13,7 +13,7 @@ from meshq.client import Client, Consumer, Delivery
 from meshq.message import Message
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
-from qa.checkers.history import History, body_of
+from meshq.testing.history._history import History, body_of
 from qa.mesh.bursts.groups import PINNED
 from qa.mesh.node import MeshNode
 from qa.simulation.workload import CONSUMED, Scene

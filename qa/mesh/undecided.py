@@ -12,7 +12,7 @@ import trio
 from meshq import Client
 from meshq.errors import MeshqError
 from meshq.message import Message
-from qa.checkers.history import body_of
+from meshq.testing.history._history import body_of
 from qa.mesh.node import MeshNode
 from qa.mesh.stranded import received
 from qa.simulation.workload import Scene

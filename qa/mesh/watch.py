@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 from meshq.testing import Swarm
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.mesh.gone import GONE
 from qa.mesh.node import MeshNode
 

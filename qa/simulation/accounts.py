@@ -19,8 +19,8 @@ from meshq.store.directory._store_lock import layout_of
 from meshq.store.formats._keyring_format import Keyring
 from meshq.store.formats._large_body_format import block_count
 from meshq.testing import Simulation
+from meshq.testing.history._history import body_of, place_of, uid_of
 from meshq.wire import LinkOpening, RunView
-from qa.checkers.history import body_of, place_of, uid_of
 from qa.simulation.broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
 from qa.simulation.faults import Machine
 from qa.simulation.recovery import record_recoveries

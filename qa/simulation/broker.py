@@ -16,8 +16,8 @@ from meshq.node import Broker
 from meshq.settings import AddressSettings, FullPolicy, JournalSettings
 from meshq.store.inspection._check import check_store
 from meshq.testing import DiskOperation, MemoryRole, SimNode, Swarm
+from meshq.testing.history._history import History
 from qa.checkers.end import check_history
-from qa.checkers.history import History
 from qa.simulation.partner import Partner
 from qa.simulation.users import Users
 from qa.simulation.workload import ADDRESSES, CONSUMED, URL, Actor

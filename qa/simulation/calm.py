@@ -16,7 +16,7 @@ import trio
 
 from meshq.client import Client, Consumer, Delivery
 from meshq.message import Message
-from qa.checkers.history import body_of
+from meshq.testing.history._history import body_of
 from qa.simulation.broker import MEMORY_BYTES, BrokerNode
 from qa.simulation.workload import Scene
 

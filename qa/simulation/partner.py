@@ -20,7 +20,7 @@ from meshq.abc import ReplicatedBatch, ReplicationSink, ReplicationStart
 from meshq.errors import BrokenError
 from meshq.ids import Position
 from meshq.testing import Swarm
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 
 #: Seconds by which the partner lags behind: mostly, and now and then.
 LAG_S: Final = (0.0005, 0.05)
@@ -28,7 +28,7 @@ LONG_LAG_S: Final = (0.5, 3.0)
 #: The share of batches before which the partner stops for a while, and the share at which the partner fails.
 LONG_SHARE: Final = 0.01
 FAILURE_SHARE: Final = 0.001
-#: The beginning of a body: ``qa.checkers.history.body_of``.
+#: The beginning of a body: ``meshq.testing.history._history.body_of``.
 BODY_HEAD: Final = re.compile(rb"([0-9a-f]{16}) [0-9a-f]{8} ")
 
 

@@ -11,7 +11,7 @@ import trio
 
 from meshq.abc import Env
 from meshq.testing import SimDisk, SimNode, Simulation
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 
 Recover = Callable[[Env], Awaitable[object]]
 

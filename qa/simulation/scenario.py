@@ -19,8 +19,8 @@ import trio
 from meshq.client import Client, connect
 from meshq.limits import CONFIRMATION_WINDOW_BYTES
 from meshq.testing import SimDisk, SimNode, Simulation, SimulationResult
+from meshq.testing.history._history import History, place_of
 from qa.checkers.end import check_history
-from qa.checkers.history import History, place_of
 from qa.simulation.accounts import Recount, barrier, settle_accounts, settle_down
 from qa.simulation.broker import BrokerNode
 from qa.simulation.calm import Calm

@@ -19,7 +19,7 @@ from meshq.errors import MeshqError, SecurityError
 from meshq.ids import IDENTITY_BYTES
 from meshq.permissions import Permissions
 from meshq.settings import Security
-from qa.checkers.history import body_of
+from meshq.testing.history._history import body_of
 from qa.simulation.workload import ADDRESSES, CONSUMED, Actor, Dial, Scene
 
 APP: Final = "app"

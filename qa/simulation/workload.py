@@ -19,7 +19,7 @@ from meshq.client import BodySource, Client
 from meshq.errors import MeshqError
 from meshq.message import Message
 from meshq.testing import Swarm
-from qa.checkers.history import History, body_of
+from meshq.testing.history._history import History, body_of
 
 URL: Final = "tcp://broker:5000"
 #: The addresses to which is sent, and the queues that get a copy each.

@@ -15,7 +15,7 @@ import trio
 
 from meshq.client import Client, Cursor, ReceivedMessage, SequenceHole
 from meshq.errors import CursorHeldError, CursorLostError, MeshqError
-from qa.checkers.history import History, uid_of
+from meshq.testing.history._history import History, uid_of
 from qa.simulation.workload import Actor, Batch, Dial, Scene, Traffic
 
 #: The queue, the cursor, and the share of seeds in which they are there.

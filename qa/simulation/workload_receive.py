@@ -10,7 +10,7 @@ import trio
 
 from meshq.client import Client, Consumer, Delivery, FailedOver
 from meshq.errors import MeshqError, NotFoundError, Outcome
-from qa.checkers.history import body_of, place_of
+from meshq.testing.history._history import body_of, place_of
 from qa.simulation.workload import SETTINGS, Actor, Dial, Scene
 
 #: Seconds within which a broker has ended the session of a dead client, its own pauses included.

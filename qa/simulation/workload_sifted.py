@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from meshq.client import Client, Delivery
 from meshq.settings import AddressSettings
-from qa.checkers.history import History, uid_of
+from meshq.testing.history._history import History, uid_of
 from qa.simulation.workload import Batch, Traffic
 from qa.simulation.workload_receive import Queues
 

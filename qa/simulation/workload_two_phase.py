@@ -15,7 +15,7 @@ import trio
 
 from meshq.client import Client, Consumer, Delivery
 from meshq.errors import MeshqError, TransactionRolledBackError, UsageError
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.simulation.workload import SETTINGS, Actor, Dial, Scene
 from qa.simulation.workload_receive import Settling
 from qa.simulation.workload_transacting import Transacting

@@ -9,7 +9,7 @@ import trio
 
 from meshq.client import Client
 from meshq.errors import BusyError, MeshqError, NotFoundError
-from qa.checkers.history import body_of
+from meshq.testing.history._history import body_of
 from qa.simulation.workload import Scene
 from qa.simulation.workload_two_phase import COMMIT, ROLLBACK, Entry, VerdictLog
 

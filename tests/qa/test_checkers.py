@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from qa.checkers.end import CHECKERS, HistoryError, check_history, violations_of
-from qa.checkers.history import HEAD_BYTES, History, body_of, uid_of
+from meshq.testing.history._end import HistoryError
+from meshq.testing.history._history import HEAD_BYTES, History, body_of, uid_of
+from qa.checkers.end import CHECKERS, check_history, violations_of
 
 
 class Recorded(History):

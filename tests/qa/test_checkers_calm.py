@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from meshq.testing.history._history import History, body_of
 from qa.checkers.calm import (
     l1_kept_while_it_lives,
     l2_gone_at_its_time,
@@ -14,7 +15,6 @@ from qa.checkers.calm import (
     l6_no_more_than_the_window,
     l7_memory_is_bounded,
 )
-from qa.checkers.history import History, body_of
 
 
 @attrs.define

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from meshq.testing import Swarm
+from meshq.testing.history._history import History, body_of
 from qa.checkers.end import violations_of
-from qa.checkers.history import History, body_of
 from qa.checkers.mesh import (
     b1_no_dead_letter_by_refusal,
     b2_carried_all_the_way,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qa.checkers.end import HistoryError, check_history, violations_of
-from qa.checkers.history import body_of
+from meshq.testing.history._end import HistoryError
+from meshq.testing.history._history import body_of
+from qa.checkers.end import check_history, violations_of
 from tests.qa.test_checkers import Recorded, good
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from meshq.testing.history._history import History, body_of
 from qa.checkers.end import violations_of
-from qa.checkers.history import History, body_of
 from qa.mesh.accounts import recount_mesh
 from qa.seeds import STAGES, one_seed
 from qa.simulate import failed_seeds_of, main, recorded

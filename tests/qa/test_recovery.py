@@ -11,8 +11,8 @@ from meshq.broker import Core
 from meshq.node import Broker
 from meshq.store import JournalRecord
 from meshq.testing import SimDisk, Simulation, run_seed
+from meshq.testing.history._history import History, body_of
 from qa.checkers.end import violations_of
-from qa.checkers.history import History, body_of
 from qa.simulation import accounts
 from qa.simulation.broker import DIRECTORY
 from qa.simulation.recovery import Recover, record_recoveries

@@ -20,8 +20,9 @@ import trio
 from meshq.abc import Disk, Env, File, Stream
 from meshq.errors import ConnectionBrokenError
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult, run_seed
-from qa.checkers.end import HistoryError, check_history
-from qa.checkers.history import History
+from meshq.testing.history._end import HistoryError
+from meshq.testing.history._history import History
+from qa.checkers.end import check_history
 
 ROOT = Path(__file__).parents[2]
 SECTOR = 512

@@ -13,8 +13,8 @@ from meshq.abc import Env
 from meshq.errors import AddressFullError, BrokenError, JournalBrokenError
 from meshq.store import Journal
 from meshq.testing import MemorySink, SimDisk, SimNode, Simulation, run_seed
+from meshq.testing.history._history import History
 from qa.checkers.end import violations_of
-from qa.checkers.history import History
 from qa.simulation.recovery import record_recoveries
 
 #: Besides the first ones, what ever failed.

@@ -125,9 +125,30 @@ def test_wrong_settings_are_refused_before_a_process_starts(pytester: pytest.Pyt
     import pytest
 
     def test_it(meshq_process_cluster):
-        with pytest.raises(meshq.UsageError, match="no backups"):
+        with pytest.raises(meshq.UsageError, match="no such backups"):
             meshq_process_cluster(ha="replication")
         with pytest.raises(meshq.SettingsError, match="nodes=0"):
             meshq_process_cluster(nodes=0)
     """
     run(pytester, text, "-p", "no:asyncio").assert_outcomes(passed=1)
+
+
+def test_the_backup_of_a_killed_process_takes_over_its_store(tmp_path: Path) -> None:
+    cluster = ProcessCluster(tmp_path / "pair", ClusterPlan(nodes=1, queues=["orders"], ha="shared_store"))
+    try:
+        cluster.form()
+        assert cluster.nodes == ["n0", "n0b"]
+        with cluster.client("n0") as client:
+            client.send("orders", b"x")
+        cluster.kill("n0")
+        cluster.settled()
+        assert bodies(cluster, "n0b") == [b"x"]
+        cluster.restart("n0")
+        cluster.settled()
+        with cluster.client("n0b") as client:
+            client.send("orders", b"y")
+        cluster.kill("n0b")
+        cluster.settled()
+        assert bodies(cluster, "n0") == [b"y"]
+    finally:
+        cluster.close()

@@ -447,3 +447,36 @@ def test_ten_files_used_for_long_leave_nothing_behind() -> None:
     disk.sync_directory("/")
     assert disk.files() == []
     assert disk.tree.inodes == {}
+
+
+def test_a_node_that_loses_its_power_beside_a_disk_that_does_not_loses_what_it_has_not_synced() -> None:
+    kept = set()
+    for seed in range(40):
+        disk = SimDisk(random.Random(seed))
+        one, other = disk.mount(), disk.mount()
+        files = [mount.open(path, create=True) for mount, path in ((one, "/a"), (one, "/b"), (other, "/c"))]
+        files[0].write_at(0, [b"synced"])
+        files[0].sync()
+        files[0].write_at(6, [b"not"])
+        files[2].write_at(0, [b"of another node"])
+        assert files[1].lock()
+        one.power_loss()
+        kept.add(disk.content("/a"))
+        # The other node goes on, with what it has written, and gets the lock of the dead one.
+        assert disk.content("/c") == b"of another node"
+        assert other.open("/b").lock()
+        with pytest.raises(OSError, match="dead"):
+            files[0].sync()
+    assert kept == {b"synced", b"syncednot"}
+
+
+def test_a_fuse_of_one_process_is_not_burnt_by_the_calls_of_another() -> None:
+    disk = SimDisk()
+    one, other = disk.mount(), disk.mount()
+    disk.fuse(2, one.kill, of=one)
+    for _ in range(3):
+        other.names("/")
+    one.names("/")
+    with pytest.raises(SimulatedCrash):
+        one.names("/")
+    assert other.alive

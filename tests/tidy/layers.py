@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cli": _APPLICATION,
     "demo": _APPLICATION,
     "__main__": _APPLICATION | {"testing"},
-    "testing": GROUND | {"env", "wire", "store", "client", "cluster", "node", "blocking"},
+    "testing": GROUND | {"env", "wire", "store", "client", "cluster", "ha", "node", "blocking"},
     # The lazy table: it names modules as strings; the type checker sees the imports.
     "__init__": GROUND
     | {"config", "node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha", "network"},
@@ -88,6 +88,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
+        "mutants": frozenset({"qa"}),
         "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "network", "grouping_model", "ha"}),
         "spark": frozenset({"qa"}),
     },
@@ -152,7 +153,8 @@ OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "demo": frozenset({"os", "signal", "subprocess", "tempfile", "shutil", "time", "multiprocessing"}),
     "__main__": frozenset({"os", "signal"}),
     "testing": frozenset(
-        {"logging", "os", "random", "secrets", "signal", "socket", "subprocess", "threading", "time", "trio", "uuid"}
+        {"logging", "os", "random", "secrets", "shutil", "signal", "socket", "subprocess", "threading", "time", "trio"}
+        | {"uuid"}
     ),
 }
 #: Of ``os``, what only says what a path is.

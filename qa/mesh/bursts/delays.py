@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from meshq.testing import Swarm
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.mesh.bursts.flood import Burst, Flood
 from qa.simulation.workload import Actor, Dial, Scene
 from qa.simulation.workload_receive import Queues, Receiver

@@ -12,7 +12,7 @@ import trio
 from meshq.client import Client
 from meshq.errors import MeshqError
 from meshq.message import Message
-from qa.checkers.history import body_of
+from meshq.testing.history._history import body_of
 from qa.simulation.workload import Actor, Dial, Scene
 
 #: A burst is more than half of the memory that a node may have, and what a link may have under way, ten times.

@@ -17,7 +17,7 @@ from meshq.cluster.grouping import Grouping
 from meshq.cluster.grouping._arbiter_machine import arbiter_of
 from meshq.message import Message
 from meshq.testing import Swarm
-from qa.checkers.history import History, body_of
+from meshq.testing.history._history import History, body_of
 from qa.mesh.bursts.flood import Burst, Flood
 from qa.mesh.node import MeshNode
 from qa.simulation.workload import SETTINGS, Actor, Dial, Scene

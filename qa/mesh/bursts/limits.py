@@ -20,7 +20,7 @@ from meshq.node import Broker
 from meshq.notifications import AddressFull, MemoryFull, Notification
 from meshq.settings import AddressSettings, FullPolicy
 from meshq.testing import Swarm
-from qa.checkers.history import History, body_of
+from meshq.testing.history._history import History, body_of
 from qa.mesh.bursts.flood import Burst, Flood
 from qa.mesh.node import MeshNode
 from qa.simulation.workload import SETTINGS, Actor, Dial, Scene

@@ -16,7 +16,7 @@ from meshq.client import Client, Transaction
 from meshq.errors import MeshqError, NotFoundError
 from meshq.message import Message
 from meshq.testing import Swarm
-from qa.checkers.history import History, body_of
+from meshq.testing.history._history import History, body_of
 from qa.mesh.node import MeshNode
 from qa.simulation.accounts import STAGED
 from qa.simulation.workload import Actor, Dial, Scene

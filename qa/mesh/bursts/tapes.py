@@ -10,7 +10,7 @@ from typing import Final
 
 from meshq.settings import AddressSettings
 from meshq.testing import Swarm
-from qa.checkers.history import History
+from meshq.testing.history._history import History
 from qa.simulation.workload import Actor, Dial, Scene, Sender
 from qa.simulation.workload_cursor import TAPE, Replayer, Tape, TapeTraffic
 from qa.simulation.workload_receive import Queues, Receiver

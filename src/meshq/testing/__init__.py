@@ -75,12 +75,14 @@ if TYPE_CHECKING:
     from meshq.testing.disk._faults import DiskFaults as DiskFaults
     from meshq.testing.disk._faults import DiskOperation as DiskOperation
     from meshq.testing.disk._faults import SimulatedCrash as SimulatedCrash
+    from meshq.testing.history._end import HistoryError as HistoryError
+    from meshq.testing.history._judged import ClusterHistory as ClusterHistory
     from meshq.testing.kit._certificates import Certificates as Certificates
     from meshq.testing.kit._cluster import Cluster as Cluster
     from meshq.testing.kit._network_face import SimulatedNetwork as SimulatedNetwork
-    from meshq.testing.kit._process_cluster import ProcessCluster as ProcessCluster
     from meshq.testing.kit._server import ServerInThread as ServerInThread
     from meshq.testing.kit._spawned_task import SpawnedTask as SpawnedTask
+    from meshq.testing.processes._process_cluster import ProcessCluster as ProcessCluster
     from meshq.testing.scenario._fault import Fault as Fault
     from meshq.testing.scenario._simulate import EmptySimulationWarning as EmptySimulationWarning
     from meshq.testing.scenario._simulate import SeedFailure as SeedFailure
@@ -101,7 +103,7 @@ _HOME: Final[dict[str, str]] = {
     "ADMISSION_CHECKS": "meshq.testing.conformance._admission",
     "Certificates": "meshq.testing.kit._certificates",
     "Cluster": "meshq.testing.kit._cluster",
-    "ProcessCluster": "meshq.testing.kit._process_cluster",
+    "ProcessCluster": "meshq.testing.processes._process_cluster",
     "ServerInThread": "meshq.testing.kit._server",
     "SimulatedNetwork": "meshq.testing.kit._network_face",
     "DISK_CHECKS": "meshq.testing.conformance._disk",
@@ -112,6 +114,8 @@ _HOME: Final[dict[str, str]] = {
     "ENDPOINT_CHECKS": "meshq.testing.conformance._broadcast",
     "EndpointPlace": "meshq.testing.conformance._broadcast",
     "HA_POLICY_CHECKS": "meshq.testing.conformance._ha",
+    "ClusterHistory": "meshq.testing.history._judged",
+    "HistoryError": "meshq.testing.history._end",
     "InlineThreads": "meshq.testing._threads",
     "MakeNetworkSides": "meshq.testing.conformance._network",
     "MakePolicies": "meshq.testing.conformance._ha",

@@ -84,6 +84,7 @@ class NodeOptions(TypedDict, total=False):
 
     memory_bytes: int
     disk: SimDisk | None
+    remote_disk: bool
 
 
 class SimNode:
@@ -91,9 +92,18 @@ class SimNode:
 
     ``env`` is the outside world of the present life, for ``Broker(..., env=node.env)`` and
     ``connect(..., env=node.env)``.  ``disk`` and ``wall``, the clock of the machine, outlive the life.
+    A ``remote_disk``, which several nodes may share, keeps its power when a node loses its own.
     """
 
-    def __init__(self, world: World, name: str, *, memory_bytes: int = GIB, disk: SimDisk | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        memory_bytes: int = GIB,
+        disk: SimDisk | None = None,
+        remote_disk: bool = False,
+    ) -> None:
         self.name = name
         self._world = world
         self._memory_bytes = memory_bytes
@@ -101,7 +111,7 @@ class SimNode:
         self.disk: SimDisk = SimDisk(world.swarm.rng(f"{name}/disk")) if disk is None else disk
         self.latency: DiskLatency = DiskLatency(world.swarm.rng(f"{name}/latency"))
         self.disk.latency = self.latency
-        self.disk.spend = self._spend
+        self._remote_disk = remote_disk
         self.wall: SimWallClock = SimWallClock()
         self.life: Life = Life(name, 0)
         self.life.dead = True
@@ -117,6 +127,11 @@ class SimNode:
     def state(self) -> str:
         """The state of the present life: ``"running"``, ``"paused"`` or ``"dead"``."""
         return "dead" if self.life.dead else ("running" if self.life.running else "paused")
+
+    @property
+    def caller(self) -> Mount | None:
+        """The process whose calls of the disk are this node's; None: the disk has no other callers."""
+        return self._mount if self._remote_disk else None
 
     @property
     def open_files(self) -> int:
@@ -138,7 +153,7 @@ class SimNode:
             raise UsageError(f"{self.name} is {self.state}: only a dead node is started")
         world = self._world
         self.life = Life(self.name, self.life.number + 1)
-        self._mount = self.disk.mount()
+        self._mount = self.disk.mount(self._spend)
         network: Network = NoNetwork() if world.fabric is None else world.fabric.host(self.name)
         datagrams: Datagrams = NoDatagrams() if world.fabric is None else world.fabric.datagrams.host(self.name)
         self.env = Env(
@@ -187,7 +202,10 @@ class SimNode:
     def power_off(self) -> None:
         """Cut the power: as ``kill``, but unsynced bytes are kept or lost by chance, and the peers are told nothing."""
         if self._end("power_off"):
-            self.disk.power_loss()
+            if self._remote_disk and self._mount is not None:
+                self._mount.power_loss()
+            else:
+                self.disk.power_loss()
             if self._world.fabric is not None:
                 self._world.fabric.power_off(self.name)
 
@@ -216,7 +234,7 @@ class SimNode:
 
     def fuse(self, calls: int, *, power: bool = True, only: tuple[Any, ...] = ()) -> None:
         """Cut the power, or kill the process, right after ``calls`` more disk calls of the kinds ``only``."""
-        self.disk.fuse(calls, self.power_off if power else self.kill, only=only)
+        self.disk.fuse(calls, self.power_off if power else self.kill, only=only, of=self.caller)
 
     def sever(self) -> None:
         """Cut the node off from disk and network without ending its tasks, as the end of a simulation does."""

@@ -22,8 +22,8 @@ from meshq.testing.kit._again_line import again_line
 
 if TYPE_CHECKING:
     from meshq.testing.kit._certificates import Certificates
-    from meshq.testing.kit._process_cluster import ProcessCluster
     from meshq.testing.kit._server import ServerInThread
+    from meshq.testing.processes._process_cluster import ProcessCluster
 
     ProcessClusterFactory = Callable[..., ProcessCluster]
 
@@ -243,6 +243,18 @@ def meshq_tls(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("meshq_tls"))
 
 
+@pytest.fixture(scope="session")
+def meshq_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session of Spark on this machine, with two cores, for all tests of a run; skips where there is no Spark."""
+    from meshq.testing.processes._spark_session import spark_session, why_no_spark
+
+    why = why_no_spark()
+    if why:
+        pytest.skip(f"meshq_spark: {why}")
+    with spark_session(tmp_path_factory.mktemp("meshq_spark")) as session:
+        yield session
+
+
 @pytest.fixture
 def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[ServerInThread]:
     """A broker in a thread of its own, in real time, with its data in ``tmp_path``; for every framework."""
@@ -256,7 +268,7 @@ def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[Ser
 def meshq_process_cluster(tmp_path: Path) -> Iterator[ProcessClusterFactory]:
     """``meshq_process_cluster(nodes=3, queues=["orders"])`` starts brokers in processes of their own, in real time."""
     from meshq.testing.kit._cluster_settings import ClusterPlan, check_keywords
-    from meshq.testing.kit._process_cluster import ProcessCluster
+    from meshq.testing.processes._process_cluster import ProcessCluster
 
     with ExitStack() as stack:
         numbers = itertools.count(1)

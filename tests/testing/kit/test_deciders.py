@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from meshq.errors import UsageError
@@ -15,7 +16,7 @@ LINKED = LinkView("linked")
 
 
 def node(name: str, *, state: str = "active", added: int = 0, **links: LinkView) -> NodeView:
-    return NodeView(name, state, {"q": QueueView(added, 0, 0, added)}, links)
+    return NodeView(name, state, queues={"q": QueueView(added, 0, 0, added)}, links=links)
 
 
 def never(a: str, b: str) -> bool:
@@ -66,6 +67,23 @@ def test_what_can_not_move_is_still() -> None:
     assert moving(apart, apart, lambda a, b: True) == []
     full = [node("n0", n1=LinkView("linked", waiting=2, blocked=2)), node("n1", n0=LINKED)]
     assert moving(full, full, never) == []
+
+
+def test_a_takeover_moves_unless_who_has_the_store_stands_still_or_was_stopped() -> None:
+    def pair(first: NodeView, second: str) -> list[str]:
+        nodes = [attrs.evolve(first, store="n0"), NodeView("n0b", second, "n0")]
+        return moving(nodes, nodes, never)
+
+    assert pair(NodeView("n0", "dead"), "waiting") == ["n0b has not taken over yet"]
+    assert pair(NodeView("n0", "waiting"), "waiting") == ["n0 has not taken over yet", "n0b has not taken over yet"]
+    for still in ("active", "paused"):
+        assert pair(NodeView("n0", still), "waiting") == []
+    assert pair(NodeView("n0", "dead", stopped=True), "waiting") == []
+    assert pair(NodeView("n0", "dead"), "dead") == []
+    # A primary does not mind that its backup was stopped.
+    assert moving([], [NodeView("n0", "waiting", "n0"), NodeView("n0b", "dead", "n0", stopped=True)], never) == [
+        "n0 has not taken over yet"
+    ]
 
 
 def test_a_report_shows_what_waits_for_another_node_and_which_links_are_cut() -> None:

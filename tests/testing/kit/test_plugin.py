@@ -216,7 +216,11 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", HOW_TO, re.M | re.S)
 
 
 #: Words of blocks that start processes, or several clusters.
-LONGER = {"meshq_process_cluster": pytest.mark.processes, "simulated": pytest.mark.slow}
+LONGER = {
+    "meshq_process_cluster": pytest.mark.processes,
+    "simulated": pytest.mark.slow,
+    "meshq_spark": pytest.mark.spark,
+}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +231,14 @@ LONGER = {"meshq_process_cluster": pytest.mark.processes, "simulated": pytest.ma
     ],
 )
 def test_the_tests_of_the_document_pass(pytester: pytest.Pytester, number: int) -> None:
-    run(pytester, BLOCKS[number], "-p", "no:asyncio").assert_outcomes(passed=1)
+    block = BLOCKS[number]
+    if "meshq_spark" in block:
+        # There is one session of Spark in a process, and here it is that of other tests.
+        pytester.makepyfile(block)
+        result = pytester.runpytest_subprocess(*NAMED, "-p", "no:asyncio", "-p", "no:cacheprovider")
+    else:
+        result = run(pytester, block, "-p", "no:asyncio")
+    result.assert_outcomes(passed=1)
 
 
 def test_the_first_test_that_the_command_prints_passes(pytester: pytest.Pytester) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from meshq.errors import SettingsError, UsageError
 from meshq.testing import Fault
 from meshq.testing.scenario._drawn_faults import BACK_S, drawn_faults
 from meshq.testing.scenario._fault import DESTRUCTIVE, DOWN_KINDS, KINDS, kinds_of
-from meshq.testing.scenario._shrink_plan import shrunk
+from meshq.testing.scenario._shrink_plan import shortened, shrunk
 from meshq.testing.scenario._steps_plan import HEALTHY, LinkFault, Step, changed, links_of, steps_of
 
 NODES = ["n0", "n1", "n2"]
@@ -151,6 +152,26 @@ def test_the_search_finds_what_a_failure_needs_and_nothing_else(items: list[int]
         assert found == [item for item in items if item in needed]
     else:
         assert found == items
+
+
+def test_a_fault_is_made_as_short_as_the_failure_bears_and_no_shorter() -> None:
+    needed = [Fault(1.0, "pause", "n0", 16.0), Fault(2.0, "kill", "n1", 3.0), Fault(3.0, "slow", ["n0", "n1"], 9, 1)]
+
+    def fails(faults: list[Fault]) -> bool:
+        first, second, _ = faults
+        return first.seconds >= 2.5 and second.seconds > 0
+
+    found = shortened(needed, Fault.shorter, fails)
+    assert [fault.seconds for fault in found] == [4.0, 0.01, 0.01]
+    assert [(one.at, one.kind, one.where, one.amount) for one in found] == [
+        (one.at, one.kind, one.where, one.amount) for one in needed
+    ]
+    assert not fails([attrs.evolve(found[0], seconds=found[0].seconds / 2), *found[1:]])
+    # A link that flaps does so at least once.
+    assert all(fault.seconds > 0.5 for fault in Fault(0.0, "flapping", ("n0", "n1"), 4.0, 0.5).shorter())
+    asked: list[int] = []
+    shortened(needed, Fault.shorter, lambda faults: bool(asked.append(1)), tries_max=2)
+    assert len(asked) == 2
 
 
 def test_the_search_ends_when_its_tries_are_used_up() -> None:

@@ -79,7 +79,7 @@ def test_a_failure_shows_seed_faults_events_and_the_command_which_repeats_it(pyt
     name = "test_a_failure_shows_seed_faults_events_and_the_command_which_repeats_it.py::test_it"
     told = [
         "E * seed 6 fails, with 1 of its 2 faults: AssertionError: n0 was away*",
-        " * Fault(at=1, kind='kill', where=('n0',), seconds=2),",
+        " * Fault(at=1, kind='kill', where=('n0',), seconds=0.01),",
         f" * again: pytest {name} --meshq-seed 6",
     ]
     result.stdout.fnmatch_lines(told)

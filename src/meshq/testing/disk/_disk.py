@@ -64,9 +64,9 @@ class SimDisk(Disk):
     def __repr__(self) -> str:
         return f"<SimDisk files={len(self.files())} unsynced={len(self.tree.entries())} calls={self.calls}>"
 
-    def mount(self) -> Mount:
-        """Return a view of the disk for one more process."""
-        mount = Mount(self)
+    def mount(self, spend: Callable[[float], object] | None = None) -> Mount:
+        """Return a view of the disk for one more process; ``spend`` gets the seconds of its calls."""
+        mount = Mount(self, spend)
         self._mounts.append(mount)
         return mount
 
@@ -144,15 +144,20 @@ class SimDisk(Disk):
             inode.writes.clear()
 
     def fuse(
-        self, calls: int, blow: Callable[[], object] | int | None = None, *, only: Sequence[DiskCall] = ()
+        self,
+        calls: int,
+        blow: Callable[[], object] | int | None = None,
+        *,
+        only: Sequence[DiskCall] = (),
+        of: Mount | None = None,
     ) -> None:
         """Cut the power right after ``calls`` more calls, or do ``blow`` instead.
 
-        ``only``: the kinds of calls that count; without it all do.  ``blow`` may be a number: the last call then
-        reports that error, although the call was carried out.  If the process is dead afterwards, the call ends with
-        ``SimulatedCrash``.
+        ``only``: the kinds of calls that count; without it all do.  ``of``: only calls of this process count.  ``blow``
+        may be a number: the last call then reports that error, although the call was carried out.  If the process is
+        dead afterwards, the call ends with ``SimulatedCrash``.
         """
-        self.faults.fuse = Fuse(calls, self.power_loss if blow is None else blow, frozenset(only))
+        self.faults.fuse = Fuse(calls, self.power_loss if blow is None else blow, frozenset(only), of)
 
     def flip_bit(self, path: str, bit: int) -> None:
         """Change one bit of a file's content, in the cache and on the medium."""

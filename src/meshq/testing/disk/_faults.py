@@ -79,6 +79,8 @@ class Fuse:
     blow: Callable[[], object] | int
     #: Only these calls count; empty: all.
     only: frozenset[DiskCall]
+    #: Only the calls of this process count; None: all.
+    of: object | None = None
 
 
 class DiskFaults:
@@ -144,10 +146,10 @@ class DiskFaults:
             self.count(f"disk.{call}.{errno.errorcode[error]}")
         return error
 
-    def burn(self, call: DiskCall) -> Callable[[], object] | int | None:
-        """Count a call against the fuse; return the action of the fuse if this was the last call."""
+    def burn(self, call: DiskCall, caller: object) -> Callable[[], object] | int | None:
+        """Count a call of a process against the fuse; return the action of the fuse if this was the last call."""
         fuse = self.fuse
-        if fuse is None or (fuse.only and call not in fuse.only):
+        if fuse is None or (fuse.only and call not in fuse.only) or fuse.of not in (None, caller):
             return None
         fuse.calls -= 1
         if fuse.calls > 0:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from meshq.abc import Buffer, Disk, File
-from meshq.testing.disk._faults import DiskCall, DiskOperation, SimulatedCrash, os_error
+from meshq.testing.disk._faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash, os_error
 from meshq.testing.disk._tree import DIRECTORY, Inode, in_pages, normalize, split
 
 if TYPE_CHECKING:
@@ -107,6 +107,15 @@ class SimFile(File):
         if self._inode is not None and self._inode.locked_by is self:
             self._inode.locked_by = None
 
+    def lose_unsynced(self, faults: DiskFaults) -> None:
+        """Keep or lose unsynced bytes by chance."""
+        inode = self._inode
+        if inode is not None:
+            reached = [write for write in inode.writes if faults.rng.random() < 0.5]
+            faults.count("disk.lost_sector", len(inode.writes) - len(reached))
+            inode.keep(reached)
+            inode.forget_cache()
+
     def close(self) -> None:
         inode, self._inode = self._inode, None
         if inode is not None:
@@ -124,10 +133,12 @@ def dead(path: str) -> OSError:
 class Mount(Disk):
     """The disk as one life of one node sees it: after that life its calls do nothing but fail with EIO."""
 
-    __slots__ = ("alive", "device", "files")
+    __slots__ = ("alive", "device", "files", "spend")
 
-    def __init__(self, device: SimDisk) -> None:
+    def __init__(self, device: SimDisk, spend: Callable[[float], object] | None = None) -> None:
         self.device: SimDisk = device
+        #: Called with the seconds of each call of this life; None: those of the disk are told.
+        self.spend: Callable[[float], object] | None = spend
         self.alive: bool = True
         self.files: dict[SimFile, None] = {}
 
@@ -146,11 +157,11 @@ class Mount(Disk):
         seconds = 0.0
         if device.latency is not None:
             seconds = device.latency(call, size)
-            device.spend(seconds)
+            (device.spend if self.spend is None else self.spend)(seconds)
         if device.watch is not None:
             device.watch(DiskOperation(device.calls, call, path, offset, size))
         if device.faults.fuse is not None:
-            blow = device.faults.burn(call)
+            blow = device.faults.burn(call, self)
             if isinstance(blow, int):
                 raise os_error(blow, path)
             if blow is not None:
@@ -267,6 +278,17 @@ class Mount(Disk):
         """The server of the disk gives the locks of the node away, which the node does not notice."""
         for file in self.files:
             file.unlock()
+
+    def power_loss(self) -> None:
+        """Cut the power of the node, but not of the disk.
+
+        As ``kill``; besides, chance keeps or drops the unsynced bytes of its open files.  Names stay.
+        """
+        faults = self.device.faults
+        faults.count("disk.power_loss")
+        for file in self.files:
+            file.lose_unsynced(faults)
+        self.kill()
 
     def kill(self) -> None:
         """The node dies: its open files and locks are gone, and no call does anything any more."""

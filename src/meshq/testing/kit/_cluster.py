@@ -17,11 +17,15 @@ from meshq.errors import CallTimeoutError
 from meshq.limits import KIB
 from meshq.node import Broker
 from meshq.settings import JournalSettings
+from meshq.testing.disk._disk import SimDisk
+from meshq.testing.history._judged import ClusterHistory
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.kit._fault_plan import TEST_HOST
+from meshq.testing.kit._judged_nodes import JudgedNodes
 from meshq.testing.kit._link_faults import LinkFaults
 from meshq.testing.kit._node import KitNode
+from meshq.testing.kit._pairs import ha_settings, serves, store_of
 from meshq.testing.kit._report import report_of
 from meshq.testing.kit._settled_plan import NodeView, moving
 from meshq.testing.kit._spawned_task import SpawnedTask
@@ -38,6 +42,10 @@ CLUSTER: Final = "cluster"
 FORMED_S: Final = 30.0
 #: Two looks that see the same are so many seconds apart.
 QUIET_S: Final = 1.0
+#: Seconds between two looks whether a node of a pair serves.
+LOOK_S: Final = 0.05
+#: States of a node whose process is there.
+RUNNING: Final = ("active", "waiting", "paused", "starting", "stopping")
 #: At the end of a test a cluster has so many seconds to stop cleanly; the rest is killed.
 STOP_S: Final = 5.0
 
@@ -48,6 +56,9 @@ class Cluster(LinkFaults):
     Each node, ``n0``, ``n1`` and so on, has a simulated disk and a host of its own on one simulated network.  Faults
     happen at once.  A wrong name, or a node in a wrong state, is a ``UsageError`` that names the nodes.  ``test`` is
     the host of the test itself in ``cut``, ``partition``, ``delay`` and ``drop``.
+
+    With ``ha="shared_store"`` each node has a backup, ``n0b``, ``n1b`` and so on, over the same disk, which is none of
+    a node's machine: a fault of the disk hits both, and when one loses its power, the disk does not.
     """
 
     def __init__(self, world: SimulatedWorld, settings: ClusterPlan) -> None:
@@ -61,7 +72,12 @@ class Cluster(LinkFaults):
         # The hosts of a second cluster in one test have other names than those of the first.
         suffix = "" if world.generations == 1 else f"-{world.generations}"
         self._urls = {name: f"tcp://{name}{suffix}:{PORT}?insecure=true" for name in settings.names}
-        self._nodes = {name: KitNode(world, name, f"{name}{suffix}", self._make) for name in settings.names}
+        paired = settings.primaries if settings.ha else []
+        disks = {name: SimDisk(world.swarm.rng(f"{name}{suffix}/store")) for name in paired}
+        self._nodes = {
+            name: KitNode(world, name, f"{name}{suffix}", self._make, disks.get(store_of(name)))
+            for name in settings.names
+        }
         self._tasks: list[SpawnedTask] = []
         self._choice = world.swarm.rng(f"cluster {world.generations}/clients")
         #: For choices of the test: the same numbers for the same seed.
@@ -92,6 +108,7 @@ class Cluster(LinkFaults):
             queues=settings.queues,
             address_settings=settings.settings_of_addresses(),
             security=settings.security,
+            **ha_settings(node.name, settings.ha),
         )
 
     # -- what it is
@@ -133,7 +150,7 @@ class Cluster(LinkFaults):
         Raises:
             UsageError: no node has this name, or it is dead.
         """
-        broker = self._in_state(n, "active", "paused", "starting", "stopping").broker
+        broker = self._in_state(n, *RUNNING).broker
         assert broker is not None
         return broker
 
@@ -156,6 +173,11 @@ class Cluster(LinkFaults):
         ordered = alive + [name for name in self.nodes if name not in alive]
         return connect([self._urls[name].partition("?")[0] for name in ordered], **settings)
 
+    @property
+    def history(self) -> ClusterHistory:
+        """The sends, deliveries and settlements of the test's clients: ``.to_jsonl()`` and ``.check()``."""
+        return ClusterHistory(self._world.recorder, JudgedNodes(self._settings, self._nodes), self._world.events)
+
     def report(self) -> str:
         """Return the seed, the nodes with their queues, the links that are cut, and the last events, as text."""
         return "\n".join(self.report_lines() + self._world.last_events())
@@ -177,12 +199,16 @@ class Cluster(LinkFaults):
             MeshqError: a node can't start.
             CallTimeoutError: the nodes are not linked in time.
         """
-        for node in self._nodes.values():
-            node.start()
-        for node in self._nodes.values():
-            await node.started()
-        if len(self._nodes) > 1:
-            await self.wait_for(nodes=len(self._nodes), timeout=FORMED_S)
+        primaries = self._settings.primaries
+        for names in (primaries, self.nodes[len(primaries) :]):
+            for name in names:
+                self._nodes[name].start()
+            for name in names:
+                await self._serving(name)
+        for name in self.nodes[len(primaries) :]:
+            await self._awaited(name)
+        if len(primaries) > 1:
+            await self.wait_for(nodes=len(primaries), timeout=FORMED_S)
 
     async def close(self) -> None:
         """End the tasks of the test and stop all nodes; a node that does not stop in time is killed.
@@ -205,17 +231,17 @@ class Cluster(LinkFaults):
 
     def kill(self, n: str) -> None:
         """Kill a node, as SIGKILL does: no task of the node takes another step, not even in ``finally``."""
-        self._in_state(n, "active", "paused", "starting", "stopping").kill()
+        self._in_state(n, *RUNNING).kill()
         self._world.note(n, "killed")
 
     def power_loss(self, n: str) -> None:
         """Cut the power of a node: unsynced bytes are kept or lost by chance, and no peer is told."""
-        self._in_state(n, "active", "paused", "starting", "stopping").power_off()
+        self._in_state(n, *RUNNING).power_off()
         self._world.note(n, "lost its power")
 
     def pause(self, n: str) -> None:
         """Stop a node, as SIGSTOP does, until ``resume``."""
-        self._in_state(n, "active", "starting", "stopping").machine.pause()
+        self._in_state(n, *(state for state in RUNNING if state != "paused")).machine.pause()
         self._world.note(n, "paused")
 
     def resume(self, n: str) -> None:
@@ -244,7 +270,7 @@ class Cluster(LinkFaults):
         elif kind == "enospc":
             disk.capacity_bytes = disk.used_bytes()
         elif kind == "torn":
-            disk.fuse(1, node.power_off, only=("write",))
+            disk.fuse(1, node.power_off, only=("write",), of=node.machine.caller)
         elif kind == "flip":
             disk.flip_random_bit(within=DIRECTORY)
         else:
@@ -270,7 +296,7 @@ class Cluster(LinkFaults):
         """
         plan.check_function(fn)
         if n is not None:
-            return self._in_state(n, "active", "paused", "starting").spawn(fn, args)
+            return self._in_state(n, "active", "waiting", "paused", "starting").spawn(fn, args)
         task = SpawnedTask(fn, None)
         self._tasks.append(task)
         self._world.start(task.run, fn, args)
@@ -278,6 +304,8 @@ class Cluster(LinkFaults):
 
     async def restart(self, n: str) -> None:
         """Start a dead node again on the same disk, or kill a node and start it; returns when the node is active.
+
+        A node of a pair whose other node serves waits, and is not active then.
 
         Checkpoint: always.  Cancellation: the node goes on starting.
         Raises:
@@ -288,7 +316,7 @@ class Cluster(LinkFaults):
         node.kill()
         node.start()
         self._world.note(n, "restarted")
-        await node.started()
+        await self._serving(n)
 
     async def stop(self, n: str) -> None:
         """Stop a node cleanly; ``restart`` starts it again.
@@ -297,7 +325,7 @@ class Cluster(LinkFaults):
         Raises:
             UsageError: no node has this name, or it does not serve.
         """
-        await self._in_state(n, "active").stop()
+        await self._in_state(n, "active", "waiting").stop()
         self._world.note(n, "stopped")
 
     async def healed(self, timeout: float = 60.0) -> None:  # noqa: ASYNC109
@@ -324,11 +352,11 @@ class Cluster(LinkFaults):
                 await node.started()
             # A broker whose disk has failed before takes a moment to end.
             await trio.sleep(QUIET_S)
-            if len(self.alive) == len(self._nodes) or trio.current_time() > end:
+            if self._all_serve() or trio.current_time() > end:
                 left = max(0.0, end - trio.current_time())
-                await self.wait_for(nodes=len(self._nodes), timeout=left)
+                await self.wait_for(nodes=len(self._settings.primaries), timeout=left)
                 await self.settled(max(0.0, end - trio.current_time()))
-                if len(self.alive) == len(self._nodes):
+                if self._all_serve():
                     return
 
     async def settled(self, timeout: float = 60.0) -> None:  # noqa: ASYNC109
@@ -406,6 +434,26 @@ class Cluster(LinkFaults):
         return self._known(name)
 
     # -- parts of these
+
+    async def _serving(self, name: str) -> None:
+        """Wait until a node serves, or waits because the other node of its pair serves."""
+        while True:
+            # It may have failed or died since the last look.
+            await self._nodes[name].started()
+            if serves(name, self._states()):
+                return
+            await trio.sleep(LOOK_S)
+
+    async def _awaited(self, name: str) -> None:
+        """Wait until the primary knows that this backup waits, and tells clients so."""
+        while True:
+            if name in [member.name for member in self.broker(store_of(name)).ha.waiting]:
+                return
+            await trio.sleep(LOOK_S)
+
+    def _all_serve(self) -> bool:
+        states = self._states()
+        return all(serves(name, states) for name in states)
 
     def _states(self) -> dict[str, str]:
         return {name: node.state for name, node in self._nodes.items()}

@@ -10,8 +10,9 @@ import attrs
 
 from meshq.address import check_name
 from meshq.cluster import LoadBalancing
-from meshq.errors import SettingsError, UsageError
+from meshq.errors import SettingsError
 from meshq.settings import AddressSettings, Security
+from meshq.testing.kit._pairs import backups_of, check_ha
 
 #: The most nodes: each is linked to each other one.
 NODES_MAX: Final = 32
@@ -78,8 +79,7 @@ class ClusterPlan:
     def __attrs_post_init__(self) -> None:
         if type(self.nodes) is not int or not 1 <= self.nodes <= NODES_MAX:
             raise SettingsError("nodes", self.nodes, f"a number from 1 to {NODES_MAX}")
-        if self.ha is not None:
-            raise UsageError(f"ha={self.ha!r}: this version of meshq has no backups; leave ha out")
+        check_ha(self.ha)
         if self.seed is not None and (type(self.seed) is not int or self.seed < 0):
             raise SettingsError("seed", self.seed, "a whole number from 0, or None")
         if self.faults != "none":
@@ -94,15 +94,20 @@ class ClusterPlan:
 
         Raises:
             SettingsError: a keyword is none of those that are allowed, or a value is not allowed.
-            UsageError: this version has no backups.
+            UsageError: this version has no such backups.
         """
         check_keywords(settings, allowed)
         return cls(nodes=nodes, **settings)
 
     @property
-    def names(self) -> list[str]:
-        """The names of the nodes."""
+    def primaries(self) -> list[str]:
+        """The names of the nodes that are no backups."""
         return [f"n{number}" for number in range(self.nodes)]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all nodes, the backups last."""
+        return self.primaries + backups_of(self.primaries, self.ha)
 
     def settings_of_addresses(self) -> dict[str, AddressSettings]:
         """The settings of addresses at every node, with the redistribution delay for all addresses."""

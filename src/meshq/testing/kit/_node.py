@@ -7,15 +7,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
 import trio
 
 from meshq.concurrency import first_error
 from meshq.env import DEFAULT_ENV
 from meshq.errors import BrokenError, DamagedError, MeshqError, NotActiveError
 from meshq.node import Broker
-from meshq.notifications import BrokerStateChanged, Notification
+from meshq.notifications import BrokerStateChanged, MessageDeadLettered, MessageExpired, Notification
 from meshq.testing._node import SimNode
 from meshq.testing._scheduler import tasks_of
+from meshq.testing.disk._disk import SimDisk
 from meshq.testing.kit._settled_plan import NodeView
 from meshq.testing.kit._spawned_task import SpawnedTask
 from meshq.testing.kit._views import view_of
@@ -36,13 +38,20 @@ class _StartReport:
 class KitNode:
     """A node over all its lives: its name, its machine and its present broker."""
 
-    def __init__(self, world: SimulatedWorld, name: str, host: str, make: Callable[[KitNode], Broker]) -> None:
+    def __init__(
+        self,
+        world: SimulatedWorld,
+        name: str,
+        host: str,
+        make: Callable[[KitNode], Broker],
+        disk: SimDisk | None = None,
+    ) -> None:
         self.name: str = name
         #: The name of the machine on the network.
         self.host: str = host
         self._world = world
         self._make = make
-        self.machine: SimNode = world.machine(host)
+        self.machine: SimNode = world.machine(host, disk)
         self.broker: Broker | None = None
         #: The error with which the present broker has ended.
         self.error: MeshqError | None = None
@@ -50,6 +59,8 @@ class KitNode:
         self.tasks: list[SpawnedTask] = []
         self._report = _StartReport()
         self._over = trio.Event()
+        # It served, and was stopped cleanly.
+        self._stopped = False
 
     @property
     def state(self) -> str:
@@ -65,9 +76,11 @@ class KitNode:
         if self.machine.state == "dead":
             self.machine.start()
         self.error = None
+        self._stopped = False
         self.tasks = []
         self._report = _StartReport()
         self._over = trio.Event()
+        self._world.recorder.history.restarted(self.name)
         self.broker = self._make(self)
         self.broker._event_bus.listen(self._hear)
         with self._inside():
@@ -106,6 +119,8 @@ class KitNode:
         if isinstance(event, BrokerStateChanged):
             self._world.note(self.name, f"broker {event.state}")
         else:
+            if isinstance(event, MessageDeadLettered | MessageExpired):
+                self._world.recorder.lossy[event.queue] = event.kind
             facts = event.properties().items()
             told = " ".join(f"{name}={value!r}" for name, value in facts if name not in ("notification", "timestamp"))
             self._world.note(self.name, f"{event.kind} {told}", kept=False)
@@ -116,7 +131,7 @@ class KitNode:
         self.machine.disk.capacity_bytes = math.inf
         if self.machine.state == "paused":
             self.machine.resume()
-        elif self.state not in ("active", "starting"):
+        elif self.state not in ("active", "starting", "waiting"):
             # It may be about to stop.
             self.kill()
             self.start()
@@ -128,6 +143,7 @@ class KitNode:
         """
         if self.broker is None or self.machine.state != "running":
             return []
+        self._stopped = self.broker.state == "active"
         await self.broker.stop()
         # Its last task ends in a turn of its own.
         await self._over.wait()
@@ -175,4 +191,5 @@ class KitNode:
 
     def view(self, name_of: dict[str, str]) -> NodeView:
         """Look at the node.  ``name_of``: the names of nodes by the names of their brokers."""
-        return view_of(self.broker, self.name, self.state, name_of)
+        view = view_of(self.broker, self.name, self.state, name_of)
+        return attrs.evolve(view, stopped=self._stopped and view.state == "dead")

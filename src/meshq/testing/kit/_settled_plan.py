@@ -40,6 +40,10 @@ class NodeView:
 
     name: str
     state: str
+    #: The store that it shares with the other nodes of its pair.
+    store: str = ""
+    #: Whether it has served and was stopped cleanly, so that its backup goes on waiting.
+    stopped: bool = False
     queues: Mapping[str, QueueView] = attrs.field(factory=dict)
     links: Mapping[str, LinkView] = attrs.field(factory=dict)
 
@@ -50,6 +54,8 @@ def moving(before: Sequence[NodeView], now: Sequence[NodeView], apart: Callable[
     old = {node.name: node for node in before}
     active = {node.name for node in now if node.state == "active"}
     for node in now:
+        if _succeeds(node, now):
+            lines.append(f"{node.name} has not taken over yet")
         if node.state in ("starting", "stopping"):
             lines.append(f"{node.name} is {node.state}")
         if node.state != "active":
@@ -63,6 +69,14 @@ def moving(before: Sequence[NodeView], now: Sequence[NodeView], apart: Callable[
             if queue in was and was[queue] != view:
                 lines.append(f"{node.name}: messages of {queue} come or go ({view})")
     return lines
+
+
+def _succeeds(node: NodeView, nodes: Sequence[NodeView]) -> bool:
+    """Whether a node that waits is about to serve: no other node of its pair holds their store."""
+    others = [other for other in nodes if other is not node and other.store == node.store]
+    if node.state != "waiting" or any(other.state in ("active", "paused") for other in others):
+        return False
+    return node.name == node.store or not any(other.stopped for other in others)
 
 
 def _link_lines(node: NodeView, name: str) -> list[str]:

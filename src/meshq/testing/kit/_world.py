@@ -33,6 +33,8 @@ from meshq.testing._node import SimNode
 from meshq.testing._scheduler import Life, Scheduler, missing_names, stacks
 from meshq.testing._simulation import CLEARING_TURNS_MAX, OvertimeError, SimulationError, SpinError
 from meshq.testing._swarm import Swarm
+from meshq.testing.disk._disk import SimDisk
+from meshq.testing.history._recorder import Recorder, recorded_by
 from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._mock_time import MockTime
 from meshq.testing.kit._own_frames import trimmed, waiting_lines
@@ -81,6 +83,8 @@ class SimulatedWorld:
         self.fabric.call_at = self.clock.call_at
         self.nursery: trio.Nursery | None = None
         self.nodes: dict[str, SimNode] = {}
+        #: What clients of the test have done.
+        self.recorder: Recorder = Recorder(lambda: self.clock.now)
         #: The newest events last.
         self.events: list[WorldEvent] = []
         #: What clusters and brokers that were closed looked like at the end, a line each.
@@ -107,9 +111,9 @@ class SimulatedWorld:
         self.scheduler.reseed(self.swarm.rng("order"))
         self.fabric.rng = self.swarm.rng("network")
 
-    def machine(self, name: str) -> SimNode:
-        """Make a machine, and start its first life."""
-        node = self.nodes[name] = SimNode(self, name)
+    def machine(self, name: str, disk: SimDisk | None = None) -> SimNode:
+        """Make a machine, and start its first life; ``disk``: a disk elsewhere, which others may share."""
+        node = self.nodes[name] = SimNode(self, name, disk=disk, remote_disk=disk is not None)
         return node
 
     def note(self, node: str, text: str, *, kept: bool = True) -> None:
@@ -160,7 +164,7 @@ class SimulatedWorld:
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
             DEFAULT_ENV.set(self.machine(TEST_HOST).env)
-            with self._scope, real_world_refused():
+            with self._scope, real_world_refused(), recorded_by(self.recorder):
                 self.result = await outcome.acapture(test)
             self.closing = True
             logging.disable(logging.CRITICAL)

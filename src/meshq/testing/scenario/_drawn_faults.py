@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from meshq.testing.kit._fault_plan import TEST_HOST
-from meshq.testing.scenario._fault import DOWN_KINDS, LINK_KINDS, Fault, FaultKind
+from meshq.testing.kit._pairs import store_of
+from meshq.testing.scenario._fault import DOWN_KINDS, FREEING_KINDS, LINK_KINDS, Fault, FaultKind
 
 #: How many faults a seed has at most, one of these.
 COUNTS: Final = (1, 2, 3, 5, 8)
@@ -35,10 +36,11 @@ def drawn_faults(
         return []
     chosen = [kind for kind in able if rng.random() < 0.5] or [rng.choice(able)]
     faults: list[Fault] = []
+    one_store = len({store_of(name) for name in nodes}) == 1
     for _ in range(rng.choice(COUNTS)):
         for _ in range(DRAWS_MAX):
             fault = _drawn(rng, rng.choice(chosen), nodes, duration_s)
-            if len(nodes) == 1 or _one_serves([*faults, fault], nodes):
+            if one_store or _one_serves([*faults, fault], nodes):
                 faults.append(fault)
                 break
     return sorted(faults, key=lambda fault: fault.at)
@@ -75,14 +77,25 @@ def _rounded(number: float) -> float:
     return float(f"{number:.4g}")
 
 
+def _out(fault: Fault, nodes: Sequence[str]) -> Sequence[str]:
+    """Return the nodes that do not serve while a fault lasts, or that the test does not reach."""
+    if fault.kind in LINK_KINDS:
+        return fault.where if TEST_HOST in fault.where else ()
+    if fault.kind not in DOWN_KINDS:
+        return ()
+    if fault.kind in FREEING_KINDS:
+        return fault.where
+    # Who shares the store can't take over.
+    return [name for name in nodes if store_of(name) == store_of(fault.where[0])]
+
+
 def _one_serves(faults: Sequence[Fault], nodes: Sequence[str]) -> bool:
     """Whether at the beginning of every fault there is a node that serves, and that the test reaches."""
     for now in faults:
         out: set[str] = set()
         for fault in faults:
-            hits = fault.kind in DOWN_KINDS or (fault.kind in LINK_KINDS and TEST_HOST in fault.where)
-            if hits and fault.at <= now.at <= fault.at + fault.seconds + BACK_S:
-                out.update(fault.where)
+            if fault.at <= now.at <= fault.at + fault.seconds + BACK_S:
+                out.update(_out(fault, nodes))
         if out.issuperset(nodes):
             return False
     return True

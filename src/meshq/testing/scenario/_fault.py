@@ -10,6 +10,7 @@ import attrs
 
 from meshq.errors import SettingsError, UsageError
 from meshq.testing.kit._fault_plan import TEST_HOST, check_known
+from meshq.testing.scenario._shrink_plan import shorter_times
 
 FaultKind = Literal[
     "kill",
@@ -38,6 +39,8 @@ LINK_KINDS: Final[frozenset[FaultKind]] = frozenset({"partial", "one_way", "flap
 DOWN_KINDS: Final[frozenset[FaultKind]] = frozenset(
     {"kill", "pause", "restart", "power_loss", "torn", "flipped", "enospc", "eio_once", "eio"}
 )
+#: Of them, those after which the other node of a pair takes over.
+FREEING_KINDS: Final[frozenset[FaultKind]] = frozenset({"kill", "power_loss", "torn"})
 #: For these kinds: the meaning of ``amount``, and from and to which number it goes.
 AMOUNTS: Final[Mapping[str, tuple[str, float, float]]] = {
     "slow": ("seconds that each segment takes, from 0.000001", 1e-6, 1e9),
@@ -87,6 +90,11 @@ class Fault:
         good = type(self.amount) in (int, float) and least <= self.amount <= highest
         if not good or (self.kind == "wall_clock" and not self.amount):
             raise SettingsError("amount", self.amount, meaning)
+
+    def shorter(self) -> list[Fault]:
+        """Return the same fault with shorter times, the shortest first."""
+        least = self.amount if self.kind == "flapping" else 0.0
+        return [attrs.evolve(self, seconds=seconds) for seconds in shorter_times(self.seconds) if seconds > least]
 
     def __str__(self) -> str:
         facts = [f"at={self.at:g}", f"kind={self.kind!r}", f"where={self.where!r}"]

@@ -8,16 +8,15 @@ from typing import Final
 
 import trio
 
-from meshq.testing.kit._cluster import STOP_S, Cluster
+from meshq.testing.kit._cluster import RUNNING, STOP_S, Cluster
 from meshq.testing.kit._fault_plan import Direction
 from meshq.testing.kit._node import KitNode
+from meshq.testing.kit._pairs import store_of
 from meshq.testing.kit._world import SimulatedWorld
 from meshq.testing.scenario._fault import LINK_KINDS, Fault
 from meshq.testing.scenario._steps_plan import LinkFault, Step, changed, links_of, steps_of
 
 Invariant = Callable[[Cluster], Awaitable[object]]
-#: States in which a process can be killed.
-RUNNING: Final = ("active", "paused", "starting", "stopping")
 DISK_KINDS: Final = ("torn", "enospc", "eio_once", "eio")
 
 
@@ -37,7 +36,7 @@ class FaultRun:
         #: Faults of links that last, and those of nodes.
         self._active: list[Fault] = []
         self._lasting: list[Fault] = []
-        #: The fault that the disk of a node has.
+        #: The fault that a disk has, by the name of the first node that stores there.
         self._disks: dict[str, Fault] = {}
 
     async def run(self) -> None:
@@ -96,7 +95,7 @@ class FaultRun:
         if fault.kind == "wall_clock":
             cluster.wall_clock(name, fault.amount)
         elif fault.kind in ("pause", "restart"):
-            if node.state != "active":
+            if node.state not in ("active", "waiting"):
                 return False
             if fault.kind == "pause":
                 cluster.pause(name)
@@ -107,7 +106,7 @@ class FaultRun:
         elif fault.kind == "power_loss":
             cluster.power_loss(name)
         elif fault.kind in DISK_KINDS:
-            self._disks[name] = fault
+            self._disks[store_of(name)] = fault
             cluster.disk(name, fault.kind)
         else:
             cluster.kill(name)
@@ -117,11 +116,13 @@ class FaultRun:
 
     def _end(self, fault: Fault, node: KitNode) -> None:
         if fault.kind in DISK_KINDS:
-            if self._disks.get(node.name) is not fault:
+            if self._disks.get(store_of(node.name)) is not fault:
                 # Another fault of the disk came after it.
                 return
-            del self._disks[node.name]
+            del self._disks[store_of(node.name)]
             self._cluster.disk(node.name, "ok")
+            for other in self._failed_beside(node):
+                self._start(other)
         if fault.kind == "pause":
             if node.state == "paused":
                 self._cluster.resume(node.name)
@@ -129,9 +130,14 @@ class FaultRun:
             self._start(node)
 
     def _start(self, node: KitNode) -> None:
-        if node.state == "dead" and node.name not in self._disks:
+        if node.state == "dead" and store_of(node.name) not in self._disks:
             node.start()
             self._world.note(node.name, "started again")
+
+    def _failed_beside(self, node: KitNode) -> list[KitNode]:
+        """Return the other nodes of the pair that have ended because their disk had failed."""
+        others = [self._cluster.node(name) for name in self._cluster.nodes if store_of(name) == store_of(node.name)]
+        return [other for other in others if other is not node and other.error is not None]
 
     async def _stop(self, node: KitNode, until: float) -> None:
         """Stop a node cleanly, and start it again."""

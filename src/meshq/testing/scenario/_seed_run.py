@@ -136,6 +136,6 @@ def plan_of(nodes: int, settings: dict[str, Any], **others: Any) -> ScenarioPlan
 
     Raises:
         SettingsError: one of them is not allowed.
-        UsageError: this version has no backups.
+        UsageError: this version has no such backups.
     """
     return ScenarioPlan(cluster=ClusterPlan.of(nodes, settings, ("seeds", "nodes", *others, *NODE_KEYWORDS)), **others)

@@ -1,4 +1,4 @@
-"""``simulate``: a scenario with many seeds, and the shortest list of faults with which it fails."""
+"""``simulate``: a scenario with many seeds, and the fewest and shortest faults with which it fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meshq.testing.scenario._again import again_call
 from meshq.testing.scenario._fault import Fault, Faults
 from meshq.testing.scenario._fault_run import Invariant
 from meshq.testing.scenario._seed_run import LIMIT_S, Scenario, ScenarioPlan, SeedRun, plan_of, run_one
-from meshq.testing.scenario._shrink_plan import TRIES_MAX, shrunk
+from meshq.testing.scenario._shrink_plan import TRIES_MAX, shortened, shrunk
 
 SEEDS: Final = 100
 NODES: Final = 3
@@ -114,10 +114,10 @@ def simulate(
     ``seeds``: how many, or which.  ``faults``: ``"all"`` (those that destroy nothing that was confirmed), ``"none"``,
     a list of kinds, or a list of ``Fault`` that happen in every seed.  ``duration``: they begin within so many
     simulated seconds, or until the scenario calls ``await cluster.healed()``.  ``invariants``: async functions of the
-    cluster, called after each fault began, and at the end, when all is healed.  ``shrink``: look for the faults that
-    a failure needs.  ``limit``: a seed fails that is not done so many simulated seconds after the time in which faults
-    begin and end.  ``stop_at``: stop after so many failures.  The settings of the cluster are those of
-    ``meshq_cluster``.
+    cluster, called after each fault began, and at the end, when all is healed.  ``shrink``: look for the fewest faults
+    that a failure needs, and the shortest.  ``limit``: a seed fails that is not done so many simulated seconds after
+    the time in which faults begin and end.  ``stop_at``: stop after so many failures.  The settings of the cluster are
+    those of ``meshq_cluster``.
 
     Raises:
         SettingsError: a setting is not allowed.
@@ -203,10 +203,11 @@ class Seeds:
 
     def _failure(self, run: SeedRun) -> SeedFailure:
         """Look for the faults that this failure needs."""
-        last, kind = run, type(run.error)
+        last, kind, tries = run, type(run.error), 0
 
         def fails(faults: list[Fault]) -> bool:
-            nonlocal last
+            nonlocal last, tries
+            tries += 1
             again = self._play(run.seed, faults)
             if type(again.error) is kind:
                 last = again
@@ -214,7 +215,9 @@ class Seeds:
 
         if self._plan.shrink:
             # Runs that wait for what never comes are long.
-            shrunk(run.faults, fails, tries_max=max(1, min(TRIES_MAX, int(SHRINK_S_MAX / max(1.0, run.simulated_s)))))
+            tries_max = max(1, min(TRIES_MAX, int(SHRINK_S_MAX / max(1.0, run.simulated_s))))
+            needed = shrunk(run.faults, fails, tries_max=tries_max)
+            shortened(needed, Fault.shorter, fails, tries_max=tries_max - tries)
         assert last.error is not None
         return SeedFailure(
             seed=run.seed,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from qa.checkers.history import Delivery, History, Send, node_of, queue_of
+from meshq.testing.history._history import Delivery, History, Send, node_of, queue_of
 
 
 @attrs.frozen

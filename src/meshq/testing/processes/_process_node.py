@@ -1,8 +1,8 @@
 """The process of a node of ``meshq_process_cluster``: a broker that says how it is, and ends with its test.
 
 Its argument is a JSON object: the node's ``name``, the ``directory`` of its store, the ``urls`` of all nodes by their
-names, and the names of ``queues``.  It writes ``{}`` once it is active, and its view for each line that it reads; when
-nothing more can be read, the test is over, or has died, and the node stops cleanly.
+names, the names of ``queues``, and ``ha``, how nodes have backups.  It writes ``{}`` once it is active or waits, and
+its view for each line that it reads; when nothing more can be read, the test is over, or has died, and the node stops.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import trio
 from meshq.cluster import ClusterConnection
 from meshq.node import Broker
 from meshq.settings import AddressSettings
+from meshq.testing.kit._pairs import ha_settings
 from meshq.testing.kit._views import view_of
 
 #: The name of the cluster connection, and its credentials.
@@ -43,6 +44,7 @@ def broker_of(settings: Mapping[str, Any]) -> Broker:
         services=[connection],
         queues=settings["queues"],
         address_settings={"#": AddressSettings(redistribution_delay=0.0)},
+        **ha_settings(name, settings["ha"]),
     )
 
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from meshq.errors import Outcome, invariant
-from qa.checkers.expectations import Expectations
-from qa.checkers.final_counts import FinalCounts
+from meshq.testing.history._expectations import Expectations
+from meshq.testing.history._final_counts import FinalCounts
 
 #: ``uid`` and checksum, in hexadecimal, with a separator after each.
 HEAD_BYTES = 16 + 1 + 8 + 1

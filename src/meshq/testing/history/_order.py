@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from qa.checkers.delivery import Violation, numbers_of
-from qa.checkers.history import Delivery, History, Send, Settlement, node_of, queue_of
+from meshq.testing.history._delivery import Violation, numbers_of
+from meshq.testing.history._history import Delivery, History, Send, Settlement, node_of, queue_of
 
 
 def q7_first_in_first_out(history: History) -> Iterator[Violation]:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Unpack
@@ -19,6 +18,7 @@ from meshq.client import ClientOptions
 from meshq.errors import BrokenError, CallTimeoutError
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._pairs import serves, store_of
 from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView, moving
 
 #: A process that is not active so many seconds after its start is killed.
@@ -27,6 +27,8 @@ START_S: Final = 60.0
 STOP_S: Final = 5.0
 #: Two looks that see the same are so many seconds apart.
 QUIET_S: Final = 0.5
+#: Seconds between two looks whether a node serves.
+LOOK_S: Final = 0.05
 #: So much of what a process has written stands in an error.
 SHOWN_CHARACTERS_MAX: Final = 2000
 
@@ -34,12 +36,18 @@ SHOWN_CHARACTERS_MAX: Final = 2000
 class NodeProcess:
     """A node over all its lives, each a process."""
 
-    def __init__(self, name: str, folder: Path, urls: dict[str, str], queues: Sequence[str]) -> None:
+    def __init__(self, name: str, folder: Path, urls: dict[str, str], plan: ClusterPlan) -> None:
         self.name: str = name
         #: Where the process writes its log.
         self.log: Path = folder / f"{name}.log"
-        settings = {"name": name, "directory": str(folder / name), "urls": urls, "queues": list(queues)}
-        self._command = [sys.executable, "-m", "meshq.testing.kit._process_node", json.dumps(settings)]
+        settings = {
+            "name": name,
+            "directory": str(folder / store_of(name)),
+            "urls": urls,
+            "queues": list(plan.queues),
+            "ha": plan.ha,
+        }
+        self._command = [sys.executable, "-m", "meshq.testing.processes._process_node", json.dumps(settings)]
         self._process: subprocess.Popen[str] | None = None
         self._paused = False
 
@@ -86,7 +94,7 @@ class NodeProcess:
     def view(self) -> NodeView:
         """Look at the node."""
         if self.state != "active":
-            return NodeView(self.name, self.state)
+            return NodeView(self.name, self.state, store_of(self.name))
         assert self._process is not None and self._process.stdin is not None
         try:
             self._process.stdin.write("\n")
@@ -94,10 +102,12 @@ class NodeProcess:
             seen = self._answer()
         except (BrokenError, BrokenPipeError):
             # It has ended a moment ago.
-            return NodeView(self.name, "dead")
+            return NodeView(self.name, "dead", store_of(self.name))
         return NodeView(
             self.name,
             seen["state"],
+            seen["store"],
+            seen["stopped"],
             {name: QueueView(**queue) for name, queue in seen["queues"].items()},
             {name: LinkView(**link) for name, link in seen["links"].items()},
         )
@@ -145,8 +155,9 @@ class ProcessCluster:
 
     def __init__(self, folder: Path, settings: ClusterPlan) -> None:
         folder.mkdir()
+        self._primaries = settings.primaries
         self._urls = dict(zip(settings.names, _free_urls(len(settings.names)), strict=True))
-        self._nodes = {name: NodeProcess(name, folder, self._urls, settings.queues) for name in settings.names}
+        self._nodes = {name: NodeProcess(name, folder, self._urls, settings) for name in settings.names}
 
     def __repr__(self) -> str:
         return f"<ProcessCluster {', '.join(f'{name}: {state}' for name, state in self._states().items())}>"
@@ -197,10 +208,13 @@ class ProcessCluster:
             BrokenError: a process has ended.
             CallTimeoutError: the nodes are not linked in time.
         """
-        for node in self._nodes.values():
-            node.start()
-        for node in self._nodes.values():
-            node.started()
+        for names in (self._primaries, self.nodes[len(self._primaries) :]):
+            for name in names:
+                self._nodes[name].start()
+            for name in names:
+                self._nodes[name].started()
+            for name in names:
+                self._serving(name)
         self.settled()
 
     def close(self) -> None:
@@ -226,6 +240,8 @@ class ProcessCluster:
     def restart(self, n: str) -> None:
         """Start a dead node again on the same disk, or kill a node and start it; returns when the node is active.
 
+        A node of a pair whose other node serves waits, and is not active then.
+
         Raises:
             UsageError: no node has this name.
             BrokenError: the process has ended; the error has the end of its log.
@@ -234,6 +250,7 @@ class ProcessCluster:
         node.kill()
         node.start()
         node.started()
+        self._serving(n)
 
     def settled(self, timeout: float = 60.0) -> None:
         """Wait until nothing moves any more: every link that can be is there, and no message comes or goes.
@@ -256,6 +273,14 @@ class ProcessCluster:
             before = now
 
     # -- parts of these
+
+    def _serving(self, name: str) -> None:
+        """Wait until a node serves, or waits because the other node of its pair serves."""
+        end = time.monotonic() + START_S
+        while not serves(name, {view.name: view.state for view in self._views() if view.store == store_of(name)}):
+            if time.monotonic() >= end:
+                raise CallTimeoutError(f"{name} does not serve after {START_S:g} s") from TimeoutError(name)
+            time.sleep(LOOK_S)
 
     def _views(self) -> list[NodeView]:
         return [node.view() for node in self._nodes.values()]

@@ -1,0 +1,1 @@
+"""Mutation testing: small changes of the product, each of which a test has to notice."""

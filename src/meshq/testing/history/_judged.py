@@ -1,0 +1,197 @@
+"""The history of a test for its user: events as text, and the verdict of the checkers."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+
+from meshq.settings import AddressSettings, settings_for
+from meshq.testing.history._delivery import Violation
+from meshq.testing.history._end import CHECKERS, HistoryError, found_by
+from meshq.testing.history._history import History, place_of
+from meshq.testing.history._recorder import Recorder
+
+#: Characters of a body that are shown.
+SHOWN_BYTES_MAX: Final = 60
+#: Promises that are judged at any moment, whatever happens to nodes.
+ALWAYS: Final = ("Q2", "Q6", "Q7")
+
+
+@attrs.frozen
+class PlaceCounts:
+    """The messages of a queue on one node: its counters by name, and how many are there now."""
+
+    counters: Mapping[str, int]
+    here: int
+    #: Messages that have left in another way than by an acknowledgement.
+    removed: int
+
+
+class JudgedCluster(Protocol):
+    """A cluster as checkers look at it."""
+
+    def judged_queues(self) -> Mapping[str, AddressSettings]:
+        """Return the queues that all nodes have from the beginning, with their settings."""
+
+    def judged_counts(self) -> tuple[dict[str, dict[str, PlaceCounts]], int] | None:
+        """Return the counts by queue and store, and the messages under way; None: some store is served by no node."""
+
+    def store_of(self, node: str) -> str:
+        """Return the store that a node shares."""
+
+
+class ClusterHistory:
+    """The sends, deliveries and settlements of all clients of a simulated test."""
+
+    def __init__(self, recorder: Recorder, cluster: JudgedCluster, events: Sequence[Any]) -> None:
+        self._recorder = recorder
+        self._cluster = cluster
+        self._events = events
+
+    def __repr__(self) -> str:
+        history = self._recorder.history
+        return f"<ClusterHistory sends={len(history.sends)} deliveries={len(history.deliveries)}>"
+
+    # -- all that happened
+
+    def to_jsonl(self) -> str:
+        """Return all that happened as text, a JSON object a line, in the order of time.
+
+        ``kind`` is ``send``, ``delivery``, ``ack``, ``nack``, ``reject`` or ``event``; ``at`` the simulated seconds.
+        An ``outcome`` of None is not known, which is never taken for a failure.
+        """
+        rows = sorted(self._rows(), key=lambda row: row["at"])
+        return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        history = self._recorder.history
+        for event in self._events:
+            yield {"at": event.at_s, "kind": "event", "node": event.node, "text": event.text}
+        for send in history.sends.values():
+            facts: dict[str, Any] = {"address": send.queues[0], "producer": send.producer, "durable": send.durable}
+            facts |= {"duplicate_id": send.duplicate_id, "transaction": send.transaction or None}
+            ends = {"ended": send.ended_s, "outcome": send.outcome}
+            yield {"at": send.invoked_s, "kind": "send", **self._message(send.uid), **facts, **ends}
+        for one in history.deliveries:
+            facts = {"number": one.number, "queue": one.queue, "node": one.node, "consumer": one.consumer}
+            facts |= {"sequence": one.sequence, "delivery_count": one.delivery_count}
+            yield {"at": one.at_s, "kind": "delivery", **self._message(one.uid), **facts}
+        for settlement in history.settlements.values():
+            numbers = [one.number for one in settlement.deliveries]
+            facts = {"deliveries": numbers, "outcome": settlement.outcome}
+            yield {"at": settlement.invoked_s, "kind": settlement.kind, **facts}
+
+    def _message(self, uid: int | None) -> dict[str, Any]:
+        body = self._recorder.bodies[uid - 1] if uid else b""
+        return {"message": uid, "body": body[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")}
+
+    # -- the verdict
+
+    def check(self) -> list[str]:
+        """Raise if a promise is broken that can be judged now; return the queues that were judged, sorted.
+
+        Judged are the queues that the cluster was made with: nothing that was confirmed is lost (Q1), nothing comes
+        from nowhere (Q2), what was refused is never delivered and a transaction is whole (Q3), with a duplicate id a
+        message stands once (Q4), without one not more often than it was sent (Q5), consumed is final (Q6), in order
+        (Q7), and counters balance (Q8).  Q1, Q3 and Q8 are judged while every node, or its backup, serves: call
+        ``await cluster.healed()`` before.  Q4 and Q5 are judged of clients that stayed at their node, and Q7 in a
+        cluster with one node.  A queue is left out whose address drops or replaces messages, or from which some were
+        expired, purged, moved or dead-lettered.  To a judged queue nothing may come but what clients of the test send.
+
+        Raises:
+            HistoryError: ``checkers`` names the promises, and the text has the story of the first message concerned.
+        """
+        counts = self._cluster.judged_counts()
+        judged: list[str] = []
+        violations: list[Violation] = []
+        shown: History | None = None
+        for queue, settings in self._cluster.judged_queues().items():
+            places = {} if counts is None else counts[0].get(queue, {})
+            if self._is_lossy(queue, settings, places):
+                continue
+            judged.append(queue)
+            history = self._of_queue(queue)
+            found = found_by([CHECKERS[name] for name in ALWAYS], history)
+            found += found_by([CHECKERS[name] for name in ("Q4", "Q5")], self._of_one_node(history))
+            if counts is not None:
+                found += self._judged_at_the_end(queue, history, places, counts[1])
+            if found and shown is None:
+                shown = history
+            violations += found
+        if violations and shown is not None:
+            uid = next((violation.uid for violation in violations if violation.uid is not None), None)
+            told = "" if uid is None else f"message {uid} is {self._message(uid)['body']!r}:\n{shown.story(uid)}"
+            raise HistoryError(violations, told)
+        return sorted(judged)
+
+    def _judged_at_the_end(
+        self, queue: str, history: History, places: Mapping[str, PlaceCounts], under_way: int
+    ) -> list[Violation]:
+        """Judge the messages that are left: all of the queue are in these places, or under way."""
+        left = sum(place.here for place in places.values()) + under_way
+        for store, place in places.items():
+            history.final.counted(place_of(queue, store), place.counters)
+            if not left:
+                history.final.recounted(place_of(queue, store), [])
+        found = found_by([CHECKERS["Q8"]], history)
+        if not left:
+            return found + found_by([CHECKERS["Q1"], CHECKERS["Q3"]], history)
+        history.expected.drains(queue)
+        lost = found_by([CHECKERS["Q1"]], history)
+        if len(lost) > left:
+            what = f"{len(lost)} confirmed messages of {queue} are not settled, and {left} are there"
+            found.append(Violation("Q1", what, lost[0].uid))
+        return found
+
+    def _of_one_node(self, history: History) -> History:
+        """Return a history without the sends of clients that went from node to node meanwhile.
+
+        Each node knows the duplicate ids that came to it, and none knows those of the others.
+        """
+        if len({send.node for send in history.sends.values()} | {one.node for one in history.deliveries}) < 2:
+            return history
+        part = copy.copy(history)
+        strayed = {send.uid for op, send in history.sends.items() if op not in self._recorder.stayed}
+        part.sends = {op: send for op, send in history.sends.items() if send.uid not in strayed}
+        return part
+
+    def _is_lossy(self, queue: str, settings: AddressSettings, places: Mapping[str, PlaceCounts]) -> bool:
+        bounded = settings.full_policy == "drop" and min(settings.max_size_bytes, settings.max_size_messages) < math.inf
+        removed = any(place.removed for place in places.values())
+        return queue in self._recorder.lossy or removed or bounded or settings.default_last_value_key is not None
+
+    def _of_queue(self, queue: str) -> History:
+        """Return the part of one queue, with the expectations of the checkers."""
+        whole, stores = self._recorder.history, self._cluster.store_of
+        part = History(lambda: 0.0)
+        sends = {op: send for op, send in whole.sends.items() if send.queues == (queue,)}
+        part.sends = {op: attrs.evolve(send, node=stores(send.node)) for op, send in sends.items()}
+        given = [one for one in whole.deliveries if one.queue == queue]
+        renamed = {one.number: attrs.evolve(one, node=stores(one.node)) for one in given}
+        part.deliveries = list(renamed.values())
+        for op, settlement in whole.settlements.items():
+            mine = tuple(renamed[one.number] for one in settlement.deliveries if one.number in renamed)
+            if mine:
+                part.settlements[op] = attrs.evolve(settlement, deliveries=mine)
+        part.notes = [(event.at_s, f"{event.node}: {event.text}") for event in self._events]
+        part.restarts = whole.restarts
+        for node, at_s in whole.starts.items():
+            part.starts.setdefault(stores(node), []).extend(at_s)
+        several = len({stores(node) for node in whole.starts}) > 1
+        if several or any(send.delay_s for send in part.sends.values()):
+            part.expected.moves(queue)
+            part.expected.redistributes(queue)
+        for send in part.sends.values():
+            if send.ttl_s < math.inf or send.uid in self._recorder.streamed:
+                part.gone(queue, send.uid, "it may have expired, or was streamed")
+        return part
+
+
+def settings_of(patterns: Mapping[str, AddressSettings], queues: Sequence[str]) -> dict[str, AddressSettings]:
+    """Return the settings of each queue's address."""
+    return {queue: settings_for(patterns, queue) for queue in queues}

@@ -1,0 +1,53 @@
+"""The page about reliability names tests that are there, and figures that were measured."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from meshq.testing.history._end import CHECKERS
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading."""
+    part = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def results(name: str) -> Any:
+    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_each_failure_names_tests_that_are_there() -> None:
+    failures = rows("Failures, and what becomes of them")
+    assert len(failures) == 13
+    for failure, _, shown_by in failures:
+        named = re.findall(r"`(tests/[^`]+)::(test_\w+)`", shown_by)
+        assert named, failure
+        for path, test in named:
+            tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+            found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+            assert test in found, f"{path} has no {test}"
+
+
+def test_each_promise_that_is_checked_stands_there() -> None:
+    assert [name for name, _ in rows("Promises")][:-1] == list(CHECKERS)
+
+
+def test_the_figures_are_those_of_the_results() -> None:
+    found = []
+    for run in results("seeds")["runs"]:
+        hours = f"{run['simulated_s'] / 3600:.1f}"
+        figures = [f"{run['seeds']:,}", str(len(run["failed"])), hours]
+        found.append([run["stage"], *figures, f"{run['confirmed_sends']:,}", f"{run['faults']:,}"])
+    assert rows("What was run") == found
+    bugs = [bug for name in ("seeded", "seeded-mesh") for bug in results(name)["bugs"].values()]
+    caught = sum(bug["caught"] for bug in bugs)
+    assert f"[{len(bugs)} bugs were seeded]" in PAGE and f"have found {caught} of them" in PAGE

@@ -1,0 +1,235 @@
+"""The history of a cluster in a test: what is recorded of clients, and that checkers find what is wrong in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from meshq import AddressSettings, Message
+from meshq.errors import MeshqError
+from meshq.testing import Cluster, HistoryError, simulate
+from meshq.testing.history._history import History
+from tests.testing.kit.test_cluster import receive, send
+from tests.testing.kit.worlds import in_cluster
+
+PATIENT = {"initial_connect_attempts": 10_000, "reconnect_attempts": 10_000}
+
+
+def lines(cluster: Cluster) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in cluster.history.to_jsonl().splitlines()]
+
+
+def test_all_that_clients_do_is_recorded_with_what_became_of_it_in_the_order_of_time() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0") as client:
+            await client.send("orders", Message(b"a", duplicate_id="first", durable=False))
+            await client.send_many("orders", [b"b", Message(b"c")])
+            async with client.transaction() as transaction:
+                await transaction.send("orders", b"d")
+                await transaction.commit()
+            async with client.producer("orders") as producer:
+                await producer.send(b"e")
+            with pytest.raises(MeshqError):
+                await client.send("$meshq.nothing", b"f")
+            async with client.consumer("orders") as consumer:
+                (one,) = await consumer.receive_many(1, timeout=5)
+                two = await consumer.receive(timeout=5)
+                assert two is not None
+                await one.ack(confirm=True)
+                await two.nack()
+                await (await consumer.receive(timeout=5)).reject()  # type: ignore[union-attr]
+            async with client.consumer("orders", browse=True) as browser:
+                assert [one.body async for one in browser]
+        cluster.kill("n0")
+        rows = lines(cluster)
+        assert [row["at"] for row in rows] == sorted(row["at"] for row in rows)
+        sends = {row["body"]: row for row in rows if row["kind"] == "send"}
+        assert {body: row["outcome"] for body, row in sends.items()} == dict.fromkeys("abcd", "done") | {
+            # The confirm of a producer comes later.
+            "e": None,
+            "f": "not_done",
+        }
+        assert (sends["a"]["duplicate_id"], sends["a"]["durable"], sends["c"]["durable"]) == ("first", False, True)
+        assert [bool(sends[body]["transaction"]) for body in "cd"] == [False, True]
+        deliveries = [row for row in rows if row["kind"] == "delivery"]
+        assert [(row["body"], row["node"], row["queue"]) for row in deliveries[:2]] == [
+            ("a", "n0", "orders"),
+            ("b", "n0", "orders"),
+        ]
+        assert len(deliveries) == 3
+        assert [(row["kind"], row["outcome"]) for row in rows if "deliveries" in row] == [
+            ("ack", "done"),
+            ("nack", None),
+            ("reject", None),
+        ]
+        assert rows[-1] | {"at": 0} == {"at": 0, "kind": "event", "node": "n0", "text": "killed"}
+
+    in_cluster(test, nodes=1)
+
+
+def test_what_is_right_is_right_while_messages_are_there_and_when_they_are_gone() -> None:
+    async def test(cluster: Cluster) -> None:
+        await send(cluster, "n0", b"a", b"b", b"b")
+        assert cluster.history.check() == ["orders"]
+        cluster.kill("n0")
+        assert cluster.history.check() == ["orders"]
+        await cluster.restart("n0")
+        assert await receive(cluster, "n1") == [b"a", b"b", b"b"]
+        await cluster.settled()
+        assert cluster.history.check() == ["orders"]
+
+    in_cluster(test, nodes=2)
+
+
+def corrupted_send(history: History, **facts: Any) -> int:
+    return history.sent("client 99", "orders", facts.pop("uid", 99), **facts)
+
+
+def lose(cluster: Cluster, history: History) -> None:
+    cluster._world.recorder.bodies += [b"?"] * 99
+    history.send_ok(corrupted_send(history))
+
+
+def invent(cluster: Cluster, history: History) -> None:
+    del history.sends[1]
+
+
+def deliver_what_was_refused(cluster: Cluster, history: History) -> None:
+    history.sends[1].outcome = "not_done"
+
+
+def double(cluster: Cluster, history: History) -> None:
+    history.deliveries.append(attrs.evolve(history.deliveries[0], number=7, sequence=77))
+
+
+def double_with_an_id(cluster: Cluster, history: History) -> None:
+    history.sends[1].duplicate_id = "d"
+    double(cluster, history)
+
+
+def bring_back(cluster: Cluster, history: History) -> None:
+    first = history.deliveries[0]
+    again = attrs.evolve(first, number=7, at_s=first.at_s + 100, redelivered=True, delivery_count=2)
+    history.deliveries.append(again)
+
+
+def mix(cluster: Cluster, history: History) -> None:
+    first, second = history.deliveries[:2]
+    first.sequence, second.sequence = second.sequence, first.sequence
+
+
+def miscount(cluster: Cluster, history: History) -> None:
+    cluster.broker("n0")._node.core.router.queues["orders"].counts.added += 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "checkers"),
+    [
+        (lose, {"Q1"}),
+        (invent, {"Q2"}),
+        (deliver_what_was_refused, {"Q3"}),
+        (double_with_an_id, {"Q4", "Q5"}),
+        (double, {"Q5"}),
+        (bring_back, {"Q6"}),
+        (mix, {"Q7"}),
+        (miscount, {"Q8"}),
+    ],
+)
+def test_a_history_that_was_corrupted_by_hand_breaks_the_promise_that_it_breaks(
+    corrupt: Callable[[Cluster, History], None], checkers: set[str]
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0") as client, client.consumer("orders") as consumer:
+            for body in (b"a", b"b"):
+                await client.send("orders", body)
+                await (await consumer.receive(timeout=5)).ack(confirm=True)  # type: ignore[union-attr]
+        await cluster.settled()
+        cluster.history.check()
+        corrupt(cluster, cluster._world.recorder.history)
+        with pytest.raises(HistoryError) as caught:
+            cluster.history.check()
+        assert checkers <= set(caught.value.checkers) <= checkers | {"Q7"}
+
+    in_cluster(test, nodes=1)
+
+
+def test_more_is_lost_than_there_is_left() -> None:
+    async def test(cluster: Cluster) -> None:
+        await send(cluster, "n0", b"a", b"b")
+        history = cluster._world.recorder.history
+        cluster._world.recorder.bodies += [b"?"] * 99
+        history.send_ok(corrupted_send(history))
+        with pytest.raises(HistoryError, match="3 confirmed messages of orders are not settled, and 2 are there"):
+            cluster.history.check()
+        # While its store is served by no node, nobody knows.
+        cluster.kill("n0")
+        assert cluster.history.check() == ["orders"]
+
+    in_cluster(test, nodes=1)
+
+
+def test_queues_that_may_lose_messages_are_not_judged() -> None:
+    settings = {
+        "small": AddressSettings(full_policy="drop", max_size_messages=1),
+        "prices": AddressSettings(default_last_value_key="of"),
+    }
+    queues = ["orders", "small", "prices", "purged", "late"]
+
+    async def test(cluster: Cluster) -> None:
+        assert cluster.history.check() == ["late", "orders", "purged"]
+        async with cluster.client("n0") as client:
+            await client.send("purged", b"a")
+            await client.purge_queue("purged")
+            await client.send("late", b"b", ttl=1)
+            await trio.sleep(5)
+            await client.send("late", b"c")
+        assert cluster.history.check() == ["orders"]
+
+    in_cluster(test, nodes=1, queues=queues, address_settings=settings)
+
+
+async def busy(cluster: Cluster) -> None:
+    async def produce(tag: bytes, durable: bool) -> None:
+        async with cluster.client(**PATIENT) as client:
+            for number in range(8):
+                body = b"%s%d" % (tag, number)
+                while True:
+                    try:
+                        await client.send("orders", body, durable=durable, duplicate_id=body.decode())
+                    except MeshqError:
+                        await trio.sleep(0.1)
+                    else:
+                        break
+                await trio.sleep(cluster.rng.uniform(0, 1.5))
+
+    async def consume() -> None:
+        async with cluster.client(**PATIENT) as client:
+
+            async def work(order: object) -> None:
+                if cluster.rng.random() < 0.1:
+                    raise ValueError("not today")
+
+            await client.serve("orders", work)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consume)
+        async with trio.open_nursery() as producers:
+            producers.start_soon(produce, b"a", True)
+            producers.start_soon(produce, b"b", False)
+        await cluster.healed(timeout=200)
+        await trio.sleep(120)
+        nursery.cancel_scope.cancel()
+    await trio.sleep(60)
+    await cluster.settled()
+    assert cluster.history.check() == ["orders"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_no_fault_makes_a_history_wrong(nodes: int) -> None:
+    simulate(busy, seeds=25, nodes=nodes, queues=["orders"], duration=10).check()
