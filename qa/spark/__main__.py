@@ -39,7 +39,7 @@ def session(folder: Path) -> Any:
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:+UseSerialGC",
         "spark.local.dir": str(folder),
         # Its workers are forked from what has imported everything.
-        "spark.python.daemon.module": "qa.spark._preloading_daemon",
+        "spark.python.daemon.module": "meshq.spark.hooks._preloading_daemon",
         "spark.log.level": "OFF",
     }.items():
         builder = builder.config(name, value)

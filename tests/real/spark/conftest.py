@@ -42,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
         "spark.log.level": "ERROR",
-        "spark.python.daemon.module": "qa.spark._preloading_daemon",
+        "spark.python.daemon.module": "meshq.spark.hooks._preloading_daemon",
     }
     # Otherwise it is the first python3 of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
