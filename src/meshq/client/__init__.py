@@ -11,7 +11,7 @@ from meshq.client._bridge_calls import (
     window_at,
 )
 from meshq.client._client import Client
-from meshq.client._connector_calls import holes_between, range_reader
+from meshq.client._connector_calls import holes_between, range_reader, send_bodies
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client.admin._client_balancer import ClientBalancer
@@ -141,6 +141,7 @@ __all__ = [
     "put_back",
     "range_reader",
     "same_node",
+    "send_bodies",
     "send_bridged",
     "settle_by_consumer",
     "shown_url",

@@ -30,7 +30,7 @@ from meshq.client.transactions._transaction_life import new_life
 from meshq.errors import BusyError, MeshqError, TransactionRolledBackError, UsageError
 from meshq.ids import check_xid
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
-from meshq.wire import FLAG_DURABLE, FLAG_TRANSACTED, Envelope, Frame, FrameType, Transact, encode_run
+from meshq.wire import FLAG_DURABLE, FLAG_TRANSACTED, Envelope, Frame, FrameType, RunBytes, Transact, encode_run
 from meshq.wire import Call as WireCall
 
 #: Runs sent and not yet taken by the broker, beyond which a send waits.
@@ -328,10 +328,30 @@ class Transaction:
             return
         plain = all(row is PLAIN_ROW for row in rows)
         assert self._address is not None
-        run = encode_run(bodies, None if plain else cast("list[Envelope]", rows))
+        self._queue(encode_run(bodies, None if plain else cast("list[Envelope]", rows)), self._address)
+        self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
+
+    async def _send_run(self, address: str, run: RunBytes) -> None:
+        """Send a run of durable messages; for connectors, which see to it that it is one.
+
+        Checkpoint: when it has to wait, and at least every 64th call.
+        Cancellation: the messages were not taken.
+        Raises:
+            TransactionRolledBackError: the transaction is lost; it is rolled back.
+            MeshqError: an earlier message was refused; all is rolled back.
+            UsageError: the transaction is not open.
+        """
+        await self.ready()
+        self._cut()
+        self._durable = True
+        self._sent += run.rows
+        self._queue(run, address)
+
+    def _queue(self, run: RunBytes, address: str) -> None:
+        """Queue a run whose messages are counted."""
         header = Transact(
             transaction=self._number,
-            address=self._address,
+            address=address,
             producer=self._context.transaction_producer(),
             number=self._session.transactions.number(run.rows),
             sent=self._sent - run.rows,
@@ -351,7 +371,6 @@ class Transaction:
                 body=run.body,
             )
 
-        self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
         epoch = self._session.facts.epoch
         call = Call("a send of a transaction", make, epoch, on_failed=self._run_failed)
         self._runs.append(call)

@@ -33,7 +33,7 @@ BATCH: Final = 250
 ALERTS_BATCH: Final = 100
 HOUR_S: Final = 3_600
 #: Seconds in which anything moves; after the last flight, in which a window comes; and between two looks.
-PATIENCE_S: Final = 90.0
+PATIENCE_S: Final = 180.0
 QUIET_S: Final = 15.0
 LOOK_S: Final = 0.02
 #: A flight of nobody, far in the future: with it all windows are over.
