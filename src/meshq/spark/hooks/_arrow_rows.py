@@ -284,5 +284,6 @@ class RowReader:
 
     def placed(self, error: SettingsError) -> SettingsError:
         """The error of a row, with its place."""
-        where = f"{error.setting} (partition {self._partition}, row {self._row})"
+        setting = "column 'value'" if error.setting == "body" else error.setting
+        where = f"{setting} (partition {self._partition}, row {self._row})"
         return SettingsError(where, None, error.allowed, shown=error.shown if error.shown is not None else "...")

@@ -6,10 +6,10 @@ import pytest
 
 from meshq import limits
 from meshq.errors import SettingsError
-from meshq.wire import Envelope, RunView, cut, encode_bodies, encode_run
-from meshq.wire._run import KIND_ID, KIND_PROPERTIES
 
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
 from meshq.spark.hooks._arrow_rows import RowReader  # noqa: E402
 
 
@@ -50,25 +50,3 @@ def test_the_row_that_can_not_be_sent_is_counted_behind_those_that_went_as_colum
 def test_a_body_over_the_limit_is_left_to_who_can_name_its_row() -> None:
     assert RowReader("orders", 0).bodies(batch([b"a", bytes(limits.MESSAGE_BYTES_MAX)])) is not None
     assert RowReader("orders", 0).bodies(batch([b"a", bytes(limits.MESSAGE_BYTES_MAX + 1)])) is None
-
-
-def test_plain_bodies_are_encoded_as_a_run_of_messages() -> None:
-    from array import array
-
-    assert encode_bodies(array("I", [1, 1, 4]), b"abbb") == encode_run([b"a", b"", b"bbb"])
-
-
-def test_the_offsets_of_bodies_are_known_where_nothing_stands_between_them() -> None:
-    def offsets(run: object, start: int, end: int) -> list[int] | None:
-        found = RunView(run).body_offsets(start, end)  # type: ignore[arg-type]
-        return None if found is None else memoryview(found).cast("I").tolist()
-
-    run = encode_run([b"a", b"bb", b"", b"dddd"])
-    assert offsets(run, 0, 4) == [0, 1, 3, 3, 7]
-    assert offsets(run, 1, 3) == [1, 3, 3]
-    assert offsets(cut(run, 1, 4), 0, 3) == [0, 2, 2, 6]
-    named = encode_run([b"a", b"b"], [Envelope(KIND_ID, b"1", b"", b""), Envelope(KIND_ID, b"2", b"", b"")])
-    assert offsets(named, 0, 2) is None and offsets(named, 1, 2) == [3, 4]
-    assert not RunView(named).has_properties(0, 2)
-    kept = encode_run([b"a", b"b"], [Envelope(0, b"", b"", b""), Envelope(KIND_PROPERTIES, b"", b"", b"\x80")])
-    assert RunView(kept).has_properties(0, 2) and not RunView(kept).has_properties(0, 1)
