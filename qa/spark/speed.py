@@ -27,7 +27,7 @@ from qa.spark.__main__ import session
 
 KIND: Final = "spark_speed"
 #: Rows by the bytes of a body, and so often each is measured after a first time.
-ROWS: Final = {100: 1_000_000, 1_024: 250_000}
+ROWS: Final = {100: 2_000_000, 1_024: 400_000}
 TIMES: Final = 2
 #: Rows of a send when the queue is filled, of a micro-batch, and the number of these.
 BATCH: Final = 5_000

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
+#: Spark starts processes to plan each job, from daemons that it names itself: these have everything imported, too.
+PRELOADING = "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import meshq.spark.hooks._preloading_daemon\n"
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +50,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Its workers import what tests register.
     path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([path] if path else [])])
+    (where / "site").mkdir()
+    (where / "site" / "sitecustomize.py").write_text(PRELOADING)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(where / "site"), str(ROOT), *([path] if path else [])])
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import attrs
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from meshq.blocking import Client, Consumer
@@ -34,7 +33,7 @@ from meshq.spark._options_plan import Access
 from meshq.spark._read_settings import ReadSettings, StreamSettings
 from meshq.spark._source_cursors import SourceCursors
 from meshq.spark.hooks._arrow_rows import BatchBuilder, PartitionFacts
-from meshq.spark.hooks._versions import STREAMING, available_now
+from meshq.spark.hooks._versions import STREAMING, arrow_schema, available_now
 
 _log: Final = logging.getLogger("meshq.spark")
 #: Seconds between two looks for a node that is away.
@@ -77,7 +76,7 @@ class TaskReader:
             CursorLostError: the query has lost the cursor.
             ConnectionBrokenError: the node was not reached in time.
         """
-        builder = BatchBuilder(to_arrow_schema(self._schema, timezone="UTC"), task.facts)
+        builder = BatchBuilder(arrow_schema(self._schema), task.facts)
         at, rows = task.lo, 0
         with Brokers(self._access) as brokers:
             tried_since = time.monotonic()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from meshq.errors import SettingsError
 from meshq.spark._read_settings import StreamSettings
@@ -24,6 +26,13 @@ def _streaming() -> Any:
 
 #: The module with the bounds of a batch; None: this version has none, and tells a source no start of a batch.
 STREAMING: Final[Any] = _streaming()
+
+
+def arrow_schema(schema: Any) -> Any:
+    """A schema of Spark's as one of Arrow's, with times in UTC."""
+    # Before, times were in UTC always.
+    told = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **told)
 
 
 def available_now() -> type:
