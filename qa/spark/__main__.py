@@ -33,7 +33,7 @@ def session(folder: Path) -> Any:
     site = folder / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
-        "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import meshq.spark.hooks._preloading_daemon\n"
+        "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import meshq.spark.hooks, pyspark.worker\n"
     )
     os.environ["PYTHONPATH"] = os.pathsep.join([str(site), str(_ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.builder.master("local[2]").appName("kills")

@@ -14,7 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 #: Spark starts processes to plan each job, from daemons that it names itself: these have everything imported, too.
-PRELOADING = "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import meshq.spark.hooks._preloading_daemon\n"
+PRELOADING = """import sys
+if "pyspark.daemon" in sys.orig_argv:
+    import meshq.spark.hooks, pyspark.sql.worker.plan_data_source_read, pyspark.worker
+"""
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ LOOK_S: Final = 0.1
 #: The file with the table, in the folder of the query.
 TABLE: Final = "delays.csv"
 #: Spark starts processes to plan each batch, from daemons that it names itself: these have everything imported, too.
-_PRELOADING: Final = "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import {}\n"
+_PRELOADING: Final = "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import meshq.spark.hooks, pyspark.worker\n"
 _PRELOADED: Final = "meshq.spark.hooks._preloading_daemon"
 _FLIGHT: Final = (
     f"to_timestamp(fields[{HOUR_FIELD}]) as hour",
@@ -40,7 +40,7 @@ def session(folder: str) -> Any:
 
     site = Path(folder, "site")
     site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text(_PRELOADING.format(_PRELOADED), encoding="utf-8")
+    (site / "sitecustomize.py").write_text(_PRELOADING, encoding="utf-8")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     # Otherwise it is the first python3 of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
