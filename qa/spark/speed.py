@@ -65,7 +65,7 @@ class Meter:
     java: int
 
     def seconds(self) -> dict[str, float]:
-        """What each has taken until now."""
+        """Return the processor seconds of each kind of process until now."""
         workers = 0.0
         for pid in descendants(self.java):
             try:

@@ -62,6 +62,7 @@ from meshq.client.send._send_batches import BridgedMessage
 from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url_format import shown as shown_url
+from meshq.client.transactions._stage import Stage
 from meshq.client.transactions._stage_calls import BatchCommit, SinkStatistics, StageStatistics
 from meshq.client.transactions._transaction import Transaction
 from meshq.client.transactions._transaction_calls import settle_by_consumer
@@ -125,6 +126,7 @@ __all__ = [
     "ScaledDown",
     "SequenceHole",
     "SinkStatistics",
+    "Stage",
     "StageStatistics",
     "TopologyChanged",
     "TopologyNode",

@@ -11,7 +11,7 @@ from meshq import limits
 from meshq.address import parse_place
 from meshq.client.receive._consumer import Consumer, Numbers
 from meshq.client.receive._cursor_records import SequenceHole, all_holes, check_range
-from meshq.client.transactions._transaction import Transaction
+from meshq.client.transactions._stage import Stage
 from meshq.errors import SettingsError
 from meshq.wire import encode_bodies
 
@@ -48,8 +48,8 @@ async def holes_between(client: Client, queue: str, lo: int, hi: int, pages: flo
     return await all_holes(lambda at: client._context.ask("holes", queue=queue, lo=at, hi=hi), lo, pages=pages)
 
 
-async def send_bodies(transaction: Transaction, address: str, offsets: Sequence[int], data: memoryview) -> None:
-    """Send durable messages in a transaction, whose bodies lie side by side in ``data``: nothing is done for each.
+async def send_bodies(stage: Stage, address: str, offsets: Sequence[int], data: memoryview) -> None:
+    """Send durable messages into a stage, whose bodies lie side by side in ``data``: nothing is done for each.
 
     ``offsets``: where each begins, and behind these where the last one ends.
 
@@ -57,7 +57,7 @@ async def send_bodies(transaction: Transaction, address: str, offsets: Sequence[
     Cancellation: some of the messages were taken, and the others were not.
     Raises:
         SettingsError: a body is too large; no message was taken.
-        MeshqError: as ``transaction.send``.
+        MeshqError: as ``stage.send``.
     """
     parse_place(address)
     largest = max(map(int.__sub__, offsets[1:], offsets[:-1]), default=0)
@@ -70,4 +70,4 @@ async def send_bodies(transaction: Transaction, address: str, offsets: Sequence[
         part = offsets[start : start + rows + 1]
         first = part[0]
         ends = array("I", [end - first for end in part[1:]])
-        await transaction._send_run(address, encode_bodies(ends, bytes(data[first : part[-1]])))
+        await stage._send_run(address, encode_bodies(ends, bytes(data[first : part[-1]])))

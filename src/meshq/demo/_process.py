@@ -44,7 +44,7 @@ def ungrouped() -> Iterator[None]:
         failure: BaseException = failures
         while isinstance(failure, BaseExceptionGroup):
             failure = failure.exceptions[0]
-        raise failure from None
+        raise failure from group
 
 
 class Child:
@@ -130,6 +130,6 @@ class Child:
         self._popen.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, to it and to what it has started in its process group."""
+        """Kill the process group by SIGKILL."""
         if self._popen.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)

@@ -284,7 +284,7 @@ class RunView:
 
     def has_properties(self, start: int, end: int) -> bool:
         """Whether any of some messages has properties."""
-        return any(kind & KIND_PROPERTIES for kind in set(self.kinds()[start:end]))
+        return any(kind & KIND_PROPERTIES for kind in dict.fromkeys(self.kinds()[start:end]))
 
     def headers(self, index: int) -> bytes:
         """The encoded optional headers of one message."""

@@ -324,28 +324,11 @@ class Transaction:
     def _cut(self) -> None:
         """Cut the gathered messages into a run and queue the run."""
         bodies, rows = self._bodies, self._rows
-        if not bodies:
+        if not bodies or self._address is None:
             return
         plain = all(row is PLAIN_ROW for row in rows)
-        assert self._address is not None
         self._queue(encode_run(bodies, None if plain else cast("list[Envelope]", rows)), self._address)
         self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
-
-    async def _send_run(self, address: str, run: RunBytes) -> None:
-        """Send a run of durable messages; for connectors, which see to it that it is one.
-
-        Checkpoint: when it has to wait, and at least every 64th call.
-        Cancellation: the messages were not taken.
-        Raises:
-            TransactionRolledBackError: the transaction is lost; it is rolled back.
-            MeshqError: an earlier message was refused; all is rolled back.
-            UsageError: the transaction is not open.
-        """
-        await self.ready()
-        self._cut()
-        self._durable = True
-        self._sent += run.rows
-        self._queue(run, address)
 
     def _queue(self, run: RunBytes, address: str) -> None:
         """Queue a run whose messages are counted."""
@@ -356,8 +339,7 @@ class Transaction:
             number=self._session.transactions.number(run.rows),
             sent=self._sent - run.rows,
         ).encode()
-        flags = FLAG_DURABLE if self._durable else 0
-        stamp = self._context.now_ms()
+        flags, stamp = FLAG_DURABLE if self._durable else 0, self._context.now_ms()
 
         def make(number: int) -> Frame:
             return Frame(
@@ -371,8 +353,7 @@ class Transaction:
                 body=run.body,
             )
 
-        epoch = self._session.facts.epoch
-        call = Call("a send of a transaction", make, epoch, on_failed=self._run_failed)
+        call = Call("a send of a transaction", make, self._session.facts.epoch, on_failed=self._run_failed)
         self._runs.append(call)
         self._session.pending_calls.add(call)
         self._session.stream.wake()

@@ -19,7 +19,7 @@ HOUR_CHARACTERS: Final = 13
 
 
 class Hour(NamedTuple):
-    """A window: flights that were to leave, those that left, and the sum of their delays in minutes."""
+    """The numbers of a window: scheduled flights, departed flights, and the sum of the delays in minutes."""
 
     flights: int = 0
     departed: int = 0
@@ -27,7 +27,7 @@ class Hour(NamedTuple):
 
     @property
     def is_alert(self) -> bool:
-        """Whether somebody should hear of it."""
+        """Whether the window is worth an alert."""
         return self.departed >= ALERT_DEPARTED and self.delay >= ALERT_MINUTES * self.departed
 
 
@@ -62,7 +62,7 @@ def parse_hour(text: str) -> Row:
 
 @attrs.define(kw_only=True)
 class Account:
-    """The account of a run: what should be there, and what is."""
+    """The account of a run: expected windows and alerts, and received ones."""
 
     flights: int
     expected: Hours

@@ -1,4 +1,4 @@
-"""The command line of the demo of Spark, and what it needs."""
+"""The command line of the demo of Spark, and a check of the installed packages."""
 
 from __future__ import annotations
 

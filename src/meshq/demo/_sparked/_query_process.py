@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -35,16 +36,15 @@ _TOPICS: Final = (
 
 
 def session(folder: str) -> Any:
-    """A session of Spark on this machine, which nobody else reaches."""
-    from pyspark.sql import SparkSession
-
+    """Make a session of Spark on this machine alone."""
+    builder_of_sessions = importlib.import_module("pyspark.sql").SparkSession.builder
     site = Path(folder, "site")
     site.mkdir(exist_ok=True)
     (site / "sitecustomize.py").write_text(_PRELOADING, encoding="utf-8")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     # Otherwise it is the first python3 of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2,8]").appName("flights")
+    builder = builder_of_sessions.master("local[2,8]").appName("flights")
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -68,8 +68,7 @@ def session(folder: str) -> Any:
 
 def start(spark: Any, folder: str, url: str, *, watermark_s: int, most: int) -> Any:
     """Start the query; ``watermark_s``: how far a flight may be behind another one; ``most``: flights of a batch."""
-    from pyspark.sql import functions
-
+    functions = importlib.import_module("pyspark.sql.functions")
     options = {"url": url, "subscribe": QUEUE, "lease": LEASE, "maxOffsetsPerTrigger": str(most)}
     lines = spark.readStream.format("meshq").options(**options).load()
     flights = lines.selectExpr("split(cast(value as string), ',') as fields").selectExpr(*_FLIGHT)

@@ -258,11 +258,14 @@ class SparkDemo:
         await self._until("the table is written", lambda: self._progress.finished)
         await query.end()
         await query.ended.wait()
-        text = await trio.Path(self._folder, "query", TABLE).read_text(encoding="utf-8")
+        self._read_table()
+
+    def _read_table(self) -> None:
+        text = Path(self._folder, "query", TABLE).read_text(encoding="utf-8")
         self.account.table = [parse_hour(line) for line in text.splitlines()]
 
     async def _left(self) -> list[str]:
-        """Sentences about what is left behind."""
+        """Return sentences about stages, owned cursors and alerts that are left behind."""
         found: list[str] = []
         for client in self._clients:
             found += [f"a stage is left: {stage}" for stage in await client.stages()]

@@ -1,4 +1,4 @@
-"""What the processes of this demo share: the queues, and when a window is worth an alert."""
+"""Settings of the demo of Spark: its queues, and when a window is worth an alert."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from meshq.blocking import Client
 from meshq.blocking.connector import call_in_loop
-from meshq.client import Producer, Transaction, send_bodies
+from meshq.client import Producer, Stage, Transaction, send_bodies
 from meshq.errors import (
     CallTimeoutError,
     ConnectionBrokenError,
@@ -219,6 +219,7 @@ async def _stage_rows(transaction: Transaction, reader: RowReader, batch: Any) -
     """Send the rows of a record batch into a stage; return their number."""
     bodies = reader.bodies(batch)
     if bodies is not None:
+        assert isinstance(transaction, Stage)
         await send_bodies(transaction, *bodies)
         return bodies.rows
     count = 0

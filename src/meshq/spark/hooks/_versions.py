@@ -1,4 +1,4 @@
-"""What versions of PySpark differ in: bounds of a batch and queries that end came with 4.2."""
+"""Differences of the versions of PySpark: bounds of a batch and queries that end came with 4.2."""
 
 from __future__ import annotations
 
