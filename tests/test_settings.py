@@ -48,6 +48,7 @@ def test_defaults() -> None:
     assert (settings.full_policy, settings.page_size_bytes) == ("page", 10485760)
     assert settings.max_size_bytes == settings.max_size_messages == math.inf
     assert (settings.redistribution_delay, settings.redistribute_unmatched) == (None, False)
+    assert settings.cursor_max_lag == math.inf
     assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES == 10 * 1024 * 1024
 
 
@@ -82,6 +83,9 @@ def test_defaults() -> None:
         ("redistribution_delay", False),
         ("redistribute_unmatched", "yes"),
         ("redistribute_unmatched", 0),
+        ("cursor_max_lag", 0),
+        ("cursor_max_lag", 2.5),
+        ("cursor_max_lag", None),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name(name: str, value: Any) -> None:

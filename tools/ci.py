@@ -141,10 +141,10 @@ class Steps:
         return log.read_text(errors="replace") if log.exists() else ""
 
 
-def from_readme(start: str) -> str:
+def from_readme(command: str) -> str:
     """The one line of the README that is this command: what runs here is what stands there."""
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    (found,) = [line for line in lines if re.match(rf"pip install .*&& python -m {start}( |$)", line)]
+    (found,) = [line for line in lines if re.fullmatch(rf"pip install .*&& python -m {command}", line)]
     return found
 
 

@@ -29,7 +29,13 @@ def session(folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
+    # Spark starts processes to plan each job, from daemons that it names itself: these have everything imported, too.
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import meshq.spark.hooks, pyspark.worker\n"
+    )
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(site), str(_ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.builder.master("local[2]").appName("kills")
     for name, value in {
         "spark.ui.enabled": "false",
@@ -39,7 +45,7 @@ def session(folder: Path) -> Any:
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:+UseSerialGC",
         "spark.local.dir": str(folder),
         # Its workers are forked from what has imported everything.
-        "spark.python.daemon.module": "qa.spark._preloading_daemon",
+        "spark.python.daemon.module": "meshq.spark.hooks._preloading_daemon",
         "spark.log.level": "OFF",
     }.items():
         builder = builder.config(name, value)

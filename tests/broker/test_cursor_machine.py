@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
 import attrs
 import pytest
 
-from meshq.broker.cursors._cursor_machine import CursorFacts, CursorMachine, CursorRequest, refuse_if_held
+from meshq.broker.cursors._cursor_machine import (
+    ANY_LAG,
+    CursorFacts,
+    CursorMachine,
+    CursorRequest,
+    refuse_if_held,
+)
 from meshq.broker.cursors._holes_machine import EXPIRED, VOLATILE, Hole, HoleLog, holes_between
 from meshq.errors import CursorHeldError, CursorLostError, UsageError
 
@@ -90,10 +97,17 @@ def test_a_place_only_rises_and_stays_below_the_high_mark() -> None:
 def test_it_lags_once_and_is_abandoned_only_without_a_running_lease() -> None:
     machine = cursor()
     taken(machine, "a", "first", 1_000, 0)
-    assert [machine.lags(waiting) for waiting in (7, 8, 9, 11, 3, 8)] == [False, True, False, False, False, True]
-    assert not machine.is_abandoned(11, 999)
-    assert not machine.is_abandoned(10, 1_000) and machine.is_abandoned(11, 1_000)
-    assert not cursor(max_lag=0).is_abandoned(1_000_000, 1_000)
+    assert [machine.lags(waiting, 10) for waiting in (7, 8, 9, 11, 3, 8)] == [False, True, False, False, False, True]
+    assert not machine.is_abandoned(11, 10, 999)
+    assert not machine.is_abandoned(10, 10, 1_000) and machine.is_abandoned(11, 10, 1_000)
+    assert not machine.lags(1_000_000, 0) and not machine.is_abandoned(1_000_000, 0, 1_000)
+
+
+def test_its_maximum_is_that_of_its_owner_and_otherwise_that_of_the_address() -> None:
+    assert cursor().max_lag(3) == cursor().max_lag(math.inf) == 10
+    assert cursor(max_lag=0).max_lag(3) == 3
+    assert cursor(max_lag=0).max_lag(math.inf) == 0
+    assert cursor(max_lag=ANY_LAG).max_lag(3) == 0
 
 
 def test_a_queue_without_a_cursor_is_free_and_one_with_a_cursor_names_it() -> None:

@@ -257,6 +257,44 @@ def test_one_that_lags_without_an_owner_is_given_up_with_an_event() -> None:
     assert client.bodies(client.consume()) == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
+def test_the_settings_of_the_address_bound_a_cursor_whose_owner_has_named_no_number() -> None:
+    time = Time()
+    house, client = recorded(b"a", b"b", b"c", b"d", elapsed_ms=time)
+    events: list[Notification] = []
+    house.core.settings.event_bus.listen(events.append)
+    opened(client)
+
+    def statistics() -> dict[str, Any]:
+        values = client.call("cursors", queue="q")
+        assert values is not None
+        return values
+
+    assert (statistics()["lag0"], statistics()["max_lag0"]) == (4, 0) and not house.core.cursors.watched
+    client.call("set_address_settings", pattern="q", cursor_max_lag=5)
+    assert statistics()["max_lag0"] == 5 and house.core.cursors.watched
+    house.core.second_passed()
+    (lagging,) = [event for event in events if isinstance(event, CursorLagging)]
+    assert (lagging.lag, lagging.max_lag) == (4, 5)
+    # With an owner, and at the number, it stays.
+    client.put(client.produce(producer=b"second--16 bytes"), b"e", b"f")
+    house.core.second_passed()
+    assert house.queue().roster.cursor is not None
+    # An owner who has said any number is not bound, nor is one who has said a higher one.
+    for number, shown in ((2**63 - 1, 0), (6, 6)):
+        opened(client, max_lag=number)
+        time.now += 1_000
+        house.core.second_passed()
+        assert statistics()["max_lag0"] == shown
+    opened(client)
+    house.core.second_passed()
+    assert statistics()["lag0"] == 6
+    time.now += 1_000
+    house.core.second_passed()
+    (gone,) = [event for event in events if isinstance(event, CursorReleased)]
+    assert (gone.queue, gone.name, gone.reason) == ("q", "c", "max_lag")
+    assert client.bodies(client.consume()) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
 def test_what_waits_before_a_cursor_that_starts_at_the_end_stays_and_is_for_consumers_afterwards() -> None:
     _, client = recorded(b"a", b"b")
     first = opened(client, start="latest")

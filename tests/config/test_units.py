@@ -52,6 +52,7 @@ NUMBERS = {
     "max_hops",
     "max_sessions_per_user",
     "max_size_messages",
+    "cursor_max_lag",
     "notification_attempts",
     "port",
     "quorum_size",

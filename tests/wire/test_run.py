@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import NamedTuple
 
 import pytest
@@ -26,6 +27,7 @@ from meshq.wire import (
     check_run,
     cut,
     duplicate_ids,
+    encode_bodies,
     encode_one,
     encode_run,
     pick,
@@ -214,3 +216,23 @@ def test_the_columns_of_a_view_are_read_once() -> None:
     assert view._columns is columns
     view.body(1)
     assert view.data is data and view.starts is starts and view.ends is ends
+
+
+def test_plain_bodies_are_encoded_as_a_run_of_messages() -> None:
+    assert encode_bodies(array("I", [1, 1, 4]), b"abbb") == encode_run([b"a", b"", b"bbb"])
+
+
+def test_the_offsets_of_bodies_are_known_where_nothing_stands_between_them() -> None:
+    def offsets(run: RunBytes, start: int, end: int) -> list[int] | None:
+        found = RunView(run).body_offsets(start, end)
+        return None if found is None else memoryview(found).cast("I").tolist()
+
+    run = encode_run([b"a", b"bb", b"", b"dddd"])
+    assert offsets(run, 0, 4) == [0, 1, 3, 3, 7]
+    assert offsets(run, 1, 3) == [1, 3, 3]
+    assert offsets(cut(run, 1, 4), 0, 3) == [0, 2, 2, 6]
+    named = encode_run([b"a", b"b"], [Envelope(KIND_ID, b"1", b"", b""), Envelope(KIND_ID, b"2", b"", b"")])
+    assert offsets(named, 0, 2) is None and offsets(named, 1, 2) == [3, 4]
+    assert not RunView(named).has_properties(0, 2)
+    kept = encode_run([b"a", b"b"], [Envelope(0, b"", b"", b""), Envelope(KIND_PROPERTIES, b"", b"", b"\x80")])
+    assert RunView(kept).has_properties(0, 2) and not RunView(kept).has_properties(0, 1)

@@ -98,8 +98,8 @@ class ClientCalls(ABC):
         stays in the queue then.  The other settings are those of its last owner.
 
         ``lease``: seconds for which it is this owner's unless that is renewed, which the client does.  ``max_lag``:
-        with more messages before it, and no owner, the cursor is given up; None: never.  ``window``: messages that are
-        here and not received.
+        with more messages before it, and no owner, the cursor is given up; None: as ``cursor_max_lag`` of the address
+        settings says; ``math.inf``: never.  ``window``: messages that are here and not received.
 
         Raises:
             SettingsError: a setting is not allowed.

@@ -11,7 +11,7 @@ from meshq.client._bridge_calls import (
     window_at,
 )
 from meshq.client._client import Client
-from meshq.client._connector_calls import holes_between, range_reader
+from meshq.client._connector_calls import holes_between, range_reader, send_bodies
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client._network_calls import DemandSnapshot, demand_of, network_consumer, path_beyond, reroute
@@ -63,6 +63,7 @@ from meshq.client.send._send_batches import BridgedMessage
 from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url_format import shown as shown_url
+from meshq.client.transactions._stage import Stage
 from meshq.client.transactions._stage_calls import BatchCommit, SinkStatistics, StageStatistics
 from meshq.client.transactions._transaction import Transaction
 from meshq.client.transactions._transaction_calls import settle_by_consumer
@@ -127,6 +128,7 @@ __all__ = [
     "ScaledDown",
     "SequenceHole",
     "SinkStatistics",
+    "Stage",
     "StageStatistics",
     "TopologyChanged",
     "TopologyNode",
@@ -147,6 +149,7 @@ __all__ = [
     "range_reader",
     "reroute",
     "same_node",
+    "send_bodies",
     "send_bridged",
     "settle_by_consumer",
     "shown_url",

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from meshq import limits
+from meshq.address import parse_place
 from meshq.client.receive._consumer import Consumer, Numbers
 from meshq.client.receive._cursor_records import SequenceHole, all_holes, check_range
+from meshq.client.transactions._stage import Stage
+from meshq.errors import SettingsError
+from meshq.wire import encode_bodies
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
@@ -40,3 +46,28 @@ async def holes_between(client: Client, queue: str, lo: int, hi: int, pages: flo
     """
     check_range(lo, hi)
     return await all_holes(lambda at: client._context.ask("holes", queue=queue, lo=at, hi=hi), lo, pages=pages)
+
+
+async def send_bodies(stage: Stage, address: str, offsets: Sequence[int], data: memoryview) -> None:
+    """Send durable messages into a stage, whose bodies lie side by side in ``data``: nothing is done for each.
+
+    ``offsets``: where each begins, and behind these where the last one ends.
+
+    Checkpoint: when it has to wait, and at least every 64th run.
+    Cancellation: some of the messages were taken, and the others were not.
+    Raises:
+        SettingsError: a body is too large; no message was taken.
+        MeshqError: as ``stage.send``.
+    """
+    parse_place(address)
+    largest = max(map(int.__sub__, offsets[1:], offsets[:-1]), default=0)
+    if largest > limits.MESSAGE_BYTES_MAX:
+        raise SettingsError(
+            "body", None, f"at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<a body of {largest} bytes>"
+        )
+    rows = max(1, min(limits.RUN_MESSAGES_MAX, limits.RUN_BYTES_TARGET // max(1, largest)))
+    for start in range(0, len(offsets) - 1, rows):
+        part = offsets[start : start + rows + 1]
+        first = part[0]
+        ends = array("I", [end - first for end in part[1:]])
+        await stage._send_run(address, encode_bodies(ends, bytes(data[first : part[-1]])))

@@ -21,6 +21,8 @@ ROLES: Final[dict[str, tuple[str, str]]] = {
     "broker": ("meshq.demo._broker_process", "run_broker"),
     "finder": ("meshq.demo._broker_process", "run_finder"),
     "member": ("meshq.demo._paired", "run_pair_member"),
+    "mesh_node": ("meshq.demo._sparked", "run_mesh_node"),
+    "query": ("meshq.demo._sparked", "run_query"),
     "target": ("meshq.demo._balanced", "run_target"),
     "producer": ("meshq.demo._producer_process", "run_producer"),
     "consumer": ("meshq.demo._consumer_process", "run_consumer"),

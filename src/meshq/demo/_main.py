@@ -154,11 +154,22 @@ def _paired(arguments: Sequence[str]) -> int:
     return STATUS_DIFFERS if tally.differences else STATUS_GOOD
 
 
+def _sparked(arguments: Sequence[str]) -> int:
+    """The demo of Spark; returns the exit status."""
+    from meshq.demo._sparked import account_table, parse_sparked, run_sparked
+
+    account = trio.run(run_sparked, parse_sparked(arguments))
+    print(account_table(account), flush=True)
+    return STATUS_DIFFERS if account.differences else STATUS_GOOD
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the demo as the command line says; returns the exit status."""
     try:
         if "--balancer" in arguments:
             return _balanced(arguments)
+        if "--spark" in arguments:
+            return _sparked(arguments)
         if any(one == "--ha" or one.startswith("--ha=") for one in arguments):
             return _paired(arguments)
         options = parse_options(arguments)

@@ -118,7 +118,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
     )
     given = vars(parser.parse_args(arguments))
-    del given["balancer"], given["ha"]
+    del given["balancer"], given["ha"], given["spark"]
     if given["nodes"] is None:
         given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
     options = Options(**given)
@@ -139,6 +139,12 @@ def _add_other_demos(parser: argparse.ArgumentParser) -> None:
         metavar="WAY",
         help="show a pair instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
         "one that serves is killed, comes back, and is stopped for longer than its lease",
+    )
+    parser.add_argument(
+        "--spark",
+        action="store_true",
+        help="show Spark instead, with --rows N, --seed N and no other option: a query reads three nodes, computes "
+        "delays by hour and carrier, and sends alerts; the query and a node are killed on the way",
     )
 
 

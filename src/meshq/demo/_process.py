@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -17,12 +19,32 @@ from meshq.errors import MeshqError
 READ_BYTES: Final = 65_536
 #: What is kept of a process's standard error, its end.
 ERROR_BYTES: Final = 8_192
+#: Seconds in which the processes that a killed process had started end.
+GROUP_SECONDS: Final = 5.0
 
 
 class DemoError(MeshqError):
     """The demo could not be carried through."""
 
     code = "demo"
+
+
+@contextmanager
+def ungrouped() -> Iterator[None]:
+    """Raise a failure of the demo as itself, where tasks would raise it in a group.
+
+    Raises: DemoError: the first that was raised inside.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        failures, rest = group.split(DemoError)
+        if failures is None or rest is not None:
+            raise
+        failure: BaseException = failures
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+        raise failure from group
 
 
 class Child:
@@ -80,10 +102,11 @@ class Child:
                 nursery.start_soon(self._hear, heard)
                 nursery.start_soon(self._keep_errors)
         finally:
-            if self._popen.poll() is None:
-                self._popen.kill()
-            # Standard error is closed by nobody but the kernel: this takes no time.
+            self.kill()
             self._popen.wait()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + GROUP_SECONDS):
+                # Whatever it has started has this end of the pipe, too, and is gone when nobody has it.
+                await self._keep_errors()
             for stream in (self._commands, self._reports, self._errors):
                 with trio.CancelScope(shield=True):
                     await stream.aclose()
@@ -107,5 +130,6 @@ class Child:
         self._popen.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL."""
-        self._popen.kill()
+        """Kill the process group by SIGKILL."""
+        if self._popen.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)

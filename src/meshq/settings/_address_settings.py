@@ -99,6 +99,9 @@ class AddressSettings:
     changes.  0.0: at once; None: never.  ``redistribute_unmatched``: whether messages go, too, that none of the
     consumers here takes, for all of these have filters; otherwise any consumer holds all messages.
 
+    ``cursor_max_lag``: with more than so many messages before it a durable cursor that has no owner is given up, and
+    its messages are for consumers; ``client.cursor(max_lag=...)`` says otherwise for one.
+
     All of them can be changed while the broker runs (``client.set_address_settings``).  ``auto_create_queues`` and
     ``default_routing`` hold from the next first use on; ``default_exclusive`` and ``default_group_rebalance`` for who
     joins from then on; ``dead_letter_address``, ``expiry_address``, ``max_delivery_attempts`` and what says how long a
@@ -131,6 +134,7 @@ class AddressSettings:
     )
     redistribution_delay: float | None = attrs.field(default=None, validator=_delay)
     redistribute_unmatched: bool = attrs.field(default=False, validator=is_bool)
+    cursor_max_lag: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

@@ -87,20 +87,20 @@ def encode_run(bodies: Sequence[bytes], envelopes: Sequence[Envelope] | None = N
         f"a run has 1 to {limits.RUN_MESSAGES_MAX} messages, not {count}",
     )
     if envelopes is None:
-        ends = array("I", accumulate(map(len, bodies)))
-        starts = array("I", (0,))
-        starts.extend(ends[:-1])
-        return RunBytes(
-            count,
-            _table(array("I", (KIND_PLAIN,)) * count, (starts, starts, starts, ends)),
-            0,
-            b"".join(bodies),
-        )
+        return encode_bodies(array("I", accumulate(map(len, bodies))), b"".join(bodies))
     kinds, ids, headers, properties = zip(*envelopes, strict=True)
     parts = list(chain.from_iterable(zip(ids, headers, properties, bodies, strict=True)))
     all_ends = array("I", accumulate(map(len, parts)))
     columns = (all_ends[0::4], all_ends[1::4], all_ends[2::4], all_ends[3::4])
     return RunBytes(count, _table(array("I", kinds), columns), 0, b"".join(parts))
+
+
+def encode_bodies(ends: array[int], body: bytes) -> RunBytes:
+    """Encode plain messages whose bodies lie side by side, each up to one of ``ends``."""
+    count = len(ends)
+    starts = array("I", (0,))
+    starts.extend(ends[:-1])
+    return RunBytes(count, _table(array("I", (KIND_PLAIN,)) * count, (starts, starts, starts, ends)), 0, body)
 
 
 def encode_one(body: bytes, envelope: Envelope | tuple[int, bytes, bytes, bytes] = PLAIN) -> RunBytes:
@@ -250,6 +250,18 @@ class RunView:
             words = _words(table)
             self.starts, self.ends = _from_base(words[3::_ROW_WORDS], base), _from_base(words[4::_ROW_WORDS], base)
 
+    def body_offsets(self, start: int, end: int) -> bytes | None:
+        """Where the bodies of some messages begin in the run's bytes, and behind these where the last one ends.
+
+        As u32 of this machine.  None where something stands between two bodies.
+        """
+        words, base = _words(self.run.table), self.run.base
+        starts, ends = words[3::_ROW_WORDS][start:end].tobytes(), words[4::_ROW_WORDS][start:end].tobytes()
+        if starts[4:] != ends[:-4]:
+            return None
+        offsets = starts[:4] + ends
+        return array("I", _from_base(memoryview(offsets).cast("I"), base)).tobytes() if base else offsets
+
     def _read(self) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
         columns = self._columns
         if columns is None:
@@ -271,6 +283,10 @@ class RunView:
         """The encoded properties of one message."""
         _, _, headers, properties, _ = self._columns or self._read()
         return bytes(self.run.body[headers[index] : properties[index]])
+
+    def has_properties(self, start: int, end: int) -> bool:
+        """Whether any of some messages has properties."""
+        return any(kind & KIND_PROPERTIES for kind in dict.fromkeys(self.kinds()[start:end]))
 
     def headers(self, index: int) -> bytes:
         """The encoded optional headers of one message."""

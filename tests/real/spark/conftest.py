@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
+#: Spark starts processes to plan each job, from daemons that it names itself: these have everything imported, too.
+PRELOADING = """import sys
+if "pyspark.daemon" in sys.orig_argv:
+    import meshq.spark.hooks, pyspark.sql.worker.plan_data_source_read, pyspark.worker
+"""
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +47,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
         "spark.log.level": "ERROR",
-        "spark.python.daemon.module": "qa.spark._preloading_daemon",
+        "spark.python.daemon.module": "meshq.spark.hooks._preloading_daemon",
     }
     # Otherwise it is the first python3 of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Its workers import what tests register.
     path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([path] if path else [])])
+    (where / "site").mkdir()
+    (where / "site" / "sitecustomize.py").write_text(PRELOADING)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(where / "site"), str(ROOT), *([path] if path else [])])
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)

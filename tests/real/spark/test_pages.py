@@ -28,3 +28,18 @@ def test_the_programs_of_the_page_run(spark: Any, tmp_path: Path, capsys: pytest
         assert spark.table("copies").count() == 9
         spark.sql("drop table copies")
     assert "9 rows in 1 batches" in capsys.readouterr().out
+
+
+def test_the_programs_of_the_tutorial_run_one_after_the_other(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = PAGE.with_name("spark-tutorial.md").read_text(encoding="utf-8")
+    with job(spark) as work:
+        names: dict[str, Any] = {}
+        for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
+            block = block.replace("checkpoints/", f"{tmp_path}/checkpoints/")
+            exec(block.replace("tcp://127.0.0.1:61616", work.url), names)
+            work.check_nothing_is_left()
+        assert work.client.cursors() == []
+    said = capsys.readouterr().out
+    assert "6 shops are busy" in said and "7 shops are busy" in said and "visits 0 before it" in said

@@ -17,6 +17,8 @@ from meshq.wire import decline
 
 #: A cursor is said to lag from this part of its maximum on.
 LAGGING_SHARE: Final = 0.8
+#: A maximum that nothing exceeds: any number of messages may wait, whatever the settings of the address say.
+ANY_LAG: Final = (1 << 63) - 1
 
 
 @attrs.frozen(kw_only=True)
@@ -44,7 +46,7 @@ class CursorFacts:
     holder: str = ""
     token: str = ""
     lease_ms: int
-    #: So many messages may wait; 0: any number.
+    #: So many messages may wait; 0: as many as the settings of the address allow.
     max_lag: int = 0
 
 
@@ -60,7 +62,7 @@ class CursorRequest:
     token: str
     holder: str
     lease_ms: int
-    #: 0: any lag.
+    #: 0: that of the settings of the address.
     max_lag: int = 0
 
 
@@ -196,17 +198,21 @@ class CursorMachine:
 
     # -- too far behind
 
-    def lags(self, waiting: int) -> bool:
+    def max_lag(self, default: float) -> int:
+        """Return how many messages may wait, where ``default`` may by the settings of the address; 0: any number."""
+        most = self.facts.max_lag or default
+        return int(most) if most < ANY_LAG else 0
+
+    def lags(self, waiting: int, most: int) -> bool:
         """Return True once when so many waiting messages are close to the maximum, or above; again after a recovery."""
-        most = self.facts.max_lag
         behind = bool(most) and waiting >= most * LAGGING_SHARE
         news, self._warned = behind and not self._warned, behind
         return news
 
-    def is_abandoned(self, waiting: int, now_ms: float) -> bool:
-        """Whether the cursor is to be given up: too many messages wait, and no lease is running."""
+    def is_abandoned(self, waiting: int, most: int, now_ms: float) -> bool:
+        """Whether the cursor is to be given up: more than ``most`` messages wait, and no lease is running."""
         self.look(now_ms)
-        return bool(self.facts.max_lag) and waiting > self.facts.max_lag and not self.held
+        return bool(most) and waiting > most and not self.held
 
     # -- numbers of messages that are not durable
 

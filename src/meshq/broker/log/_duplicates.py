@@ -107,7 +107,7 @@ class DuplicateIds:
 
     def fresh_rows(self, ids: Sequence[bytes]) -> list[int] | None:
         """Which rows are not repeats, by index; ``None``: all.  ``b""`` is no id."""
-        if not self.capacity:
+        if not self.capacity or not any(ids):
             return None
         known = self._known
         if known.isdisjoint(ids) and len(dict.fromkeys(ids)) == len(ids):

@@ -46,7 +46,7 @@ def open_cursor(
     if lease_ms not in LEASE_MS:
         raise UsageError(f"a lease is from {LEASE_MS[0]} to {LEASE_MS[-1]} ms, not {lease_ms}")
     if max_lag < 0:
-        raise UsageError(f"max_lag is a number of messages from 1, or 0 for any number, not {max_lag}")
+        raise UsageError(f"max_lag is a number of messages from 1, or 0 for that of the settings, not {max_lag}")
     known = found.roster.cursor
     if known is None:
         core.transactions.two_phase.check_free(found)
@@ -171,6 +171,7 @@ def _statistics(core: Core, queue: Queue, cursor: CursorMachine) -> Values:
         "pinned": facts.pinned,
         "high": queue.counts.high,
         "lag": core.cursors.waiting(queue, cursor),
+        "max_lag": core.cursors.max_lag(queue, cursor),
     }
 
 

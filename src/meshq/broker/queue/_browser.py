@@ -142,16 +142,19 @@ class Browser:
         self.ended = self._priority_list is None
         return shown
 
-    def _rows(self, view: QueueRun, looks: int) -> tuple[list[int], int, int]:
+    def _rows(self, view: QueueRun, looks: int) -> tuple[Sequence[int], int, int]:
         """Scan the run from the current row on: the accepted rows, the row where the scan ended, and the work."""
         states, filter = view.states, self._filter
+        if filter is None and view.live == len(states):
+            # All of them, and nothing is done for each.
+            return range(self._row, len(states)), len(states), len(states)
         rows = [row for row in range(self._row, len(states)) if states[row] != GONE]
         if filter is None or not rows:
             return rows, len(states), len(states)
         found, seen, work = accepted(view.run, filter, rows, looks)
         return found, rows[seen] if seen < len(rows) else len(states), work
 
-    def _fitting(self, view: QueueRun, rows: list[int]) -> int:
+    def _fitting(self, view: QueueRun, rows: Sequence[int]) -> int:
         consumer = self.consumer
         count = fitting_rows(view, rows[: consumer.credit()], consumer.window_bytes - consumer.unacked_bytes)
         # One message always fits.

@@ -113,6 +113,8 @@ class DeliveryOptions(NamedTuple):
 def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> list[tuple[range, DeliveryOptions]]:
     """Some rows of a run as shares whose messages have one priority and become visible together; ``whole``: what is
     said of all of them."""
+    if asked.count(asked[0]) == len(asked):
+        return [(rows, _alike(rows, asked[0], whole))]
     classes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in rows:
         priority, due, _, _ = asked[row]
@@ -129,15 +131,26 @@ def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> 
 def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions | None:
     """Return the options of messages that wait for another node: the time to live and the history; the other node
     applies the rest."""
-    expires = tuple(asked[row].expires for row in rows)
     if whole.former is not None:
         whole = whole._replace(former=picked(whole.former, rows))
     if whole.held or whole.entry == STAGED:
         # What a transaction has acknowledged, or sends, does not expire before the decision; nor what is staged.
         return whole
+    expires = tuple(asked[row].expires for row in rows)
     if whole.former is None and not any(expires):
         return whole if whole.origin is not None or whole.there is not None else None
     return whole._replace(expires=expires) if any(expires) else whole
+
+
+def _alike(rows: range, asked: RowOptions, whole: DeliveryOptions) -> DeliveryOptions:
+    """The options of rows that all ask for the same."""
+    return whole._replace(
+        priority=asked.priority,
+        due=asked.due,
+        expires=(asked.expires,) * len(rows) if asked.expires else None,
+        groups=(asked.group,) * len(rows) if asked.group else None,
+        former=picked(whole.former, rows),
+    )
 
 
 def _options(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions:

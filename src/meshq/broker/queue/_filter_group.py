@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final
 
-from meshq.broker.queue._consumer_state import AnyConsumer, span_bytes
+from meshq.broker.queue._consumer_state import AnyConsumer, fitting, span_bytes
 from meshq.broker.queue._run import QueueRun
 from meshq.selector import Filter, parse_filter
 
@@ -110,8 +111,10 @@ def stride(rows: list[int]) -> tuple[int, int]:
     return count, step
 
 
-def fitting_rows(view: QueueRun, rows: list[int], credit_bytes: int) -> int:
+def fitting_rows(view: QueueRun, rows: Sequence[int], credit_bytes: int) -> int:
     """Return how many rows, from the first on, fit together into ``credit_bytes``."""
+    if isinstance(rows, range) and rows.step == 1:
+        return fitting(view, rows.start, rows.stop, credit_bytes)
     total = 0
     for count, row in enumerate(rows):
         total += span_bytes(view, row, row + 1)

@@ -286,27 +286,33 @@ class Cursors:
         """Look after the cursor of a queue that has changed: a queue that is dispatched."""
         if not cursor.settled:
             self._settle(queue, cursor)
-        if not cursor.facts.max_lag:
+        most = self.max_lag(queue, cursor)
+        if not most:
             return
         waiting = self.waiting(queue, cursor)
         about = {"address": queue.address, "queue": queue.name, "name": cursor.facts.name}
-        if cursor.lags(waiting):
-            self._event_bus.emit(CursorLagging, **about, lag=waiting, max_lag=cursor.facts.max_lag)
-        if cursor.is_abandoned(waiting, self._timers.elapsed_ms):
+        if cursor.lags(waiting, most):
+            self._event_bus.emit(CursorLagging, **about, lag=waiting, max_lag=most)
+        if cursor.is_abandoned(waiting, most, self._timers.elapsed_ms):
             self._end(queue, cursor, "give up", "max_lag")
 
     def tick(self) -> None:
         """Look after the cursors whose leases may have run out."""
         for queue in self.queues():
             cursor = queue.roster.cursor
-            if cursor is not None and cursor.facts.max_lag:
+            if cursor is not None and self.max_lag(queue, cursor):
                 self.look(queue, cursor)
+
+    def max_lag(self, queue: Queue, cursor: CursorMachine) -> int:
+        """Return how many messages may wait for a cursor, by its owner or by the settings of the address; 0: any."""
+        return cursor.max_lag(queue.settings.cursor_max_lag)
 
     @property
     def watched(self) -> bool:
         """Whether a cursor may be given up as time passes."""
         queues = self._router.queues.values()
-        return any(queue.roster.cursor is not None and queue.roster.cursor.facts.max_lag for queue in queues)
+        found = ((queue, queue.roster.cursor) for queue in queues)
+        return any(cursor is not None and self.max_lag(queue, cursor) for queue, cursor in found)
 
     def _end(self, queue: Queue, cursor: CursorMachine, event: str, reason: str) -> None:
         self._settle(queue, cursor)

@@ -6,6 +6,9 @@ its connection goes on behind the last number.  One without an end follows the q
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+
 from meshq.broker.cursors._cursor_machine import check_owner
 from meshq.broker.queue._browser import Browser, BrowseSink, QueueToBrowse
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
@@ -135,8 +138,6 @@ def first_behind(priority_list: PriorityList, number: int) -> QueueRun | None:
     return found
 
 
-def _below(rows: list[int], limit: int) -> int:
+def _below(rows: Sequence[int], limit: int) -> int:
     """How many of the rows, in order, are below a limit."""
-    if not rows or rows[-1] < limit:
-        return len(rows)
-    return sum(row < limit for row in rows)
+    return bisect_left(rows, limit)

@@ -65,6 +65,8 @@ class CursorStatistics:
     high: int
     #: Messages that it has not acknowledged.
     lag: int
+    #: With more than these, and no owner, it is given up; 0: with no number.
+    max_lag: int
 
 
 class CursorSettings(NamedTuple):
@@ -94,7 +96,7 @@ def check_cursor(
         raise SettingsError("max_lag", max_lag, "a whole number from 1, math.inf, or None")
     if type(window) is not int or not 1 <= window < 2**31:
         raise SettingsError("window", window, "a whole number from 1 to 2147483647")
-    most = max_lag if type(max_lag) is int else 0
+    most = 0 if max_lag is None else SEQUENCE_END - 1 if max_lag == math.inf else max_lag
     return CursorSettings(str(start), float(lease), most, window)  # type: ignore[arg-type]
 
 

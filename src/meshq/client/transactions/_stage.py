@@ -13,6 +13,7 @@ from meshq.client.session._client_context import ClientContext
 from meshq.client.transactions._transaction import Transaction
 from meshq.errors import SettingsError, TransactionRolledBackError, UsageError
 from meshq.ids import check_number, check_sink
+from meshq.wire import RunBytes
 
 
 class StageName(NamedTuple):
@@ -70,6 +71,22 @@ class Stage(Transaction):
             self._end("roll_back")
             raise
         return self
+
+    async def _send_run(self, address: str, run: RunBytes) -> None:
+        """Send a run of durable messages; for connectors, which see to it that it is one.
+
+        Checkpoint: when it has to wait, and at least every 64th call.
+        Cancellation: the messages were not taken.
+        Raises:
+            TransactionRolledBackError: the transaction is lost; it is rolled back.
+            MeshqError: an earlier message was refused; all is rolled back.
+            UsageError: the transaction is not open.
+        """
+        await self.ready()
+        self._cut()
+        self._durable = True
+        self._sent += run.rows
+        self._queue(run, address)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -30,7 +30,7 @@ from meshq.client.transactions._transaction_life import new_life
 from meshq.errors import BusyError, MeshqError, TransactionRolledBackError, UsageError
 from meshq.ids import check_xid
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
-from meshq.wire import FLAG_DURABLE, FLAG_TRANSACTED, Envelope, Frame, FrameType, Transact, encode_run
+from meshq.wire import FLAG_DURABLE, FLAG_TRANSACTED, Envelope, Frame, FrameType, RunBytes, Transact, encode_run
 from meshq.wire import Call as WireCall
 
 #: Runs sent and not yet taken by the broker, beyond which a send waits.
@@ -324,20 +324,22 @@ class Transaction:
     def _cut(self) -> None:
         """Cut the gathered messages into a run and queue the run."""
         bodies, rows = self._bodies, self._rows
-        if not bodies:
+        if not bodies or self._address is None:
             return
         plain = all(row is PLAIN_ROW for row in rows)
-        assert self._address is not None
-        run = encode_run(bodies, None if plain else cast("list[Envelope]", rows))
+        self._queue(encode_run(bodies, None if plain else cast("list[Envelope]", rows)), self._address)
+        self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
+
+    def _queue(self, run: RunBytes, address: str) -> None:
+        """Queue a run whose messages are counted."""
         header = Transact(
             transaction=self._number,
-            address=self._address,
+            address=address,
             producer=self._context.transaction_producer(),
             number=self._session.transactions.number(run.rows),
             sent=self._sent - run.rows,
         ).encode()
-        flags = FLAG_DURABLE if self._durable else 0
-        stamp = self._context.now_ms()
+        flags, stamp = FLAG_DURABLE if self._durable else 0, self._context.now_ms()
 
         def make(number: int) -> Frame:
             return Frame(
@@ -351,9 +353,7 @@ class Transaction:
                 body=run.body,
             )
 
-        self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
-        epoch = self._session.facts.epoch
-        call = Call("a send of a transaction", make, epoch, on_failed=self._run_failed)
+        call = Call("a send of a transaction", make, self._session.facts.epoch, on_failed=self._run_failed)
         self._runs.append(call)
         self._session.pending_calls.add(call)
         self._session.stream.wake()

@@ -16,7 +16,7 @@ from meshq.cluster import ClusterConnection
 from meshq.demo._flights import find_file, read_lines
 from meshq.demo._flights_format import parse
 from meshq.demo._parent import Parent
-from meshq.demo._process import Child, DemoError
+from meshq.demo._process import Child, DemoError, ungrouped
 from meshq.demo._report_format import Ready, Report, Role
 from meshq.demo._settings import QUEUE
 from meshq.errors import MeshqError, SettingsError
@@ -260,22 +260,10 @@ async def run_paired(rows: int | None) -> PairTally:
     Raises: DemoError: it could not be carried through.
     """
     lines = read_lines(find_file(), rows)
-    failure: DemoError | None = None
-    tally = PairTally(lines=lines)
-    with tempfile.TemporaryDirectory(prefix="meshq-demo-") as data_dir:
+    with ungrouped(), tempfile.TemporaryDirectory(prefix="meshq-demo-") as data_dir:
         async with trio.open_nursery() as nursery:
-            try:
-                tally = await PairDemo(data_dir, lines, nursery).run()
-            except DemoError as error:
-                failure = error
-            except BaseExceptionGroup as group:
-                inner, rest = group.split(DemoError)
-                if inner is None or rest is not None:
-                    raise
-                failure = DemoError(str(inner.exceptions[0]))
+            tally = await PairDemo(data_dir, lines, nursery).run()
             nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
     return tally
 
 

@@ -64,19 +64,19 @@ class _Rows:
                     "value", None, f"bodies of at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<{text}>"
                 )
             return pa.array([message.body for message in self.messages()], pa.binary())
+        offsets = view.body_offsets(self.start, self.end)
+        if offsets is not None:
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(view.run.body)]
+            return pa.Array.from_buffers(pa.binary(), self.count, buffers)
         if not view.ends:
             view.read_bodies()
         starts, ends = view.starts[self.start : self.end], view.ends[self.start : self.end]
-        if starts[1:] == ends[:-1]:
-            offsets = pa.py_buffer(array("i", [starts[0], *ends]))
-            return pa.Array.from_buffers(pa.binary(), self.count, [None, offsets, pa.py_buffer(view.data)])
         data = view.data
         return pa.array([data[lo:hi] for lo, hi in zip(starts, ends, strict=True)], pa.binary())
 
     def has_properties(self) -> bool:
         """Whether any of these messages has properties."""
-        view = self.run.view
-        return any(view.properties(index) for index in range(self.start, self.end))
+        return self.run.view.has_properties(self.start, self.end)
 
     def keys(self) -> Any:
         """The keys."""
@@ -166,8 +166,8 @@ class BatchBuilder:
             arrays = [make(rows, kind) for make, kind in self._makers]
             self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._rows += rows.count
-        self._bytes += sum(map(part.run.view.size, range(part.start, part.end))) if part.run.large is None else 0
-        self._bytes += part.run.large.size if part.run.large is not None else 0
+        large, run = part.run.large, part.run.view.run
+        self._bytes += len(run.body) * rows.count // run.rows if large is None else large.size
 
     @property
     def full(self) -> bool:
@@ -206,6 +206,19 @@ _SPANS: Final = {"ttl_ms": "ttl", "delay_ms": "delay"}
 _PROPERTIES: Final = ("key", "headers", "properties")
 
 
+class Bodies(NamedTuple):
+    """Rows with nothing but a body, for one address; ``offsets`` as Arrow has them, counted from ``data``."""
+
+    address: str
+    offsets: memoryview
+    data: memoryview
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.offsets) - 1
+
+
 class RowReader:
     """Reads rows to send from record batches, and counts them."""
 
@@ -213,6 +226,21 @@ class RowReader:
         self._topic = topic
         self._partition = partition
         self._row = 0
+
+    def bodies(self, batch: Any) -> Bodies | None:
+        """The rows of a batch as columns, where these are all that is to be sent; None: they are read one by one."""
+        if self._topic is None or batch.schema.names != ["value"] or not batch.num_rows:
+            return None
+        column = batch.column("value")
+        if column.null_count or column.type not in (pa.binary(), pa.string()):
+            return None
+        _, offsets, data = column.buffers()
+        whole = memoryview(offsets).cast("i")[column.offset : column.offset + len(column) + 1]
+        if max(map(int.__sub__, whole[1:], whole[:-1])) > limits.MESSAGE_BYTES_MAX:
+            # Whoever reads it alone can say which row it is.
+            return None
+        self._row += len(column)
+        return Bodies(self._topic, whole, memoryview(b"" if data is None else data))
 
     def rows(self, batch: Any) -> Iterator[OutgoingRow]:
         """The rows of a batch.
@@ -256,5 +284,6 @@ class RowReader:
 
     def placed(self, error: SettingsError) -> SettingsError:
         """The error of a row, with its place."""
-        where = f"{error.setting} (partition {self._partition}, row {self._row})"
+        setting = "column 'value'" if error.setting == "body" else error.setting
+        where = f"{setting} (partition {self._partition}, row {self._row})"
         return SettingsError(where, None, error.allowed, shown=error.shown if error.shown is not None else "...")

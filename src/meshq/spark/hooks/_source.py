@@ -12,15 +12,6 @@ from typing import Any, Final
 
 import attrs
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from meshq.blocking import Client, Consumer
@@ -42,6 +33,7 @@ from meshq.spark._options_plan import Access
 from meshq.spark._read_settings import ReadSettings, StreamSettings
 from meshq.spark._source_cursors import SourceCursors
 from meshq.spark.hooks._arrow_rows import BatchBuilder, PartitionFacts
+from meshq.spark.hooks._versions import STREAMING, arrow_schema, available_now
 
 _log: Final = logging.getLogger("meshq.spark")
 #: Seconds between two looks for a node that is away.
@@ -84,7 +76,7 @@ class TaskReader:
             CursorLostError: the query has lost the cursor.
             ConnectionBrokenError: the node was not reached in time.
         """
-        builder = BatchBuilder(to_arrow_schema(self._schema, timezone="UTC"), task.facts)
+        builder = BatchBuilder(arrow_schema(self._schema), task.facts)
         at, rows = task.lo, 0
         with Brokers(self._access) as brokers:
             tried_since = time.monotonic()
@@ -193,7 +185,7 @@ def _task(one: Slice, addresses: dict[str, NodeAddress], ordinals: dict[str, int
     return ReadTask(facts=facts, lo=one.lo, hi=one.hi, address=addresses[node])
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, available_now()):  # type: ignore[misc]
     """Reads queues as a stream, by durable cursors.
 
     All but ``read`` runs in one process at the driver, which owns the cursors; ``read`` runs in the executors.
@@ -225,18 +217,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins: where its cursors are."""
         return self._driver().first().to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> Any:
         """Return a limit of Spark's for the limits of the options."""
         stream = self._stream
         if stream.max_rows is not None:
-            return ReadMaxRows(stream.max_rows)
+            return STREAMING.ReadMaxRows(stream.max_rows)
         if stream.max_bytes is not None:
-            return ReadMaxBytes(stream.max_bytes)
-        return ReadAllAvailable() if stream.min_rows is None else ReadMinRows(stream.min_rows)
+            return STREAMING.ReadMaxBytes(stream.max_bytes)
+        return STREAMING.ReadAllAvailable() if stream.min_rows is None else STREAMING.ReadMinRows(stream.min_rows)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch; ``start`` itself if there is none.  The batch before ``start`` is finished."""
-        self._last = self._driver().latest(self._offset(start), limited=not isinstance(limit, ReadAllAvailable))
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """The end of the next batch; ``start`` itself if there is none.  The batch before ``start`` is finished.
+
+        PySpark 4.1 tells no start: then it is the last end, or where the cursors are.
+        """
+        begin = self._offset(start) if start is not None else self._last or self._driver().first()
+        limited = limit is not None and not isinstance(limit, STREAMING.ReadAllAvailable)
+        self._last = self._driver().latest(begin, limited=limited)
         return self._last.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:

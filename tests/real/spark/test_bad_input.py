@@ -1,0 +1,99 @@
+"""What a job may do wrong, and what may go wrong for it: a typed error with names, nothing acknowledged, nothing left.
+
+An unknown option, queue or column, a null value and a wrong password stand in ``test_batches.py`` and
+``test_clusters.py``; a second query, and a checkpoint older than what is retained, in ``test_streams.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshq import limits
+from meshq.errors import ConnectionBrokenError
+from meshq.spark._nodes import Brokers, NodeAddress
+from meshq.spark._options_plan import access_of, read_options
+from tests.real.spark.kit import job, texts
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def test_a_body_over_the_limit_names_its_row_and_leaves_nothing(spark: Any) -> None:
+    with job(spark) as work:
+        size = limits.MESSAGE_BYTES_MAX + 1
+        frame = spark.range(2).coalesce(1).selectExpr(f"cast(repeat('x', if(id = 1, {size}, 3)) as binary) as value")
+        match = rf"(?s)SettingsError.*column 'value' \(partition 0, row 1\).*{limits.MESSAGE_BYTES_MAX}"
+        with pytest.raises(Exception, match=match):
+            work.save(frame, topic="out")
+        assert work.client.stages() == work.client.sinks() == []
+        assert "out" not in work.client.queues() or work.client.queue("out").ready == 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "match"),
+    [
+        ("value string", r"schema\['value'\].*'string'.*binary"),
+        ("valeu binary", "did you mean 'value'"),
+        ("headers array<string>", r"schema\['headers'\].*array<struct<key:string,value:binary>>"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_its_type(
+    spark: Any, schema: str, match: str
+) -> None:
+    with job(spark, queues=["orders"]) as work, pytest.raises(Exception, match=f"(?s)SettingsError.*{match}"):
+        reader = spark.read.format("meshq").options(url=work.url, subscribe="orders")
+        reader.schema(schema).load().count()
+
+
+def test_a_place_in_an_older_cursor_of_the_same_name_is_refused_and_nothing_is_acknowledged(
+    spark: Any, tmp_path: Path
+) -> None:
+    with job(spark, queues=["orders"]) as work:
+        work.client.send_many("orders", texts(range(3)))
+        frame = work.stream("orders").select("value")
+        work.run(frame, tmp_path / "checkpoint", topic="copy")
+        work.check_nothing_is_left()
+        work.client.delete_cursor("orders", "orders")
+        work.client.send_many("orders", texts(range(3, 7)))
+        left = work.client.queue("orders").ready
+        node = work.client.statistics().node_id.hex()
+        match = rf"(?s)CursorLostError.*'orders' of orders@{node} was registered anew.*epoch"
+        with pytest.raises(Exception, match=match):
+            work.run(frame, tmp_path / "checkpoint", topic="copy")
+        work.check_nothing_is_left()
+        assert work.client.queue("orders").ready == left
+        assert sorted(map(int, work.bodies("copy"))) == [0, 1, 2]
+
+
+def test_the_checkpoint_of_another_cursor_is_refused_with_both_named(spark: Any, tmp_path: Path) -> None:
+    with job(spark, queues=["orders"]) as work:
+        work.client.send_many("orders", texts(range(3)))
+        work.run(work.stream("orders").select("value"), tmp_path / "checkpoint", topic="copy")
+        work.check_nothing_is_left()
+        work.client.delete_cursor("orders", "orders")
+        work.client.send("orders", b"9")
+        left = work.client.queue("orders").ready
+        with pytest.raises(
+            Exception, match=r"(?s)SettingsError.*audit.*'orders', of which the checkpoint has the place"
+        ):
+            work.run(work.stream("orders", cursor="audit").select("value"), tmp_path / "checkpoint", topic="copy")
+        work.check_nothing_is_left()
+        assert work.client.queue("orders").ready == left
+
+
+def test_a_node_that_an_executor_does_not_reach_is_named_with_its_partition_and_the_urls_that_were_tried(
+    spark: Any,
+) -> None:
+    with job(spark, queues=["orders"]) as work:
+        given = {"url": work.url, "subscribe": "orders", "partitionTimeout": "300ms"}
+        away = NodeAddress("ab" * 16, ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"))
+        with (
+            Brokers(access_of(read_options(given, "batch read"))) as brokers,
+            pytest.raises(ConnectionBrokenError) as caught,
+            brokers.reached(away, f"orders@{away.node}"),
+        ):
+            pass
+        text = str(caught.value)
+        assert all(part in text for part in (f"orders@{away.node}", *away.urls)) and caught.value.outcome == "not_done"

@@ -1,0 +1,52 @@
+"""Bodies that lie side by side go as columns from Arrow into runs and back; nothing is done for each row."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq import limits
+from meshq.errors import SettingsError
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+from meshq.spark.hooks._arrow_rows import RowReader  # noqa: E402
+
+
+def batch(values: list[bytes | str | None], kind: object = None) -> object:
+    """A record batch with a body each."""
+    return pa.record_batch([pa.array(values, kind or pa.binary())], names=["value"])
+
+
+def test_the_bodies_of_a_batch_are_its_own_buffers() -> None:
+    reader = RowReader("orders", 0)
+    found = reader.bodies(batch([b"a", b"", b"ccc"]))
+    assert found is not None
+    assert (found.address, list(found.offsets), bytes(found.data)[:4]) == ("orders", [0, 1, 1, 4], b"accc")
+    # A part of a batch, and text.
+    part = reader.bodies(batch([b"a", b"bb", b"ccc"]).slice(1))
+    assert part is not None and list(part.offsets) == [1, 3, 6] and part.rows == 2
+    text = reader.bodies(batch(["ä", "b"], pa.string()))
+    assert text is not None and bytes(text.data)[:3] == "äb".encode()
+    empty = reader.bodies(batch([b"", b""]))
+    assert empty is not None and list(empty.offsets) == [0, 0, 0]
+
+
+def test_what_has_more_than_bodies_is_read_row_by_row() -> None:
+    assert RowReader(None, 0).bodies(batch([b"a"])) is None
+    assert RowReader("orders", 0).bodies(batch([b"a", None])) is None
+    assert RowReader("orders", 0).bodies(batch([])) is None
+    two = pa.record_batch([pa.array([b"a"], pa.binary()), pa.array([b"k"], pa.binary())], names=["value", "key"])
+    assert RowReader("orders", 0).bodies(two) is None
+
+
+def test_the_row_that_can_not_be_sent_is_counted_behind_those_that_went_as_columns() -> None:
+    reader = RowReader("orders", 3)
+    assert reader.bodies(batch([b"a", b"b"])) is not None
+    with pytest.raises(SettingsError, match=r"column 'value' \(partition 3, row 3\)"):
+        list(reader.rows(batch([b"c", None])))
+
+
+def test_a_body_over_the_limit_is_left_to_who_can_name_its_row() -> None:
+    assert RowReader("orders", 0).bodies(batch([b"a", bytes(limits.MESSAGE_BYTES_MAX)])) is not None
+    assert RowReader("orders", 0).bodies(batch([b"a", bytes(limits.MESSAGE_BYTES_MAX + 1)])) is None

@@ -1,0 +1,94 @@
+"""Run the tests of Spark with other versions of PySpark: ``python tools/run_on_sparks.py --result spark_versions``.
+
+Each version gets an environment of its own, which is removed afterwards unless ``--environments`` names a folder.
+What does not fit a version is skipped there, and the reasons are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as tree
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from qa.results import RESULTS, about_here  # noqa: E402
+
+KIND: Final = "spark_versions"
+VERSIONS: Final = ("4.1.4", "4.2.1", "4.3.0")
+#: Seconds for the tests of one version.
+LIMIT_S: Final = 1_800
+
+
+def environment(folder: Path, version: str) -> Path:
+    """The Python of an environment with this version, made if it is not there."""
+    where = folder / version
+    python = where / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", where], check=True)
+        kept = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("pyspark")]
+        constraints = folder / "constraints.txt"
+        constraints.write_text("\n".join(kept) + "\n")
+        wanted = [f"{ROOT}[test,spark]", f"pyspark[sql]=={version}"]
+        subprocess.run([python, "-m", "pip", "install", "-q", "-c", constraints, *wanted], check=True)
+    return python
+
+
+def tested(python: Path, folder: Path, tests: list[str]) -> dict[str, Any]:
+    """Run the tests of the tier; their counts, and why some were left out."""
+    report = folder / "report.xml"
+    report.unlink(missing_ok=True)
+    # PySpark 4.1 leaves sockets of its own to the collector.
+    quiet = ["-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
+    command = [python, "-m", "pytest", "-q", "-n0", "-m", "spark", *quiet, *tests, f"--junitxml={report}"]
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, check=False, timeout=LIMIT_S)
+    cases = list(tree.parse(report).iter("testcase"))
+    failed = [f"{case.get('classname')}::{case.get('name')}" for case in cases if case.find("failure") is not None]
+    failed += [f"{case.get('classname')}::{case.get('name')}" for case in cases if case.find("error") is not None]
+    skips = [str(skip.get("message")) for case in cases if (skip := case.find("skipped")) is not None]
+    return {
+        "passed": len(cases) - len(failed) - len(skips),
+        "failed": failed,
+        "skipped": dict(Counter(skips)),
+    }
+
+
+def main() -> int:
+    """Test all versions; 0 if no test has failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="*", default=list(VERSIONS), help="of PySpark (%(default)s)")
+    parser.add_argument(
+        "--environments", metavar="DIR", help="keep the environments here, and use those that are there"
+    )
+    parser.add_argument("--tests", action="append", help="files of tests (tests/real/spark)")
+    parser.add_argument("--result", metavar="NAME", help="the name of a file of docs/results")
+    given = parser.parse_args()
+    tests = given.tests or ["tests/real/spark"]
+    path = ROOT / RESULTS / f"{given.result}.json"
+    known = json.loads(path.read_text(encoding="utf-8"))["versions_of_spark"] if given.result and path.exists() else {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(given.environments or temporary).resolve()
+        folder.mkdir(exist_ok=True)
+        for version in given.versions:
+            found = tested(environment(folder, version), Path(temporary), tests)
+            here = about_here()
+            known[version] = {**found, "tests": tests, "commit": here["commit"], "date": here["date"]}
+            print(version, json.dumps(known[version], indent=1), flush=True)
+            if given.result:
+                command = " ".join(["python tools/run_on_sparks.py", "--result", given.result])
+                result = {"kind": KIND, "format": 1, "command": command, **here, "versions_of_spark": known}
+                path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(known[version]["failed"] for version in given.versions) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
