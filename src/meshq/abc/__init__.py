@@ -38,7 +38,14 @@ from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._programs import NoPrograms, Programs
 from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
 from meshq.abc._redirection import Redirector, Redirectors
-from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
+from meshq.abc._replication import (
+    RecordSource,
+    ReplicatedBatch,
+    ReplicationSink,
+    ReplicationStart,
+    StoredBatch,
+    StoredSegment,
+)
 from meshq.abc._roles import RoleBoard, RoleMember, RoleReport
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
@@ -95,6 +102,7 @@ __all__ = [
     "PeerQueues",
     "PinnedGroups",
     "Programs",
+    "RecordSource",
     "Redirect",
     "Redirector",
     "Redirectors",
@@ -111,6 +119,8 @@ __all__ = [
     "Service",
     "StepBack",
     "StoreAndForwardQueue",
+    "StoredBatch",
+    "StoredSegment",
     "StrandedMessages",
     "StrandedQueue",
     "Stream",
