@@ -52,7 +52,8 @@ class Log(Header):
     ``last`` ones or not.
     ``removed``: that file is not needed any more.  ``joined``: from here on everything is waited for; the replica is in
     sync when it has told ``first``.  ``in_sync``: it is; ``members``: who is.  ``stopped``: the server stops, and
-    ``first`` is its last position.  ``yielded``: the same, where it hands over.  ``dropped``, last: the replica is not
+    ``first`` is its last position.  ``yielded``: the same, where it hands over, for
+    the reason ``name``.  ``dropped``, last: the replica is not
     waited for any more.  ``waiting``, first and last: the server does not act; ``epoch`` and ``activation`` as it
     remembers them, ``flags``: 1 it has acted in that epoch, 2 it was in sync then, 4 it is configured as a primary.
 
@@ -82,8 +83,8 @@ class Log(Header):
 class Logged(Header):
     """Replica to server: ``first`` of the frame is the last position that is durable here.
 
-    ``kind``: ``position``; ``working``: nothing more is durable, but work is done; ``failed``, last: ``reason`` says why
-    in one word, and ``text`` in a sentence.
+    ``kind``: ``position``; ``working``: nothing more is durable, but work is done; ``failed``, last: ``reason`` says
+    why in one word, and ``text`` in a sentence.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.LOGGED

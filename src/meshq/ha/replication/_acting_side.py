@@ -51,6 +51,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self._warnings = warnings
         #: The memory of the node while it does not act.
         self.standing: Standing = Standing()
+        #: Whether the node may take the role at any moment: it is in sync, or about to.
+        self.claiming: bool = False
         #: The term; None: the node does not act.
         self.term: ReplicationTerm | None = None
         self.activation: int = 0
@@ -68,6 +70,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         bounds = ReplicationBounds(sync_s=self._rules.initial_replication_sync_timeout, slow_s=slow)
         self.term = term = ReplicationTerm(standing.epoch, bounds)
         self.activation, self.dropped, self.had_replica = standing.activation, None, False
+        self.claiming = False
         return term
 
     def end(self) -> None:
@@ -113,7 +116,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         term, control = self.term, self._control
         start = term.start if term is not None else None
         if term is None or start is None or start.source is None or not term.serving or term.order is not None:
-            return self._answer(line, self._waiting() if term is None else self._busy())
+            waits = term is None and not self.claiming
+            return self._answer(line, self._waiting() if waits else self._busy())
         node_id = bytes(start.node_id)
         accepted = Log(
             kind="accepted",

@@ -70,6 +70,8 @@ class Feeder(ReplicaEnd[Logged]):
     def heard(self, answer: Logged, first: int) -> None:
         """Take a position, or the word that the replica can't go on."""
         replicator, now = self._term.replicator, trio.current_time()
+        if self._ended:
+            return
         if answer.kind == "failed":
             self.end(answer.reason or "left", answer.text)
             return
@@ -87,11 +89,13 @@ class Feeder(ReplicaEnd[Logged]):
     def leaving(self) -> None:
         """Say which position is the last one."""
         order = self._term.order
-        kind = "stopped" if order is None else "yielded"
+        last = Log(kind="stopped") if order is None else Log(kind="yielded", name=order.reason)
         for piece in self._queue:
             self._line.send(*piece)
         self._queue.clear()
-        self._line.send(Log(kind=kind), self._term.replicator.placed)
+        replicator = self._term.replicator
+        self._term.yielded = replicator.in_sync and not replicator.behind
+        self._line.send(last, replicator.placed)
         self._line.flush()
 
     def lost(self) -> None:
@@ -145,6 +149,7 @@ class Feeder(ReplicaEnd[Logged]):
         rounds = CatchUp(upto)
         while not rounds.nearly(term.replicator.placed):
             rounds.position = await self._send_tail(rounds.position, source.synced)
+        self._check()
         goal = term.replicator.join(trio.current_time())
         term.taker = self.take
         self._say(Log(kind="joined"), goal)

@@ -40,8 +40,8 @@ class FollowEnd:
     """The end of a link.
 
     ``node``: the one that was followed; None: it did not let this one follow.  ``may_take_over``: this node has all
-    that was confirmed.  ``reason``: ``crash``, ``stopped`` or ``forced`` of the other node, or why this one could not
-    go on.
+    that was confirmed.  ``reason``: ``crash``, ``stopped``, ``forced`` or ``failback`` of the other node, or why this
+    one could not go on.
     ``waiting``: the other node does not act either; what it remembers.
     """
 
@@ -243,7 +243,7 @@ class Follower:
         await trio.lowlevel.checkpoint()
 
     async def _take_yielded(self, header: Log, first: int, body: bytes) -> None:
-        self.last, self._reason = first, "forced"
+        self.last, self._reason = first, "failback" if header.name == "failback" else "forced"
         await trio.lowlevel.checkpoint()
 
     async def _take_dropped(self, header: Log, first: int, body: bytes) -> None:

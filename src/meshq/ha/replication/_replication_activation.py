@@ -144,9 +144,12 @@ class ReplicationActivation(Activation):
 
     async def release(self, *, failover: bool) -> None:
         """Give the role up: the replica has taken it, or takes it now."""
-        await trio.lowlevel.checkpoint()
         term = self._acting.term
+        if term is not None and term.order is not None and term.yielded:
+            # The other node has as much, and goes first.
+            await self._remember(attrs.evolve(self._standing, acted=False))
         self._acting.end()
+        await trio.lowlevel.checkpoint()
         self._stepped_back = True
         self._vacant_since = trio.current_time()
         self._follower = None
@@ -197,8 +200,10 @@ class ReplicationActivation(Activation):
         for url in self._reach.urls:
             end = await self._follow(url)
             if end.node is not None:
-                if end.may_take_over and await self._is_gone(url, end.node):
+                # Who has yielded, or stopped, has said so; a link that has ended says less.
+                if end.may_take_over and (end.reason != "crash" or await self._is_gone(url, end.node)):
                     return True, end.reason
+                self._acting.claiming = False
                 self._lose()
                 return True, ""
             answers.append(None if end.waiting is None else standpoint_of(end.waiting))
@@ -230,11 +235,20 @@ class ReplicationActivation(Activation):
             self._standing = await self._read_standing()
         self._vacant_since = trio.current_time() if end.node is not None else self._vacant_since
         if not end.may_take_over:
+            self._acting.claiming = False
             self._lose()
         if end.error is not None and not isinstance(end.error, NotActiveError):
             self._complain(end.error)
         self._show()
         return end
+
+    async def _remember(self, standing: Standing) -> None:
+        try:
+            await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+        except OSError as error:
+            self._complain(error)
+            return
+        self._standing = self._acting.standing = standing
 
     def _lose(self) -> None:
         if self._life.state in ("syncing", "in_sync"):
@@ -269,11 +283,18 @@ class ReplicationActivation(Activation):
         )
 
     async def _is_gone(self, url: str, node: FollowedNode) -> bool:
-        """Whether a node whose link has ended does not say that it lives: it may have ended the link by itself."""
+        """Whether a node whose link has ended does not say that it lives: it may have ended the link by itself.
+
+        If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
+        """
         answer = await self._ask(url)
         if answer is None:
-            return True
-        return answer.kind != "accepted" or answer.node_id != node.node_id
+            gone = True
+        elif answer.kind == "accepted":
+            gone = answer.node_id != node.node_id
+        else:
+            gone = standpoint_of(answer) < standpoint(self._standing, primary=self._rules.primary)
+        return gone
 
     async def _ask(self, url: str) -> Log | None:
         """Ask a node how it is; None: it does not answer."""
@@ -290,6 +311,8 @@ class ReplicationActivation(Activation):
         if step == "begun":
             self._life.on("follow")
         elif step == "in_sync":
+            # Whoever asks is told to wait: this node takes over as soon as the link ends.
+            self._acting.claiming = True
             self._life.on("reach")
         self._show()
         self._changed.tell()
@@ -307,6 +330,7 @@ class ReplicationActivation(Activation):
             in_sync=True,
             members=(self._control.name,),
         )
+        self._acting.claiming = True
         await self._env.threads.run(self._directory.remember, standing, pool=POOL)
         self._acting.standing = standing
         term = self._acting.begin(standing)

@@ -33,6 +33,8 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         self.changed: ChangeSignal = ChangeSignal()
         #: Whether clients are served.
         self.serving: bool = False
+        #: Whether the replica was told to take over, and has everything.
+        self.yielded: bool = False
         #: The order to end the term, and the one of which the broker was told; None: there is none.
         self.order: StepBack | None = None
         self.told: StepBack | None = None
