@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,12 +24,33 @@ def url_of(name: str) -> str:
     return f"tcp://127.0.0.1:{PORTS[name]}"
 
 
+class GatedThreads(InlineThreads):
+    """Threads in which calls of one function wait until a test lets them go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gates: dict[str, trio.Event] = {}
+
+    def close(self, name: str) -> trio.Event:
+        """Let calls of a function wait for an event, which the test sets."""
+        self._gates[name] = gate = trio.Event()
+        return gate
+
+    async def run(self, function: Callable[..., Any], *arguments: object, pool: str = "default") -> Any:
+        """Call a function."""
+        gate = self._gates.get(getattr(function, "__name__", ""))
+        if gate is not None:
+            await gate.wait()
+        return await super().run(function, *arguments, pool=pool)
+
+
 class Machines:
     """A network, a disk for each node, and the scopes in which the nodes run."""
 
     def __init__(self) -> None:
         self.network = MemoryNetwork(random.Random(1))
         self.disks = {name: SimDisk() for name in PORTS}
+        self.threads = {name: GatedThreads() for name in PORTS}
         self.scopes: dict[str, trio.CancelScope] = {}
 
     def env(self, name: str = "client") -> abc.Env:
@@ -38,7 +59,7 @@ class Machines:
         parts: dict[str, Any] = {
             "network": self.network.host("node"),
             "disk": disk.mount(),
-            "threads": InlineThreads(),
+            "threads": self.threads.get(name) or InlineThreads(),
         }
         return attrs.evolve(real_env(), local={}, host="node", pid=1, **parts)
 
@@ -62,6 +83,10 @@ class Machines:
     def client(self, **settings: Any) -> Client:
         """Make a client that knows both nodes."""
         return connect(f"({url_of('a')},{url_of('b')})", env=self.env(), **{**SLOW, **settings})
+
+    def client_of(self, name: str) -> Client:
+        """Make a client that knows one node."""
+        return connect(url_of(name), env=self.env(), **SLOW)
 
     async def start(self, nursery: trio.Nursery, broker: Broker) -> Broker:
         """Start a broker that may be cancelled alone."""
