@@ -1,4 +1,4 @@
-"""The clients of a simulated pair, their accounts, and what is checked of these."""
+"""The clients of a simulated pair, their accounts, and the checks of these."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Accounts:
     acknowledged: set[str] = attrs.field(factory=set)
 
 
-class Stage(Protocol):
+class PairRun(Protocol):
     """A run, as its clients see it."""
 
     rng: random.Random
@@ -59,7 +59,8 @@ class Place(Protocol):
 PATIENT: Final[dict[str, Any]] = {"retry_interval": 0.1, "max_retry_interval": 0.3, "initial_connect_attempts": 10_000}
 
 
-async def produce(stage: Stage, machine: SimNode, name: str) -> None:
+async def produce(stage: PairRun, machine: SimNode, name: str) -> None:
+    """Send messages with duplicate ids, each until it is confirmed."""
     accounts, number = stage.accounts, 0
     async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
         while not stage.over:
@@ -76,7 +77,7 @@ async def produce(stage: Stage, machine: SimNode, name: str) -> None:
             await trio.sleep(stage.rng.uniform(0.0, 0.2))
 
 
-async def send_loosely(stage: Stage, machine: SimNode, number: int) -> None:
+async def send_loosely(stage: PairRun, machine: SimNode, number: int) -> None:
     """Send messages that are not durable: only the lease keeps a node from confirming them after a pause."""
     async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
         while not stage.over:
@@ -85,7 +86,7 @@ async def send_loosely(stage: Stage, machine: SimNode, number: int) -> None:
             await trio.sleep(stage.rng.uniform(0.0, 0.1))
 
 
-async def probe(stage: Stage, machine: SimNode, member: Place) -> None:
+async def probe(stage: PairRun, machine: SimNode, member: Place) -> None:
     """Talk to a node anew, again and again, so that it acts as soon as it serves."""
     settings: dict[str, Any] = {"reconnect_attempts": 0, "initial_connect_attempts": 1, "use_topology": False}
     while not stage.over:
@@ -95,7 +96,8 @@ async def probe(stage: Stage, machine: SimNode, member: Place) -> None:
         await trio.sleep(0.1)
 
 
-async def produce_in_transactions(stage: Stage, machine: SimNode) -> None:
+async def produce_in_transactions(stage: PairRun, machine: SimNode) -> None:
+    """Send messages in transactions of three, each until it is committed."""
     accounts, number = stage.accounts, 0
     async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
         while not stage.over:
@@ -120,7 +122,8 @@ async def produce_in_transactions(stage: Stage, machine: SimNode) -> None:
             await trio.sleep(stage.rng.uniform(0.0, 0.5))
 
 
-async def consume(stage: Stage, machine: SimNode) -> None:
+async def consume(stage: PairRun, machine: SimNode) -> None:
+    """Consume messages, and have each acknowledgement confirmed."""
     accounts = stage.accounts
     async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
         while not stage.over:
@@ -142,11 +145,12 @@ async def consume(stage: Stage, machine: SimNode) -> None:
 
 
 def uid_of(body: bytes) -> str:
-    """Return the name of a message: what stands before the points with which a large body is filled."""
+    """Return the name of a message, without the points with which a large body is filled."""
     return body.rstrip(b".").decode()
 
 
-async def drain(stage: Stage) -> list[str]:
+async def drain(stage: PairRun) -> list[str]:
+    """Consume all messages that are left, and return their names."""
     machine, left = stage.dial("drain"), list[str]()
     async with (
         connect(stage.url, env=machine.env, reconnect_attempts=100, **PATIENT) as client,
@@ -159,7 +163,7 @@ async def drain(stage: Stage) -> list[str]:
 
 
 def check_accounts(accounts: Accounts, left: list[str]) -> None:
-    """Compare what is left in the queue with what clients were told."""
+    """Compare the messages that are left in the queue with the answers that clients were given."""
     lost = accounts.confirmed - accounts.acknowledged - set(left)
     if lost:
         raise PairError(f"H1: {len(lost)} confirmed messages are lost, {min(lost)} among them")

@@ -83,7 +83,7 @@ SIGHTS: Final = (
 )
 
 
-class Member:
+class ReplicaMember:
     """A node of the pair: one life of a broker after the other."""
 
     def __init__(self, stage: ReplicatedStage, name: str, *, first: bool) -> None:
@@ -173,14 +173,14 @@ class ReplicatedStage:
             simulation.swarm.count(f"seen.{sight}", 0)
         for fault in FAULTS:
             simulation.swarm.count(f"fault.{fault}", 0)
-        self.members = [Member(self, "a", first=True), Member(self, "b", first=False)]
+        self.members = [ReplicaMember(self, "a", first=True), ReplicaMember(self, "b", first=False)]
         self.over = False
 
     def url_of(self, name: str) -> str:
         """Return where a node is reached."""
         return f"tcp://{name}:7001?insecure=true"
 
-    def other(self, member: Member) -> Member:
+    def other(self, member: ReplicaMember) -> ReplicaMember:
         """Return the other node of the pair."""
         return next(one for one in self.members if one is not member)
 
@@ -189,7 +189,7 @@ class ReplicatedStage:
         if sight in SIGHTS:
             self.simulation.swarm.count(f"seen.{sight}")
 
-    def happened(self, member: Member, kind: str, event: Any) -> None:
+    def happened(self, member: ReplicaMember, kind: str, event: Any) -> None:
         """Note a notification of a node."""
         if kind == "broker_state_changed" and event.state == "active":
             self.served_last = member.name
@@ -286,7 +286,7 @@ async def _faults(stage: ReplicatedStage) -> None:
         await _carry_out(stage, member, kind)
 
 
-async def _carry_out(stage: ReplicatedStage, member: Member, kind: str) -> None:
+async def _carry_out(stage: ReplicatedStage, member: ReplicaMember, kind: str) -> None:
     rng, machine, broker = stage.rng, member.machine, member.broker
     if kind in ("kill", "power"):
         machine.kill() if kind == "kill" else machine.power_off()
@@ -383,7 +383,7 @@ def _states(stage: ReplicatedStage) -> str:
 
 
 async def _produce_large(stage: ReplicatedStage, machine: SimNode) -> None:
-    """Send messages whose bodies have files of their own; the uid is what they begin with."""
+    """Send messages whose bodies have files of their own, and begin with the uid."""
     accounts, number = stage.accounts, 0
     async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
         while not stage.over:

@@ -378,7 +378,7 @@ class InSyncChanged(Notification):
 
 @attrs.frozen(kw_only=True)
 class SyncBegun(Notification):
-    """A node follows the log of this one, and gets a copy of the store first; ``records``: how many there are."""
+    """A replica has come, and gets a copy of the store first; ``records``: how many there are."""
 
     kind = "sync_begun"
     replica: str
@@ -387,7 +387,7 @@ class SyncBegun(Notification):
 
 @attrs.frozen(kw_only=True)
 class SyncDone(Notification):
-    """A node that follows this one has all that was confirmed, ``seconds`` after it came."""
+    """A replica has all messages that were confirmed, ``seconds`` after it came."""
 
     kind = "sync_done"
     replica: str
@@ -396,7 +396,7 @@ class SyncDone(Notification):
 
 @attrs.frozen(kw_only=True)
 class SyncFailed(Notification):
-    """A node that follows this one did not come to be in sync; ``reason`` as of ``ReplicaDropped``."""
+    """A replica did not come to be in sync; ``reason`` as of ``ReplicaDropped``."""
 
     kind = "sync_failed"
     replica: str

@@ -43,7 +43,7 @@ class ReplicaEnd(ABC, Generic[Answer]):
 
     @abstractmethod
     def leaving(self) -> None:
-        """Put the last word in line: the node stops, or steps back, and has finished what it could."""
+        """Put the last word in line: the node stops, or steps back."""
 
     @abstractmethod
     def lost(self) -> None:

@@ -24,7 +24,7 @@ class RoleMember:
 
 @attrs.frozen(kw_only=True)
 class Replica:
-    """A node that follows the log of the one that serves, as that one sees it.
+    """A node that follows the log of the active node, as the active node sees it.
 
     ``instance``: this life of it.  ``url``: where it is reached; empty: nowhere that is known.  ``in_sync``: it has all
     that was confirmed.  ``since``: when it came, on the clock of the loop.  ``dropped_reason``: why it is not waited

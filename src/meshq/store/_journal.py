@@ -10,7 +10,7 @@ from types import TracebackType
 import trio
 from trio import TaskStatus
 
-from meshq.abc import Buffer, Env, RecordSource, ReplicatedBatch, ReplicationSink
+from meshq.abc import Buffer, Env, ReplicationSink
 from meshq.directories import StoreDirectories
 from meshq.errors import (
     BusyError,
@@ -146,11 +146,6 @@ class Journal:
     def paging_directory(self) -> str:
         """The directory for the owner's pages."""
         return self._layout.paging
-
-    @property
-    def source(self) -> RecordSource:
-        """The records on the journal's own disk, for a copy."""
-        return self._parts.source
 
     def large_files(self) -> LargeBodyFiles:
         """Return the files of large bodies, which lie beside the open journal."""
@@ -325,17 +320,6 @@ class Journal:
             JournalBrokenError, ClosedError: nothing was placed.
         """
         return self._parts.log.atomic_batch(size_bytes)
-
-    def follow(self, batch: ReplicatedBatch) -> None:
-        """Place a batch of another journal at the positions that it has there; the owner says that it follows.
-
-        ``batch.parts`` are copied.
-
-        Raises:
-            UsageError: it does not follow the last record, or its records contradict each other; nothing was placed.
-            JournalBrokenError, ClosedError: nothing was placed.
-        """
-        self._parts.log.follow(batch)
 
     def request_commit(self) -> None:
         """Commit the placed records without waiting for more."""

@@ -1,4 +1,4 @@
-"""A connection by which another node follows the log of this one."""
+"""A connection by which another node follows the log of the broker's node."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from meshq import abc, limits
 from meshq.errors import invariant
 from meshq.wire import (
     ConnectionMachine,
+    ConnectionState,
     Frame,
     FrameType,
     IncomingStream,
@@ -59,8 +60,8 @@ class ReplicaConnection(abc.ReplicaLine[Log]):
                 self._end.heard(header_of(frame, Logged), frame.first)
 
     def send(self, piece: Log, first: int = 0, body: bytes = b"") -> None:
-        """Put a piece in line, in several frames if need be."""
-        if self._ended:
+        """Put a piece in line, in several frames if need be; silent once the good-bye was said."""
+        if self._ended or self._machine.state is not ConnectionState.REPLICATING:
             return
         invariant(first >= 0, "a position is not negative")
         size, header = limits.BODY_BYTES_MAX, piece.encode()
@@ -74,7 +75,7 @@ class ReplicaConnection(abc.ReplicaLine[Log]):
             )
 
     def flush(self) -> int:
-        """Write what is in line."""
+        """Write the pieces that are in line."""
         if not self._ended:
             self._link.flush()
         return getattr(self._link, "waiting", 0)

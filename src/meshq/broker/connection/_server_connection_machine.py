@@ -231,7 +231,7 @@ class ServerConnection:
         self._end()
 
     def _follow(self, wanted: Replicate) -> None:
-        """Let another node follow the log of this one, if its policy wants that."""
+        """Let another node follow the node's log, if the policy wants that."""
         replica = ReplicaConnection(self._link, self._machine, self._end_with)
         replica.begin(self._board.replicas if self._board is not None else None, wanted)
         self._replica = replica

@@ -80,7 +80,7 @@ class LogLink(HandshakeUser, HandshakeOwner):
                 Handshake(link, self, self._wanted.node_name, self._login, self, writer=writer).start()
                 try:
                     yield
-                except Exception as error:
+                except (MeshqError, OSError) as error:
                     # It leaves the block as it was raised, in no group.
                     failure = error
                 finally:

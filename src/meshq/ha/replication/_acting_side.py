@@ -74,7 +74,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         return term
 
     def end(self) -> None:
-        """End the term: nobody follows any more."""
+        """End the term, and the link to the replica."""
         if self.feeder is not None:
             self.feeder.end("left")
         self.term = None
@@ -112,7 +112,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     # -- whoever wants to follow
 
     def follow(self, wanted: Replicate, line: ReplicaLine[Log], peer: str) -> ReplicaEnd[Logged]:
-        """Let a node follow the log of this one."""
+        """Let another node follow the log."""
         term, control = self.term, self._control
         start = term.start if term is not None else None
         if term is None or start is None or start.source is None or not term.serving or term.order is not None:
@@ -191,7 +191,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         )
 
     def _busy(self) -> Log:
-        """The answer of a node that is about to act, or does not act for much longer: nobody else is to."""
+        """The answer of a node that is about to act, or is about to stop: no other node is to act."""
         return Log(kind="waiting", epoch=2**53, flags=ACTED, name=self._control.name)
 
     def _answer(self, line: ReplicaLine[Log], answer: Log) -> ReplicaEnd[Logged]:

@@ -1,4 +1,4 @@
-"""What a new replica gets next: the segments, then what came meanwhile, then everything as it is placed."""
+"""The catch-up of a new replica: the segments, then the batches placed meanwhile, then each batch as it is placed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS_MAX: Final = 8
 
 
 def within(batches: Sequence[StoredBatch], last: int) -> list[StoredBatch]:
-    """Return the batches of a segment up to a position; what is behind it comes later."""
+    """Return the batches of a segment up to a position; the others come later."""
     return [batch for batch in batches if last_of(batch) <= last]
 
 

@@ -28,7 +28,7 @@ POOL = "ha"
 
 
 class Feeder(ReplicaEnd[Logged]):
-    """One replica, as its primary sees it.  ``lost``: called when the link has ended; ``over``: once, with the
+    """A replica, as its primary sees it.  ``lost``: called when the link has ended; ``over``: once, with the
     reason, when nothing more is sent."""
 
     def __init__(
@@ -222,7 +222,7 @@ class Feeder(ReplicaEnd[Logged]):
                 self._say(Log(kind="removed", name=name))
 
     async def _send_body(self, name: str) -> None:
-        """Send a body, as far as it is there: what is removed meanwhile is not needed by what the replica will have."""
+        """Send a body, unless it is removed meanwhile: then no record that the replica will have needs it."""
         offset = 0
         while not self._ended:
             data = await self._env.threads.run(self._files.read, name, offset, BODY_BYTES, pool=POOL)

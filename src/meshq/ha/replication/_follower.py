@@ -53,7 +53,7 @@ class FollowEnd:
 
 
 class Follower:
-    """One try to follow one node."""
+    """A single try to follow a node."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Follower:
             return
         self.following.batch(first, len(batch.rows))
         if self._journal is not None:
-            self._journal.follow(followed(batch))
+            self._journal.log.follow(followed(batch))
 
     async def _take_segment(self, header: Log, first: int, body: bytes) -> None:
         batches, self._segment = self._segment, []
@@ -278,7 +278,7 @@ class Follower:
             self.following.end()
 
     async def _close(self) -> MeshqError | None:
-        """Close the store: what came is on the disk then."""
+        """Close the store, with all batches that came on the disk."""
         journal = self._journal
         if journal is None:
             return None

@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen(kw_only=True, order=True)
 class Standpoint:
-    """What a node that does not serve remembers, in the order in which it counts.
+    """The memory of a node that does not serve, in the order in which it counts.
 
     A later epoch is newer.  In one epoch the node that has served in it may have gone on without the other one, which
     has less then; and who was in sync has more than who was not.  Of two that are alike the primary goes first.
@@ -27,7 +27,7 @@ class Standpoint:
 
 
 def may_start(own: Standpoint, others: Sequence[Standpoint | None], *, first: bool) -> bool:
-    """Whether a node that found nobody who serves may serve by itself.
+    """Whether a node that found no active node may be active by itself.
 
     ``others``: the other nodes, which do not serve; None: one does not answer, or has a word to say against it.
     ``first``: the node has not served in this life.

@@ -30,7 +30,7 @@ class NodeDirectory:
         return f"{self.root}/{SYNCING}"
 
     def enter(self) -> Standing:
-        """Lock the directory, complete moves that a crash has interrupted, and return what the node remembers.
+        """Lock the directory, complete moves that a crash has interrupted, and return the memory of the node.
 
         Raises:
             BusyError: another broker has it.
@@ -61,7 +61,7 @@ class NodeDirectory:
     # -- the memory
 
     def standing(self) -> Standing:
-        """Return what the node remembers.  Raises: DamagedError, OSError."""
+        """Return the memory of the node.  Raises: DamagedError, OSError."""
         path = f"{self.root}/{NAME}"
         try:
             return decode_standing(self._read(path), path)
@@ -75,7 +75,7 @@ class NodeDirectory:
     # -- copies
 
     def clear_copy(self) -> None:
-        """Remove what is left of an earlier copy.  Raises: OSError."""
+        """Remove the rest of an earlier copy.  Raises: OSError."""
         self._remove_files(SYNCING)
 
     def install_copy(self, standing: Standing, keep: float) -> None:

@@ -39,7 +39,7 @@ class Reach:
 
     @property
     def own_url(self) -> str:
-        """The URL by which the other nodes reach this one."""
+        """The URL by which the other nodes reach the node."""
         return self.connection.settings.own_url(self.control)
 
     @property
@@ -65,7 +65,7 @@ class Reach:
         return self.connection.login.factory(url, "static_connectors", env=self.control.env, **settings)
 
     def fingerprint(self, node_id: bytes) -> bytes:
-        """Return what only who has this node's key can say about a node; empty: it has no key."""
+        """Return a proof about a node that needs the encryption key of the store; empty: there is no key."""
         keys = self.control.encryption_keys
         if not keys:
             return b""

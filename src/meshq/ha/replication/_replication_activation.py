@@ -87,7 +87,7 @@ class ReplicationActivation(Activation):
         self._vacant_since: float | None = None
 
     async def enter(self) -> None:
-        """Lock the directory of the node, and read what it remembers.
+        """Lock the directory of the node, and read its memory.
 
         Checkpoint: always.
         Cancellation: ``leave`` unlocks it.
@@ -343,7 +343,7 @@ class ReplicationActivation(Activation):
     # -- while it serves
 
     async def _keep(self) -> None:
-        """Give the role back, look for another node that serves for this one, and show how it is, until cancelled."""
+        """Give the role back, look for another active node of the same id, and show the role, until cancelled."""
         asked = -math.inf
         while True:
             with trio.move_on_after(self._rules.retry_interval):

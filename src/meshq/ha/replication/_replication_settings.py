@@ -103,7 +103,7 @@ class ReplicationPrimary(HAPolicy):
 
 @attrs.frozen(kw_only=True)
 class ReplicationBackup(HAPolicy):
-    """The policy of a node that follows the log of a primary, and takes over when that one is gone.
+    """The policy of a node that follows the log of a primary, and takes over when the primary is gone.
 
     It asks the ``static_connectors`` of its cluster connection one after the other until one of them serves and has no
     replica.  ``group_name``: only a primary with the same name, or without one; None: any.  ``allow_failback``: once it

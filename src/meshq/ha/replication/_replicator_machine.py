@@ -1,4 +1,4 @@
-"""The replica of a primary: whether it is in sync, what a confirm waits for, and when it is dropped."""
+"""The replica of a primary: whether it is in sync, how long confirms wait for it, and when it is dropped."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Replicator:
         return self._floor
 
     def heard(self, position: int, now: float) -> bool:
-        """Note what the replica has; return whether it has just come to be in sync.
+        """Note the position of the replica; return whether it has just come to be in sync.
 
         Raises:
             RemoteProtocolError: it has what it was never given, or less than before.

@@ -53,7 +53,7 @@ class Moves:
 
 
 def plan_moves(names: Collection[str], copied: Collection[str]) -> Moves:
-    """Plan the moves: the parts of the store to a directory for saved ones, and those of the copy to their place.
+    """Plan the moves: the parts of the store to a directory for saved stores, and the parts of the copy to their place.
 
     ``names``: what is in the directory of the node; ``copied``: what is in that of the copy.
     """

@@ -1,4 +1,4 @@
-"""What a node remembers of its pair, as a file: JSON with a checksum before it."""
+"""The memory of a node about its pair, as a file: JSON with a checksum before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A term of a node that replicates: what its store does is told to its replica."""
+"""A term of a node that replicates: the writes of its store are told to its replica."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class BodyNews:
         self._noted = False
 
     def begin(self) -> None:
-        """Note what happens from now on."""
+        """Note bodies from now on."""
         self.news.clear()
         self._noted = True
 

@@ -115,7 +115,7 @@ class RoleFigures:
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
-        """The nodes that follow this one, and the last one that was dropped."""
+        """The replicas of the node, and the last replica that was dropped."""
         return self._board.report.replicas
 
     @property
