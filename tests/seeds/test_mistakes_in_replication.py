@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from meshq.abc import ReplicatedBatch
 from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import NodeDirectory
@@ -33,17 +32,6 @@ def drops_the_tail_of_the_catch_up(patch: pytest.MonkeyPatch) -> None:
         return upto
 
     patch.setattr(Feeder, "_send_tail", nothing)
-
-
-def sends_each_batch_twice(patch: pytest.MonkeyPatch) -> None:
-    """Each batch is sent a second time."""
-    take: Callable[[Feeder, ReplicatedBatch], None] = Feeder.take
-
-    def twice(feeder: Feeder, batch: ReplicatedBatch) -> None:
-        take(feeder, batch)
-        take(feeder, batch)
-
-    patch.setattr(Feeder, "take", twice)
 
 
 def promotes_who_is_not_in_sync(patch: pytest.MonkeyPatch) -> None:
@@ -101,7 +89,6 @@ def calls_in_sync_who_has_just_joined(patch: pytest.MonkeyPatch) -> None:
 MISTAKES = [
     confirms_before_the_replica,
     drops_the_tail_of_the_catch_up,
-    sends_each_batch_twice,
     promotes_who_is_not_in_sync,
     believes_a_link_that_has_ended,
     says_that_it_waits_while_it_may_take_over,
