@@ -96,6 +96,7 @@ async def test_nodes_of_one_group_pair_at_once() -> None:
         first = await ground.start(nursery, ground.broker("a", ReplicationPrimary(group_name="fish")))
         second = await ground.start(nursery, ground.broker("b", ReplicationBackup(group_name="fish")))
         await second.ha.wait_for(phase="in_sync", timeout=5)
+        await first.ha.wait_for(in_sync=True, timeout=5)
         assert first.ha.in_sync == ("a", "b")
 
 
