@@ -19,6 +19,7 @@ from meshq.testing.history._end import HistoryError
 from qa.balanced.scenario import run_balanced_seed
 from qa.chain.scenario import run_chain_seed
 from qa.grouping_model.scenario import run_grouping_seed
+from qa.ha.replicated import run_replicated_pair_seed
 from qa.ha.scenario import run_pair_seed
 from qa.mesh.scenario import run_mesh_seed
 from qa.network.scenario import run_network_seed
@@ -32,7 +33,8 @@ BROKER: Final = "broker"
 #: have to be durable at a partner, too; of three brokers that are linked; of four to seven; of three that move messages
 #: to each other's consumers; of three that find each other; of three of which one drains and goes for good; of
 #: three to five that are linked to their neighbours only; of balancers and their targets; of three to five in a network
-#: of brokers; of two to six whose message groups alone are real; and of two or three that share a store.
+#: of brokers; of two to six whose message groups alone are real; of two or three that share a store; and of two of
+#: which one follows the log of the other.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "storage": partial(run_seed, kinds=STORAGE_FAULTS),
@@ -48,6 +50,7 @@ STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     "network": run_network_seed,
     "grouping": run_grouping_seed,
     "ha": run_pair_seed,
+    "pair": run_replicated_pair_seed,
 }
 #: Seeds that wait for each process: enough that none is ever idle, and that an early end wastes little.
 AHEAD: Final = 3

@@ -4,7 +4,8 @@
 ``--turns`` one that waits from time to time;
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
 ``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
-goes; ``--ha`` two or three with one store; ``--wide`` four to seven; ``--chain`` three to five in a chain or a ring;
+goes; ``--ha`` two or three with one store; ``--pair`` two of which one follows the log of the other;
+``--wide`` four to seven; ``--chain`` three to five in a chain or a ring;
 ``--balanced`` a front and five targets, or five brokers that balance each other; ``--grouping`` the protocol of message
 groups alone, whose seeds take a tenth of a second.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
@@ -45,6 +46,7 @@ ABOUT_STAGES: Final = {
     "discovery": "three linked brokers that are told nothing but a multicast group",
     "grouping": "the protocol of message groups alone, over links and queues of a model",
     "ha": "two or three brokers that share a store, of which one serves",
+    "pair": "two brokers with a store each, of which one follows the log of the other",
     "storage": "one broker of which the disk and the power fail, and nothing else",
     "turns": "one broker that has to step back from time to time",
     "replicated": "one broker that takes turns, too, and whose records have to be durable at a partner",

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-import attrs
 import trio
 
-from meshq import Broker, ClusterConnection, MeshqError, Message, SharedStoreBackup, SharedStorePrimary, connect
+from meshq import Broker, ClusterConnection, MeshqError, SharedStoreBackup, SharedStorePrimary
 from meshq.concurrency import first_error
 from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult
 from meshq.testing.history._history import History
+from qa.ha.clients import (
+    Accounts,
+    PairError,
+    check_accounts,
+    consume,
+    drain,
+    probe,
+    produce,
+    produce_in_transactions,
+    send_loosely,
+)
 from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -28,7 +36,6 @@ LOCK_PATIENCE_S: Final = 3.0
 #: The share of the runs in which that server has no patience at all: then the epochs alone keep what is durable.
 IMPATIENT: Final = 0.4
 DIRECTORY: Final = "/shared"
-QUEUE: Final = "work"
 #: Clients that send what is not durable.
 LOOSE_SENDERS: Final = 3
 #: The faults, by the weights with which they are drawn.
@@ -54,22 +61,6 @@ SIGHTS: Final = (
     "stopped_waits",
     "transaction",
 )
-
-
-class PairError(AssertionError):
-    """A promise about the pair is broken; the text begins with the checker's name."""
-
-
-@attrs.define
-class Accounts:
-    """The answers that clients have got."""
-
-    sent: set[str] = attrs.field(factory=set)
-    confirmed: set[str] = attrs.field(factory=set)
-    #: Whether an acknowledgement of a message was confirmed.
-    consumed: set[str] = attrs.field(factory=set)
-    #: Messages that were acknowledged, whether or not the answer came.
-    acknowledged: set[str] = attrs.field(factory=set)
 
 
 class Member:
@@ -199,15 +190,15 @@ async def pair_scenario(simulation: Simulation) -> Outcome:
         member.start()
     await _until_active(stage, 30)
     clients = [stage.dial(f"client-{index}") for index in range(4)]
-    clients[0].spawn(_produce, stage, clients[0], "p")
-    clients[1].spawn(_produce, stage, clients[1], "r")
-    clients[2].spawn(_produce_in_transactions, stage, clients[2])
-    clients[3].spawn(_consume, stage, clients[3])
+    clients[0].spawn(produce, stage, clients[0], "p")
+    clients[1].spawn(produce, stage, clients[1], "r")
+    clients[2].spawn(produce_in_transactions, stage, clients[2])
+    clients[3].spawn(consume, stage, clients[3])
     loose, prober = stage.dial("loose"), stage.dial("prober")
     for number in range(LOOSE_SENDERS):
-        loose.spawn(_send_loosely, stage, loose, number)
+        loose.spawn(send_loosely, stage, loose, number)
     for member in stage.members:
-        prober.spawn(_probe, stage, prober, member)
+        prober.spawn(probe, stage, prober, member)
     with trio.move_on_after(DURATION_S):
         await _faults(stage)
     await _heal(stage)
@@ -215,7 +206,7 @@ async def pair_scenario(simulation: Simulation) -> Outcome:
     await trio.sleep(2)
     stage.over = True
     await trio.sleep(5)
-    left = await _drain(stage)
+    left = await drain(stage)
     _check(stage, left)
     faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in FAULTS)
     return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))
@@ -318,105 +309,6 @@ async def _until_active(stage: PairStage, seconds: float) -> None:
     raise PairError(f"H4: no node serves {seconds:g} s after the last fault: {states}")
 
 
-# -- clients
-
-PATIENT: Final[dict[str, Any]] = {"retry_interval": 0.1, "max_retry_interval": 0.3, "initial_connect_attempts": 10_000}
-
-
-async def _produce(stage: PairStage, machine: SimNode, name: str) -> None:
-    accounts, number = stage.accounts, 0
-    async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
-        while not stage.over:
-            uid, number = f"{name}{number}", number + 1
-            accounts.sent.add(uid)
-            while True:
-                try:
-                    await client.send(QUEUE, Message(uid.encode(), duplicate_id=uid))
-                except MeshqError:
-                    await trio.sleep(0.05)
-                else:
-                    break
-            accounts.confirmed.add(uid)
-            await trio.sleep(stage.rng.uniform(0.0, 0.2))
-
-
-async def _send_loosely(stage: PairStage, machine: SimNode, number: int) -> None:
-    """Send messages that are not durable: only the lease keeps a node from confirming them after a pause."""
-    async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
-        while not stage.over:
-            with suppress(MeshqError):
-                await client.send(f"loose.{number}", Message(b"x", durable=False))
-            await trio.sleep(stage.rng.uniform(0.0, 0.1))
-
-
-async def _probe(stage: PairStage, machine: SimNode, member: Member) -> None:
-    """Talk to a node anew, again and again, so that it acts as soon as it serves."""
-    settings: dict[str, Any] = {"reconnect_attempts": 0, "initial_connect_attempts": 1, "use_topology": False}
-    while not stage.over:
-        with suppress(MeshqError), trio.move_on_after(1):
-            async with connect(member.url, env=machine.env, **settings) as client:
-                await client.send("probes", Message(b"x", durable=False))
-        await trio.sleep(0.1)
-
-
-async def _produce_in_transactions(stage: PairStage, machine: SimNode) -> None:
-    accounts, number = stage.accounts, 0
-    async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
-        while not stage.over:
-            uids = [f"t{number}.{part}" for part in range(3)]
-            number += 1
-            accounts.sent.update(uids)
-            done = False
-            while not done and not stage.over:
-                try:
-                    async with client.transaction() as transaction:
-                        for uid in uids:
-                            await transaction.send(QUEUE, Message(uid.encode(), duplicate_id=uid))
-                        await transaction.commit()
-                    done = True
-                except MeshqError as error:
-                    # A transaction that was carried out although the answer was lost is refused as a repetition.
-                    done = type(error).__name__ == "DuplicateError"
-                    await trio.sleep(0.05)
-            if done:
-                stage.see("transaction")
-                accounts.confirmed.update(uids)
-            await trio.sleep(stage.rng.uniform(0.0, 0.5))
-
-
-async def _consume(stage: PairStage, machine: SimNode) -> None:
-    accounts = stage.accounts
-    async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
-        while not stage.over:
-            try:
-                async with client.consumer(QUEUE) as consumer:
-                    while not stage.over:
-                        delivery = await consumer.receive(timeout=0.5)
-                        if delivery is None:
-                            continue
-                        uid = bytes(delivery.body).decode()
-                        if uid in accounts.consumed:
-                            raise PairError(f"H2: {uid} comes again, although its acknowledgement was confirmed")
-                        accounts.acknowledged.add(uid)
-                        await consumer.ack(delivery, confirm=True)
-                        accounts.consumed.add(uid)
-                        await trio.sleep(stage.rng.uniform(0.0, 0.1))
-            except MeshqError:
-                await trio.sleep(0.05)
-
-
-async def _drain(stage: PairStage) -> list[str]:
-    machine, left = stage.dial("drain"), list[str]()
-    async with (
-        connect(stage.url, env=machine.env, reconnect_attempts=100, **PATIENT) as client,
-        client.consumer(QUEUE) as consumer,
-    ):
-        while (delivery := await consumer.receive(timeout=1)) is not None:
-            left.append(bytes(delivery.body).decode())
-            await consumer.ack(delivery, confirm=True)
-    return left
-
-
 # -- checkers
 
 
@@ -428,16 +320,7 @@ def _check(stage: PairStage, left: list[str]) -> None:
     for epoch, names in acts.actors.items():
         if len(names) > 1:
             raise PairError(f"H3: {', '.join(sorted(names))} act in epoch {epoch}")
-    lost = accounts.confirmed - accounts.acknowledged - set(left)
-    if lost:
-        raise PairError(f"H1: {len(lost)} confirmed messages are lost, {min(lost)} among them")
-    twice = [uid for uid, number in Counter(left).items() if number > 1] + [
-        uid for uid in left if uid in accounts.consumed
-    ]
-    if twice:
-        raise PairError(f"H2: {len(twice)} messages are there twice, {twice[0]} among them")
-    if set(left) - accounts.sent:
-        raise PairError(f"H2: {min(set(left) - accounts.sent)} was never sent")
+    check_accounts(accounts, left)
 
 
 def run_pair_seed(seed: int) -> SimulationResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import attrs
@@ -59,17 +59,17 @@ class WatchedGuard(TermGuard):
 class WatchedActivation(Activation):
     """The activation of another policy, whose terms are watched."""
 
-    def __init__(self, inner: Activation, acts: Acts, name: str) -> None:
+    def __init__(self, inner: Activation, acts: Acts, name: str, epoch_of: Callable[[ActiveTerm], int]) -> None:
         self._inner = inner
         self._acts = acts
         self._name = name
+        self._epoch_of = epoch_of
 
     async def wait(self) -> ActiveTerm:
         """Wait as the other one does."""
         term = await self._inner.wait()
-        assert term.guard is not None and term.data_dir is not None
-        epoch = int(term.data_dir.rpartition("-")[2])
-        return attrs.evolve(term, guard=WatchedGuard(term.guard, self._acts, self._name, epoch))
+        assert term.guard is not None
+        return attrs.evolve(term, guard=WatchedGuard(term.guard, self._acts, self._name, self._epoch_of(term)))
 
     async def lost(self) -> StepBack:
         """Wait for an order."""
@@ -92,11 +92,20 @@ class WatchedActivation(Activation):
         await self._inner.hand_over(back=back, force=force)
 
 
+def epoch_of_shared_store(term: ActiveTerm) -> int:
+    """Return the epoch of a term over a shared store, from its directory."""
+    assert term.data_dir is not None
+    return int(term.data_dir.rpartition("-")[2])
+
+
 class WatchedPolicy(HAPolicy):
     """Another policy, whose terms are watched."""
 
-    def __init__(self, inner: HAPolicy, acts: Acts) -> None:
+    def __init__(
+        self, inner: HAPolicy, acts: Acts, epoch_of: Callable[[ActiveTerm], int] = epoch_of_shared_store
+    ) -> None:
         self.wait_for_activation = inner.wait_for_activation
+        self._epoch_of = epoch_of
         self._inner = inner
         self._acts = acts
 
@@ -107,4 +116,4 @@ class WatchedPolicy(HAPolicy):
     @asynccontextmanager
     async def _joined(self, control: NodeControl) -> AsyncIterator[Activation]:
         async with self._inner.activation(control) as activation:
-            yield WatchedActivation(activation, self._acts, control.name)
+            yield WatchedActivation(activation, self._acts, control.name, self._epoch_of)

@@ -17,9 +17,9 @@ import trio
 
 from meshq import Broker, Delivery, MeshqError, Message
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
-from qa.checkers.delivery import Violation
-from qa.checkers.end import HistoryError
-from qa.checkers.history import History
+from meshq.testing.history._delivery import Violation
+from meshq.testing.history._end import HistoryError
+from meshq.testing.history._history import History
 from qa.network.shape import LAST, QUEUES, NetworkShape, url
 from qa.simulation.broker import STOP_S
 from qa.simulation.one_run import run_scenario

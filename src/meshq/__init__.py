@@ -128,6 +128,8 @@ if TYPE_CHECKING:
     from meshq.errors import UsageError as UsageError
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ha import LiveOnly as LiveOnly
+    from meshq.ha import ReplicationBackup as ReplicationBackup
+    from meshq.ha import ReplicationPrimary as ReplicationPrimary
     from meshq.ha import ScaleDown as ScaleDown
     from meshq.ha import SharedStoreBackup as SharedStoreBackup
     from meshq.ha import SharedStorePrimary as SharedStorePrimary
@@ -169,6 +171,7 @@ if TYPE_CHECKING:
     from meshq.notifications import ConsumerCreated as ConsumerCreated
     from meshq.notifications import CursorLagging as CursorLagging
     from meshq.notifications import CursorReleased as CursorReleased
+    from meshq.notifications import InSyncChanged as InSyncChanged
     from meshq.notifications import LoginRefused as LoginRefused
     from meshq.notifications import MemoryFull as MemoryFull
     from meshq.notifications import MessageDeadLettered as MessageDeadLettered
@@ -180,12 +183,16 @@ if TYPE_CHECKING:
     from meshq.notifications import Notification as Notification
     from meshq.notifications import QueueCreated as QueueCreated
     from meshq.notifications import QueueDeleted as QueueDeleted
+    from meshq.notifications import ReplicaDropped as ReplicaDropped
     from meshq.notifications import RoleChanged as RoleChanged
     from meshq.notifications import SecurityRefused as SecurityRefused
     from meshq.notifications import SessionClosed as SessionClosed
     from meshq.notifications import SessionCreated as SessionCreated
     from meshq.notifications import StageExpired as StageExpired
     from meshq.notifications import StoreDamaged as StoreDamaged
+    from meshq.notifications import SyncBegun as SyncBegun
+    from meshq.notifications import SyncDone as SyncDone
+    from meshq.notifications import SyncFailed as SyncFailed
     from meshq.notifications import TransactionDecided as TransactionDecided
     from meshq.notifications import TransactionPrepared as TransactionPrepared
     from meshq.permissions import PermissionExplanation as PermissionExplanation
@@ -272,6 +279,11 @@ _NOTIFICATIONS: Final = (
     "BindingRemoved",
     "NodeLeft",
     "RoleChanged",
+    "InSyncChanged",
+    "SyncBegun",
+    "SyncDone",
+    "SyncFailed",
+    "ReplicaDropped",
     "TransactionDecided",
     "TransactionPrepared",
 )
@@ -345,6 +357,8 @@ _HOME: Final = {
     "RoleMember": "meshq.abc",
     "RoleStatus": "meshq.statistics",
     "SharedStoreBackup": "meshq.ha",
+    "ReplicationBackup": "meshq.ha",
+    "ReplicationPrimary": "meshq.ha",
     "SharedStorePrimary": "meshq.ha",
     "DrainProgress": "meshq.cluster",
     "PermissionExplanation": "meshq.permissions",

@@ -360,6 +360,60 @@ class RoleChanged(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class InSyncChanged(Notification):
+    """Other nodes of a pair by replication than before have all that was confirmed; ``members``: their names.
+
+    ``unprotected``: the node goes on without a replica.
+    """
+
+    kind = "in_sync_changed"
+    members: tuple[str, ...]
+    epoch: int
+    unprotected: bool
+
+    def properties(self) -> dict[str, PropertyValue]:
+        """Return the properties of the notification's message; the names are one text, with commas between them."""
+        return {**super().properties(), "members": ",".join(self.members)}
+
+
+@attrs.frozen(kw_only=True)
+class SyncBegun(Notification):
+    """A replica has come, and gets a copy of the store first; ``records``: how many there are."""
+
+    kind = "sync_begun"
+    replica: str
+    records: int
+
+
+@attrs.frozen(kw_only=True)
+class SyncDone(Notification):
+    """A replica has all messages that were confirmed, ``seconds`` after it came."""
+
+    kind = "sync_done"
+    replica: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class SyncFailed(Notification):
+    """A replica did not come to be in sync; ``reason`` as of ``ReplicaDropped``."""
+
+    kind = "sync_failed"
+    replica: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaDropped(Notification):
+    """A node is not waited for any more; ``reason``: ``link``, ``slow``, ``disk``, ``full_disk``, ``sync_timeout``,
+    ``encryption_key``, ``node_id``, ``group`` or ``left``."""
+
+    kind = "replica_dropped"
+    replica: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class BalancerTargetReady(Notification):
     """A target of a balancer's pool is ready for clients."""
 
@@ -433,4 +487,9 @@ KINDS: tuple[type[Notification], ...] = (
     BalancerQuorumReached,
     BalancerQuorumLost,
     RoleChanged,
+    InSyncChanged,
+    SyncBegun,
+    SyncDone,
+    SyncFailed,
+    ReplicaDropped,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,17 @@ check_hosts_timeout = "500 ms"
         check_hosts_period=5,
         check_hosts_timeout=0.5,
     )
+
+
+def test_a_pair_by_replication_stands_in_a_file(tmp_path: Path) -> None:
+    for word in ("replication_primary", "replication_backup", "replication_slave"):
+        text = f'[ha]\npolicy = "{word}"\ninitial_replication_sync_timeout = "10 s"\ngroup_name = "fish"\n'
+        kind = word.replace("slave", "backup")
+        services = PAIR.rstrip() + '\nstatic_connectors = ["tcp://127.0.0.1:1"]\n'
+        broker = load(tmp_path, text, services)
+        assert broker.ha.policy == kind
+        ha: Any = broker._settings.ha
+        assert (ha.initial_replication_sync_timeout, ha.group_name) == (10, "fish")
 
 
 @pytest.mark.parametrize(

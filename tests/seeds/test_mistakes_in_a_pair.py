@@ -14,7 +14,8 @@ from meshq.ha._lease_machine import Lease
 from meshq.ha._shared_directory import Epoch
 from meshq.ha._store_activation import StoreActivation
 from meshq.ha._store_term import StoreTerm
-from qa.ha.scenario import PairError, run_pair_seed
+from qa.ha.clients import PairError
+from qa.ha.scenario import run_pair_seed
 
 SEEDS = 25
 TIMEOUT_S = 1_200

@@ -39,6 +39,10 @@ def brought_to(state: ConnectionState, opener: Sender = Sender.CLIENT) -> tuple[
             here.sending(FrameType.PROBE)
             there.received(FrameType.PROBE)
             break
+        if here.state is ConnectionState.AUTHENTICATED and state is ConnectionState.REPLICATING:
+            here.sending(FrameType.REPLICATE)
+            there.received(FrameType.REPLICATE)
+            break
     if state is ConnectionState.CLOSED:
         here.sending(FrameType.CLOSE)
         there.received(FrameType.CLOSE)
@@ -58,7 +62,12 @@ def test_the_handshake_goes_strictly_in_turn() -> None:
 
 @pytest.mark.parametrize(
     ("state", "opener"),
-    list(itertools.product(ConnectionState, (Sender.CLIENT, Sender.PEER))),
+    # Only a peer follows a log.
+    [
+        (state, opener)
+        for state, opener in itertools.product(ConnectionState, (Sender.CLIENT, Sender.PEER))
+        if (state, opener) != (ConnectionState.REPLICATING, Sender.CLIENT)
+    ],
     ids=lambda value: value.value,
 )
 def test_every_frame_is_legal_exactly_where_the_table_has_it(state: ConnectionState, opener: Sender) -> None:
@@ -100,10 +109,17 @@ def test_a_side_that_says_its_role_is_held_to_it() -> None:
         machine.received(FrameType.SEND)
 
 
-def test_numbered_frames_go_only_over_an_attached_connection() -> None:
+def test_numbered_frames_go_only_over_an_attached_connection_and_those_of_a_log_where_one_is_followed() -> None:
+    log = {FrameType.LOG, FrameType.LOGGED}
+    legal = {ConnectionState.ATTACHED: NUMBERED - log, ConnectionState.REPLICATING: log}
     for state, events in TRANSITIONS.items():
         numbered = {frame_type for _, frame_type in events if frame_type in NUMBERED}
-        assert numbered == (NUMBERED if state is ConnectionState.ATTACHED else set())
+        assert numbered == legal.get(state, set())
+
+
+def test_a_log_is_followed_by_nodes_only() -> None:
+    openers = [sender for events in TRANSITIONS.values() for sender, frame in events if frame is FrameType.REPLICATE]
+    assert openers == [Sender.PEER]
 
 
 def test_every_frame_type_is_legal_somewhere_and_every_state_is_reached() -> None:
@@ -129,8 +145,9 @@ def test_no_frame_is_both_the_servers_and_the_clients_but_signs_of_life_and_good
     both = {FrameType.NODE, FrameType.BRANCH, FrameType.ADDRESS_CREDIT}
     assert of[Sender.PEER] & of[Sender.SERVER] == {*shared, *both}
     assert shared == {FrameType.PING, FrameType.PONG, FrameType.RECEIVED, FrameType.CLOSE}
+    followers = {FrameType.REPLICATE, FrameType.LOGGED}
     # What names queues by their numbers, and runs by a link's, is for nodes alone.
-    assert of[Sender.PEER] - of[Sender.CLIENT] == {FrameType.LINK, FrameType.FORWARD, *both}
+    assert of[Sender.PEER] - of[Sender.CLIENT] == {FrameType.LINK, FrameType.FORWARD, *both, *followers}
     assert of[Sender.CLIENT] <= of[Sender.PEER]
 
 

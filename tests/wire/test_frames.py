@@ -82,6 +82,7 @@ def test_frames_that_change_state_are_numbered_and_no_others() -> None:
         "PROBED",
         "PROOF",
         "RECEIVED",
+        "REPLICATE",
         "WELCOME",
     ]
 
@@ -90,10 +91,11 @@ def test_the_numbers_of_frame_types_stay_what_they_are() -> None:
     assert {frame_type.name: int(frame_type) for frame_type in FrameType} == {
         "HELLO": 1, "WELCOME": 2, "AUTHENTICATE": 3, "AUTHENTICATED": 4, "ATTACH": 5, "ATTACHED": 6, "CLOSE": 7,
         "PING": 8, "PONG": 9, "RECEIVED": 10, "CHALLENGE": 11, "PROOF": 12, "PROBE": 13, "PROBED": 14,
+        "REPLICATE": 15,
         "PRODUCE": 16, "SEND": 17, "CONSUME": 18,
         "SETTLE": 19, "LEAVE": 20, "CALL": 21, "LINK": 22, "FORWARD": 23, "TRANSACT": 25, "BLOCK": 28, "READ": 29,
         "BRANCH": 30, "DELIVER": 32, "CONFIRM": 33, "REFUSE": 34, "ANSWER": 35, "CREDIT": 36, "CONSUMER_LOST": 37,
-        "BINDING": 38, "SNAPSHOT": 39, "NODE": 40, "ADDRESS_CREDIT": 41, "PIECE": 44,
+        "BINDING": 38, "SNAPSHOT": 39, "NODE": 40, "ADDRESS_CREDIT": 41, "PIECE": 44, "LOG": 46, "LOGGED": 47,
     }  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def test_frames_stay_what_they_are_when_more_bytes_come() -> None:
         (encode(FRAMES[2]) + b"\x16\x03", "bad_magic"),
         (raw(version=0), "unknown_version"),
         (raw(version=2), "unknown_version"),
-        (raw(15), "unknown_type"),
+        (raw(24), "unknown_type"),
         (raw(0), "unknown_type"),
         (raw(255), "unknown_type"),
         (raw(flags=1), "unknown_flags"),

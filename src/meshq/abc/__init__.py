@@ -38,8 +38,16 @@ from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._programs import NoPrograms, Programs
 from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
 from meshq.abc._redirection import Redirector, Redirectors
-from meshq.abc._replication import ReplicatedBatch, ReplicationSink, ReplicationStart
-from meshq.abc._roles import RoleBoard, RoleMember, RoleReport
+from meshq.abc._replicas import ReplicaEnd, ReplicaHost, ReplicaLine
+from meshq.abc._replication import (
+    RecordSource,
+    ReplicatedBatch,
+    ReplicationSink,
+    ReplicationStart,
+    StoredBatch,
+    StoredSegment,
+)
+from meshq.abc._roles import Replica, RoleBoard, RoleMember, RoleReport
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
@@ -95,6 +103,7 @@ __all__ = [
     "PeerQueues",
     "PinnedGroups",
     "Programs",
+    "RecordSource",
     "Redirect",
     "Redirector",
     "Redirectors",
@@ -102,6 +111,10 @@ __all__ = [
     "RemoteBindings",
     "RemoteDemand",
     "RemoteQueue",
+    "Replica",
+    "ReplicaEnd",
+    "ReplicaHost",
+    "ReplicaLine",
     "ReplicatedBatch",
     "ReplicationSink",
     "ReplicationStart",
@@ -111,6 +124,8 @@ __all__ = [
     "Service",
     "StepBack",
     "StoreAndForwardQueue",
+    "StoredBatch",
+    "StoredSegment",
     "StrandedMessages",
     "StrandedQueue",
     "Stream",

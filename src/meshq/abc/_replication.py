@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 import attrs
 
@@ -12,15 +13,77 @@ from meshq.ids import NodeId, Position
 
 
 @attrs.frozen(kw_only=True)
+class StoredSegment:
+    """A segment of a journal, as far as its bytes are durable.
+
+    ``last``: the position of its last record.  ``compacted``: its records do not fill their range of positions.
+    """
+
+    number: int
+    base: Position
+    last: Position
+    compacted: bool
+
+
+@attrs.frozen(kw_only=True)
+class StoredBatch:
+    """A batch of a segment, without the encryption of its journal.
+
+    ``positions``: of the records, if they are not all from ``first`` on.  ``content``: the bytes of all records.
+    """
+
+    first: Position
+    flags: int
+    rows: Sequence[int]
+    content: Buffer
+    positions: Sequence[int] | None = None
+
+
+class RecordSource(ABC):
+    """The records that a journal has on its own disk, for a copy of it."""
+
+    @abstractmethod
+    def holding(self) -> AbstractAsyncContextManager[None]:
+        """Surround a copy: no segment is compacted or removed meanwhile, as long as the disk has space."""
+
+    @abstractmethod
+    def segments(self) -> Sequence[StoredSegment]:
+        """Return the segments, the one that is being written among them, by their numbers."""
+
+    @abstractmethod
+    async def read(self, number: int, beyond: int = 0) -> Sequence[StoredBatch]:
+        """Read the durable batches of a segment that have records beyond a position.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            MeshqError: the segment is gone, because the disk had no space for it any more, or is damaged.
+            OSError: the disk failed.
+        """
+
+    @property
+    @abstractmethod
+    def synced(self) -> Position:
+        """The last position on this disk."""
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether the disk has no space for new records."""
+
+
+@attrs.frozen(kw_only=True)
 class ReplicationStart:
     """The journal that a sink begins with.
 
-    ``last``: the records up to this position were there before; the first batch follows them.
+    ``last``: the records up to this position were there before; the first batch follows them.  ``source``: has these,
+    and all later ones that are durable; None: nobody can copy them.
     """
 
     node_id: NodeId
     journal_id: bytes
     last: Position
+    source: RecordSource | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen(kw_only=True)

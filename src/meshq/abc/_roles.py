@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import attrs
+
+from meshq.abc._replicas import ReplicaHost
 
 
 @attrs.frozen(kw_only=True)
@@ -20,13 +23,35 @@ class RoleMember:
 
 
 @attrs.frozen(kw_only=True)
+class Replica:
+    """A node that follows the log of the active node, as the active node sees it.
+
+    ``instance``: this life of it.  ``url``: where it is reached; empty: nowhere that is known.  ``in_sync``: it has all
+    that was confirmed.  ``since``: when it came, on the clock of the loop.  ``dropped_reason``: why it is not waited
+    for any more; empty: it is there.
+    """
+
+    name: str
+    instance: bytes = b""
+    url: str = ""
+    in_sync: bool = False
+    records_behind: int = 0
+    bytes_behind: int = 0
+    since: float = 0.0
+    dropped_reason: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class RoleReport:
     """The role of a node at one moment.
 
     ``role``: ``live_only``, ``primary`` (it serves, or is about to) or ``backup``.  ``phase``: what it does now.
     ``reason``: why the role is another one than before.  ``epoch``: of its own turn, or the highest that it knows.
     ``acting``: the node that serves, as far as that is known.  ``waiting``: the nodes that would take over, the next
-    one first.  ``last_error``: the last thing that went wrong; empty: nothing did.
+    one first.  ``in_sync``: the names of the nodes that have all that was confirmed, as far as this node knows;
+    ``replicas``: those that follow, and the last one that was dropped.  ``records_behind``, ``bytes_behind``: of the
+    node itself, if it follows.  ``unprotected``: it serves without a replica that its policy asks for.
+    ``last_error``: the last thing that went wrong; empty: nothing did.
     """
 
     role: str = "live_only"
@@ -35,6 +60,11 @@ class RoleReport:
     epoch: int = 0
     acting: RoleMember | None = None
     waiting: tuple[RoleMember, ...] = ()
+    in_sync: tuple[str, ...] = ()
+    replicas: tuple[Replica, ...] = ()
+    records_behind: int = 0
+    bytes_behind: int = 0
+    unprotected: bool = False
     last_error: str = ""
 
 
@@ -44,6 +74,10 @@ class RoleBoard:
     def __init__(self) -> None:
         #: The report.
         self.report: RoleReport = RoleReport()
+        #: Lets other nodes follow the log of this one, while it is active; None: nobody may.
+        self.replicas: ReplicaHost[Any, Any, Any] | None = None
+        #: Notifies the watchers of the broker; None: nobody watches it yet.
+        self.notify: Callable[..., None] | None = None
         self._watchers: dict[Callable[[], None], None] = {}
 
     def show(self, report: RoleReport) -> None:

@@ -20,7 +20,7 @@ from meshq.abc._topology import Topologies
 from meshq.abc._transfer import Transfer
 from meshq.errors import SettingsError
 from meshq.notifications import Notification
-from meshq.settings import Secret
+from meshq.settings import EncryptionKey, Secret
 from meshq.statistics import BridgeStatistics
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class NodeControl:
     their order; ports that the system chooses are 0 until the node listens.  ``data_dir``: the directory of the
     broker's store, as its settings name it; None: it is in memory only.  ``url``: returns the URL by which other nodes
     reach the node; empty: they do not.  ``wanted_id``: the id that the node must have; None: that of its store.
-    ``board``: has the role of the node among those of its pair.
+    ``board``: has the role of the node among those of its pair.  ``services``: those of the broker.
+    ``encryption_keys``: those of its store.
     """
 
     name: str
@@ -50,6 +51,8 @@ class NodeControl:
     url: Callable[[], str] = str
     wanted_id: bytes | None = None
     board: RoleBoard = attrs.field(factory=RoleBoard, eq=False)
+    services: Sequence[Service] = attrs.field(default=(), eq=False, repr=False)
+    encryption_keys: Sequence[EncryptionKey] = attrs.field(default=(), eq=False, repr=False)
 
 
 class Demand(ABC):

@@ -46,6 +46,7 @@ from meshq.client.link._events import (
     Reattached,
     Redirected,
 )
+from meshq.client.link._log_link import LogLink, LogPiece
 from meshq.client.link._peer_link import PeerLink
 from meshq.client.link._probe import BrokerProbe, ProbedBroker, same_node
 from meshq.client.link._topology import ScaledDown, TopologyChanged, TopologyNode, topology_of
@@ -107,6 +108,8 @@ __all__ = [
     "ForwardedRun",
     "HandlerErrors",
     "InFlightMessages",
+    "LogLink",
+    "LogPiece",
     "MessageHop",
     "MessageLocation",
     "MessageRoute",

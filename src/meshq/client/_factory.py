@@ -16,6 +16,7 @@ from meshq.client.link._balanced_order import NodeChoice
 from meshq.client.link._change_log import ChangeLog
 from meshq.client.link._connector import ClientTargets, ConnectTarget, InprocTarget, TcpTarget, TlsTarget
 from meshq.client.link._discovered_targets import DiscoveredTopology
+from meshq.client.link._log_link import LogLink
 from meshq.client.link._login import Login
 from meshq.client.link._node_book_machine import NodeBook, ToldPlaceRules
 from meshq.client.link._peer_link import PeerLink
@@ -30,7 +31,7 @@ from meshq.endpoint import Endpoint
 from meshq.env import default_env
 from meshq.errors import SettingsError, UsageError
 from meshq.settings import takes_settings
-from meshq.wire import Role
+from meshq.wire import Replicate, Role
 
 #: Settings that a link between nodes has not.
 _NOT_OF_LINKS: Final = ("use_topology", "load_balancing")
@@ -149,6 +150,15 @@ class ClientFactory:
         settings = self.settings
         login = Login(self._env.entropy.token, settings.user, settings.password, role=role, instance=instance)
         return BrokerProbe(self._target(self.endpoints[0]), login, label)
+
+    def log_link(self, wanted: Replicate, *, instance: bytes) -> LogLink:
+        """A link by which a node follows the log of the one at the first place of the URL; it connects when it runs.
+
+        ``wanted``: the request; ``instance``: this life of the node that asks.
+        """
+        settings = self.settings
+        login = Login(self._env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
+        return LogLink(self._target(self.endpoints[0]), login, wanted)
 
     def link(
         self,

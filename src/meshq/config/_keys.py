@@ -15,7 +15,7 @@ from meshq.cluster import ClusterConnection
 from meshq.config._pool_table import PoolTable
 from meshq.config._units_format import units_of
 from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, StaticUnicast, UDPMulticast, Zeroconf
-from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup, SharedStorePrimary
+from meshq.ha import LiveOnly, ReplicationBackup, ReplicationPrimary, ScaleDown, SharedStoreBackup, SharedStorePrimary
 from meshq.lb.balancer import BrokerBalancer
 from meshq.node import Broker
 from meshq.settings import TLS
@@ -34,7 +34,8 @@ ENDPOINTS: Final[dict[str, type[BroadcastEndpoint]]] = {
 
 #: The policies of high availability, as a file names them, and other words in these names.
 POLICIES: Final[dict[str, type[HAPolicy]]] = {
-    policy.kind: policy for policy in (LiveOnly, SharedStorePrimary, SharedStoreBackup)
+    policy.kind: policy
+    for policy in (LiveOnly, SharedStorePrimary, SharedStoreBackup, ReplicationPrimary, ReplicationBackup)
 }
 POLICY_WORDS: Final = {"master": "primary", "live": "primary", "slave": "backup"}
 #: Other names of their keys.

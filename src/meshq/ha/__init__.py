@@ -4,5 +4,14 @@ from meshq.ha._live_only import LiveOnly
 from meshq.ha._scale_down import ScaleDown
 from meshq.ha._shared_directory import SharedDirectory
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
+from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 
-__all__ = ["LiveOnly", "ScaleDown", "SharedDirectory", "SharedStoreBackup", "SharedStorePrimary"]
+__all__ = [
+    "LiveOnly",
+    "ReplicationBackup",
+    "ReplicationPrimary",
+    "ScaleDown",
+    "SharedDirectory",
+    "SharedStoreBackup",
+    "SharedStorePrimary",
+]

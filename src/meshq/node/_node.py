@@ -121,7 +121,7 @@ class Node:
             admission=admission,
         )
         self.counts = ConnectionCounts()
-        links = LinkServer(self.core, self.sessions, self.counts, credentials)
+        links = LinkServer(self.core, self.sessions, self.counts, credentials, board=self._term.board)
         self.inproc = InprocAcceptor(settings.name, links, self._term.guard)
         self.listeners = Listeners(links, env.network, tls=env.tls, bounds=bounds)
         self.handover = HandoverService(settings)

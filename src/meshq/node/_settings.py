@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
-from typing import Any, Required, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, cast
 
 import attrs
 
@@ -16,7 +16,14 @@ from meshq.address import check_name, check_place
 from meshq.directories import StoreDirectories
 from meshq.discovery import AcceptorGroup, BroadcastGroup, acceptor_groups
 from meshq.errors import NotFoundError, SettingsError, UsageError
-from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup, SharedStorePrimary
+from meshq.ha import (
+    LiveOnly,
+    ReplicationBackup,
+    ReplicationPrimary,
+    ScaleDown,
+    SharedStoreBackup,
+    SharedStorePrimary,
+)
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
     TLS,
@@ -27,6 +34,9 @@ from meshq.settings import (
     Security,
     check_address_settings,
 )
+
+if TYPE_CHECKING:
+    from meshq.cluster import ClusterConnection
 
 T = TypeVar("T")
 
@@ -306,15 +316,33 @@ class BrokerSettings:
 
     def _check_pair(self) -> None:
         """Check the settings that the policies of a pair need."""
-        if not isinstance(self.ha, SharedStorePrimary | SharedStoreBackup):
+        replicates = isinstance(self.ha, ReplicationPrimary | ReplicationBackup)
+        if not (replicates or isinstance(self.ha, SharedStorePrimary | SharedStoreBackup)):
             return
         if self.data_dir is None:
-            raise SettingsError("ha", self.ha, "for a broker with the data_dir that its nodes share")
+            whose = "a data_dir of its own" if replicates else "the data_dir that its nodes share"
+            raise SettingsError("ha", self.ha, f"for a broker with {whose}")
         if self.directories != StoreDirectories():
             allowed = "None with a shared store: a part that lies elsewhere can't be kept from a former owner"
+            if replicates:
+                allowed = "None with replication: a copy of the other node's store takes the place of all parts"
             raise SettingsError("directories", self.directories, allowed)
         if all(one.kind != "cluster_connection" for one in self.services):
             raise SettingsError("ha", self.ha, "with a ClusterConnection in services: a pair is found in its cluster")
+        if isinstance(self.ha, ReplicationPrimary | ReplicationBackup):
+            self._check_replication(self.ha)
+
+    def _check_replication(self, policy: ReplicationPrimary | ReplicationBackup) -> None:
+        """Check the way to the other node of a pair by replication."""
+        clusters = [one for one in self.services if one.kind == "cluster_connection"]
+        if policy.cluster_name not in (None, *(one.name for one in clusters)):
+            allowed = f"one of the broker's cluster connections: {', '.join(one.name for one in clusters)}"
+            raise SettingsError("cluster_name", policy.cluster_name, allowed)
+        found = next(one for one in clusters if policy.cluster_name in (None, one.name))
+        asks = isinstance(policy, ReplicationBackup) or policy.check_for_live_server
+        if asks and not cast("ClusterConnection", found).settings.static_connectors:
+            allowed = "those of the other node: a pair by replication finds itself by them in this version"
+            raise SettingsError("static_connectors", (), allowed)
 
     def _check_scale_down(self) -> None:
         order = self.scale_down

@@ -65,6 +65,8 @@ def waiting_control(
         url=lambda: told_url(settings, acceptors()),
         wanted_id=settings.node_id,
         board=board,
+        services=settings.services,
+        encryption_keys=settings.journal.encryption_keys,
     )
 
 
@@ -118,7 +120,7 @@ class WaitingNode:
             core, trio.current_time, settings.max_session_ttl, detached=_no_session_is_there, admission=admission
         )
         bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
-        links = LinkServer(core, sessions, ConnectionCounts(), credentials)
+        links = LinkServer(core, sessions, ConnectionCounts(), credentials, board=control.board)
         #: The acceptor for clients in this process.
         self.inproc: InprocAcceptor = InprocAcceptor(settings.name, links)
         #: The acceptors over the network.

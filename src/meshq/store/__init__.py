@@ -11,6 +11,7 @@ from meshq.store.directory._ping_pong_file import is_disk_full
 from meshq.store.formats._record import PLAIN, CheckpointRecord, JournalRecord
 from meshq.store.formats._record_prefix import RecordPrefix
 from meshq.store.reading._replay import Replay
+from meshq.store.recovery._store_copy import StoreCopy
 
 __all__ = [
     "PLAIN",
@@ -25,6 +26,7 @@ __all__ = [
     "RecordPrefix",
     "Replay",
     "SpillFiles",
+    "StoreCopy",
     "is_disk_full",
     "make_directory",
     "store_node_id",

@@ -32,6 +32,7 @@ from meshq.store.formats._record_prefix import NO_PREFIX, RecordPrefix
 from meshq.store.maintenance._compactor import Compactor
 from meshq.store.maintenance._maintenance import Maintenance
 from meshq.store.maintenance._segment_indexer import SegmentIndexer
+from meshq.store.reading._segment_source import SegmentSource
 from meshq.store.recovery._recovery import Recovery
 
 _log = logger("store")
@@ -65,8 +66,12 @@ class OpenJournal:
         self.state = JournalState(env, layout, recovery.usage, manifest, self._allocator)
         self.segment = ActiveSegment(self.state)
         self.checkpoints = Checkpoints(link, recovery.checkpoint, recovery.covered)
+        self.source = SegmentSource(self.state, self.segment, last=manifest.last)
         start = ReplicationStart(
-            node_id=NodeId(manifest.node_id), journal_id=manifest.journal_id, last=Position(manifest.last)
+            node_id=NodeId(manifest.node_id),
+            journal_id=manifest.journal_id,
+            last=Position(manifest.last),
+            source=self.source,
         )
         self._replication = None if sink is None else Replication(sink, start)
         self.log = CommitLog(
@@ -149,7 +154,7 @@ class OpenJournal:
             self._set_ended()
             task_status.started()
             return
-        if self._link.checkpoint is not None:
+        if self._link.checkpoint is not None or self._link.follows:
             self._allocator.request_spare()
         try:
             async with trio.open_nursery() as nursery:

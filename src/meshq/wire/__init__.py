@@ -85,6 +85,7 @@ from meshq.wire._prepared_head import PREPARED_PARTS, PreparedHead, decode_prepa
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._receive_buffer import ReceiveBuffer
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
+from meshq.wire._replication_headers import FINGERPRINT_BYTES, Log, Logged, Replicate
 from meshq.wire._run import (
     HEADER_BRIDGED,
     HEADER_PATH,
@@ -119,6 +120,7 @@ __all__ = [
     "BY_NUMBER",
     "COUNTER_MAX",
     "FEATURES",
+    "FINGERPRINT_BYTES",
     "FLAG_BODY_CHECKED",
     "FLAG_DURABLE",
     "FLAG_LARGE",
@@ -188,6 +190,8 @@ __all__ = [
     "Leave",
     "Link",
     "LinkOpening",
+    "Log",
+    "Logged",
     "NodeNews",
     "OutgoingStream",
     "PathStep",
@@ -200,6 +204,7 @@ __all__ = [
     "ReceiveBuffer",
     "Refusal",
     "Refuse",
+    "Replicate",
     "Role",
     "RunBytes",
     "RunView",

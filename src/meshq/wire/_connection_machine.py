@@ -37,6 +37,7 @@ class ConnectionState(enum.Enum):
     - ``AUTHENTICATED``: the client is known; it must ask for a session, or only how the server is.
     - ``ATTACHING``: the server has yet to grant the session.
     - ``ATTACHED``: the session is open; numbered frames go both ways.
+    - ``REPLICATING``: the client follows the log of the server.
     - ``PROBING``: the client asks only how the server is; when that is said, the connection ends.
     - ``CLOSED``: one side has said good-bye; nothing more is legal.
     """
@@ -53,6 +54,7 @@ class ConnectionState(enum.Enum):
     AUTHENTICATED = "authenticated"
     ATTACHING = "attaching"
     ATTACHED = "attached"
+    REPLICATING = "replicating"
     PROBING = "probing"
     CLOSED = "closed"
 
@@ -94,6 +96,17 @@ TRANSITIONS: Final[dict[ConnectionState, dict[SentFrame, ConnectionState]]] = {
     ConnectionState.AUTHENTICATED: {
         **_openers(_T.ATTACH, ConnectionState.ATTACHING),
         **_openers(_T.PROBE, ConnectionState.PROBING),
+        (Sender.PEER, _T.REPLICATE): ConnectionState.REPLICATING,
+        **_closing(),
+    },
+    ConnectionState.REPLICATING: {
+        (Sender.SERVER, _T.LOG): ConnectionState.REPLICATING,
+        (Sender.PEER, _T.LOGGED): ConnectionState.REPLICATING,
+        **{
+            (sender, frame): ConnectionState.REPLICATING
+            for sender in (Sender.PEER, Sender.SERVER)
+            for frame in (_T.PING, _T.PONG)
+        },
         **_closing(),
     },
     ConnectionState.PROBING: {(Sender.SERVER, _T.PROBED): ConnectionState.PROBING, **_closing()},

@@ -55,6 +55,7 @@ class FrameType(enum.IntEnum):
     PROOF = 12
     PROBE = 13
     PROBED = 14
+    REPLICATE = 15
     PRODUCE = 16
     SEND = 17
     CONSUME = 18
@@ -78,10 +79,12 @@ class FrameType(enum.IntEnum):
     NODE = 40
     ADDRESS_CREDIT = 41
     PIECE = 44
+    LOG = 46
+    LOGGED = 47
 
 
 #: Frames that change state: numbered from 1 in each direction of a session, kept until known to have arrived, and
-#: sent again after a resume.
+#: sent again after a resume.  Those of a log are never sent again: their connection has no session.
 NUMBERED: Final = frozenset(t for t in FrameType if t >= 16)
 
 #: The checksum covers the body, too: for links that neither TLS nor the loopback device protects.
@@ -147,6 +150,7 @@ FORMS: Final[dict[FrameType, FrameForm]] = {
     FrameType.PROOF: _TALK,
     FrameType.PROBE: _TALK,
     FrameType.PROBED: _TALK,
+    FrameType.REPLICATE: _TALK,
     FrameType.PRODUCE: _OPENING,
     FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT | FLAG_LARGE, has_header=True),
     FrameType.CONSUME: _OPENING,
@@ -172,6 +176,8 @@ FORMS: Final[dict[FrameType, FrameForm]] = {
     FrameType.NODE: FrameForm(has_header=True, has_channel=None, has_first=True),
     FrameType.ADDRESS_CREDIT: FrameForm(has_header=True, has_channel=True, has_first=True),
     FrameType.PIECE: FrameForm(FLAG_BODY_CHECKED, has_body=True, has_first=True),
+    FrameType.LOG: FrameForm(FLAG_BODY_CHECKED, has_header=True, has_body=True, has_first=True),
+    FrameType.LOGGED: FrameForm(has_header=True, has_first=True),
 }
 assert set(FORMS) == set(FrameType), "every frame type has a form"
 

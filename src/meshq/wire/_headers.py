@@ -28,6 +28,7 @@ from meshq.wire._link_headers import (
 )
 from meshq.wire._msgpack import by_name, decode_map, encode_map
 from meshq.wire._refusals import violation
+from meshq.wire._replication_headers import Log, Logged, Replicate
 
 Role = Literal["client", "peer"]
 H = TypeVar("H", bound="Header")
@@ -404,7 +405,7 @@ SCHEMAS: Final[dict[FrameType, type[Header]]] = {
     for schema in (
         Hello, Welcome, Authenticate, Challenge, Proof, Authenticated, Attach, Attached, Probe, Probed, Close,
         Produce, Consume, Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding, Send, Read,
-        Transact, NodeNews, BranchChange, AddressCredit,
+        Transact, NodeNews, BranchChange, AddressCredit, Replicate, Log, Logged,
     )
 }  # fmt: skip
 

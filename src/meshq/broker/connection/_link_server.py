@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshq.abc import RoleBoard
 from meshq.broker.access._credentials import Credentials
 from meshq.broker.connection._server_connection_machine import ConnectionCounts, ConnectionOwner, ServerConnection
 from meshq.broker.core._core import Core
@@ -12,12 +13,21 @@ from meshq.wire import Link
 class LinkServer:
     """Makes the connection that serves a link.  ``credentials``: who may log in; None: no login is asked for.
 
+    ``board``: says who may follow the log of the node; None: nobody may.
+
     Invariant: every connection of one node has the node's sessions, and is counted in ``counts``.
     """
 
     def __init__(
-        self, core: Core, sessions: SessionRegistry, counts: ConnectionCounts, credentials: Credentials | None = None
+        self,
+        core: Core,
+        sessions: SessionRegistry,
+        counts: ConnectionCounts,
+        credentials: Credentials | None = None,
+        *,
+        board: RoleBoard | None = None,
     ) -> None:
+        self._board = board
         self._core = core
         self._sessions = sessions
         self._credentials = credentials
@@ -44,6 +54,7 @@ class LinkServer:
             trusted=trusted,
             credentials=self._credentials,
             redirector=redirector,
+            board=self._board,
         )
 
     def warn(self, subject: str, text: str) -> None:

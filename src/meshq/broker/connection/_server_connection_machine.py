@@ -8,9 +8,10 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from meshq.abc import Accept, AdmissionDecision, Redirect, Redirector
+from meshq.abc import Accept, AdmissionDecision, Redirect, Redirector, RoleBoard
 from meshq.broker.access._credentials import Credentials
 from meshq.broker.connection._deferred_frames import DeferredFrames
+from meshq.broker.connection._replica_line import ReplicaConnection
 from meshq.broker.connection._server_handshake import ServerHandshake
 from meshq.broker.core._core import Core
 from meshq.broker.session._disk_space import DiskSpace
@@ -34,6 +35,7 @@ from meshq.wire import (
     Link,
     Probed,
     Proof,
+    Replicate,
     Sender,
     decline,
     header_of,
@@ -43,8 +45,10 @@ from meshq.wire import (
 
 #: Refusals of a node that hands over what it has: the client is told to whom.
 _SENT_AWAY: Final = frozenset({"not_active", "stopping"})
+#: After these a replica has everything.
+_IN_ORDER: Final = tuple(BY_NAME[name] for name in sorted(_SENT_AWAY))
 _HANDSHAKE: Final = frozenset(
-    {FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH, FrameType.PROBE}
+    {FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH, FrameType.PROBE, FrameType.REPLICATE}
 )
 
 
@@ -82,7 +86,8 @@ class ConnectionOwner(Protocol):
 class ServerConnection:
     """The server's side of one link.  ``trusted`` and ``credentials``: as of ``ServerHandshake``.
 
-    ``redirector``: the balancer that decides about its client; None: none does, and the client stays.
+    ``redirector``: the balancer that decides about its client; None: none does, and the client stays.  ``board``: says
+    who may follow the log of the node.
     """
 
     def __init__(
@@ -96,7 +101,11 @@ class ServerConnection:
         trusted: bool = True,
         credentials: Credentials | None = None,
         redirector: Redirector | None = None,
+        board: RoleBoard | None = None,
     ) -> None:
+        self._board = board
+        # The other side follows the log of this node; None: it does not.
+        self._replica: ReplicaConnection | None = None
         self._pending = core.pending
         self._memory = core.memory
         self._event_bus = core.settings.event_bus
@@ -134,7 +143,7 @@ class ServerConnection:
     @property
     def attached(self) -> bool:
         """Whether the handshake is over."""
-        return self._machine.state is ConnectionState.ATTACHED
+        return self._machine.state in (ConnectionState.ATTACHED, ConnectionState.REPLICATING)
 
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
@@ -169,6 +178,8 @@ class ServerConnection:
 
     def drained(self) -> None:
         """Nothing waits unsent any more."""
+        if self._replica is not None:
+            self._replica.drained()
         if self.session is not None and self.session.stream.link is self._link:
             self.session.consumers.drained()
             self._pending.run()
@@ -176,7 +187,11 @@ class ServerConnection:
     def _one(self, frame: Frame) -> None:
         self._machine.received(frame.type)
         session = self.session
-        if session is not None and frame.type >= FrameType.PRODUCE:
+        if self._replica is not None and frame.type is not FrameType.CLOSE:
+            self._replica.take(frame)
+            if frame.type is FrameType.PING:
+                self.send(FrameType.PONG)
+        elif session is not None and frame.type >= FrameType.PRODUCE:
             session.handle(frame)
         elif frame.type in _HANDSHAKE:
             if frame.number:
@@ -201,6 +216,8 @@ class ServerConnection:
             self._reply(self.handshake.judge(header_of(frame, Proof)))
         elif frame.type is FrameType.PROBE:
             self._probe()
+        elif frame.type is FrameType.REPLICATE:
+            self._follow(header_of(frame, Replicate))
         else:
             self._attach(header_of(frame, Attach))
 
@@ -211,6 +228,19 @@ class ServerConnection:
         self._sessions.check_served(self._link, handshake.label, (handshake.role, handshake.user))
         self._reply(Probed(connections=self._sessions.clients))
         self._link.flush()
+        self._end()
+
+    def _follow(self, wanted: Replicate) -> None:
+        """Let another node follow the node's log, if the policy wants that."""
+        replica = ReplicaConnection(self._link, self._machine, self._end_with)
+        replica.begin(self._board.replicas if self._board is not None else None, wanted)
+        self._replica = replica
+        self.ttl = wanted.ttl_ms / 1000
+        self.handshake.life.on("attach")
+        self._watcher.attached(self)
+
+    def _end_with(self, text: str) -> None:
+        self.say_close(0, text)
         self._end()
 
     @property
@@ -346,8 +376,11 @@ class ServerConnection:
     def say_close(self, code: int, text: str) -> None:
         """Put the last frame in line; the session says nothing more over this link."""
         if self._machine.state is not ConnectionState.CLOSED:
+            if self._replica is not None and BY_NUMBER.get(code) in _IN_ORDER:
+                self._replica.leaving()
             close = Close(code=code, text=text[:1024])
-            if BY_NUMBER[code].name in _SENT_AWAY and self.handshake.authenticated and self.handshake.role == "client":
+            sent_away = BY_NUMBER.get(code) in _IN_ORDER
+            if sent_away and self.handshake.authenticated and self.handshake.role == "client":
                 close = self._directed(close)
             self._last_word(close)
 
@@ -392,6 +425,8 @@ class ServerConnection:
         if withdraw is not None:
             withdraw()
         self._release_session()
+        if self._replica is not None:
+            self._replica.lost()
         self._link.close()
         self._watcher.closed(self)
         self._pending.run()

@@ -131,7 +131,8 @@ class Handshake:
         try:
             for index, frame in enumerate(frames):
                 self._machine.received(frame.type)
-                if frame.number or frame.received:
+                # What follows a log is counted from its first piece on.
+                if (frame.number or frame.received) and frame.type is not FrameType.LOG:
                     raise violation("bad_number", f"{frame.type.name} has a number")
                 if self._one(frame):
                     rest = frames[index + 1 :]
@@ -172,6 +173,10 @@ class Handshake:
             self.frames = self._session.handle
             self._session.attach(self._link, attached, self._welcome.node_id, self._owner)
             self._owner.attached(self._welcome, attached)
+            return True
+        elif kind is FrameType.LOG:
+            self.frames = self._session.handle
+            self._session.handle([frame])
             return True
         elif kind is FrameType.PROBED:
             self._owner.probed(self._welcome, header_of(frame, Probed))

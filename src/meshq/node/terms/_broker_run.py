@@ -198,6 +198,7 @@ class BrokerRun:
         credentials = await credentials_of(settings, env)
         control = waiting_control(settings, env, self._urls, self.board)
         self.board.watch(self._note_role)
+        self.board.notify = self._event_bus.emit
         # Until the policy has let the broker join, a stop cancels the policy.
         self.turn = joining = Turn()
         if self._stop.is_set():

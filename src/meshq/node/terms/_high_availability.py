@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from meshq.abc import RoleBoard, RoleMember
+from meshq.abc import Replica, RoleBoard, RoleMember
 from meshq.concurrency import ChangeSignal
 from meshq.errors import CallTimeoutError, UsageError
 from meshq.loops import check_in_trio
@@ -63,7 +63,8 @@ class RoleFigures:
 
     @property
     def policy(self) -> str:
-        """The kind of the policy: ``live_only``, ``shared_store_primary``, ``shared_store_backup``, ``custom``."""
+        """The kind of the policy: ``live_only``, ``shared_store_primary``, ``shared_store_backup``,
+        ``replication_primary``, ``replication_backup`` or ``custom``."""
         return self._run.policy_kind
 
     @property
@@ -73,7 +74,8 @@ class RoleFigures:
 
     @property
     def phase(self) -> str:
-        """``waiting``, ``activating``, ``active``, ``failing_back``, ``isolated`` or ``stopped``."""
+        """``waiting``, ``activating``, ``active``, ``failing_back``, ``isolated`` or ``stopped``; by replication also
+        ``searching``, ``syncing`` and ``in_sync``."""
         return self._board.report.phase
 
     @property
@@ -104,7 +106,27 @@ class RoleFigures:
     @property
     def unprotected(self) -> bool:
         """Whether the node serves without a replica that its policy asks for; never with a shared store."""
-        return False
+        return self._board.report.unprotected
+
+    @property
+    def in_sync(self) -> tuple[str, ...]:
+        """The names of the nodes that have all that was confirmed, as far as this node knows; by replication only."""
+        return self._board.report.in_sync
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The replicas of the node, and the last replica that was dropped."""
+        return self._board.report.replicas
+
+    @property
+    def records_behind(self) -> int:
+        """How many records this node has been given by the one that it follows, and does not have on its disk yet."""
+        return self._board.report.records_behind
+
+    @property
+    def bytes_behind(self) -> int:
+        """How many bytes that is."""
+        return self._board.report.bytes_behind
 
     @property
     def last_error(self) -> str:
@@ -126,8 +148,14 @@ class HighAvailability(RoleFigures):
         phase: str | None = None,
         epoch: int | None = None,
         timeout: float = math.inf,  # noqa: ASYNC109
+        *,
+        in_sync: bool | None = None,
+        replicas: int | None = None,
     ) -> None:
         """Wait until all that is given is so: a role, a phase, at least an epoch.
+
+        ``in_sync``: of the node that serves, whether a replica has all that was confirmed; of one that follows, whether
+        it has.  ``replicas``: how many have it.
 
         Checkpoint: always.
         Cancellation: nothing has changed.
@@ -140,14 +168,16 @@ class HighAvailability(RoleFigures):
             raise UsageError(f"{role!r} is no role; allowed: {', '.join(_ROLES)}")
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout):
-            while self._missing(role, phase, epoch):
+            while self._missing(role, phase, epoch, in_sync, replicas):
                 await self._changed.wait()
             return
-        missing = ", ".join(self._missing(role, phase, epoch))
+        missing = ", ".join(self._missing(role, phase, epoch, in_sync, replicas))
         text = f"the broker {self._run.name!r} did not become what was waited for: {missing}"
         raise CallTimeoutError(text) from trio.TooSlowError(f"{timeout:g} s are over")
 
-    def _missing(self, role: str | None, phase: str | None, epoch: int | None) -> list[str]:
+    def _missing(
+        self, role: str | None, phase: str | None, epoch: int | None, in_sync: bool | None, replicas: int | None
+    ) -> list[str]:
         missing = []
         if role is not None and self.role != role:
             missing.append(f"role {role} (it is {self.role})")
@@ -155,6 +185,11 @@ class HighAvailability(RoleFigures):
             missing.append(f"phase {phase} (it is {self.phase})")
         if epoch is not None and self.epoch < epoch:
             missing.append(f"epoch {epoch} (it is {self.epoch})")
+        there = sum(one.in_sync for one in self.replicas)
+        if in_sync is not None and (there > 0 or self.phase == "in_sync") != in_sync:
+            missing.append(f"in_sync {in_sync}")
+        if replicas is not None and there != replicas:
+            missing.append(f"{replicas} replicas in sync (there are {there})")
         return missing
 
     async def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:  # noqa: ASYNC109
@@ -225,6 +260,9 @@ class HighAvailabilityInThread(RoleFigures):
         phase: str | None = None,
         epoch: int | None = None,
         timeout: float = math.inf,  # noqa: ASYNC109
+        *,
+        in_sync: bool | None = None,
+        replicas: int | None = None,
     ) -> None:
         """Wait until all that is given is so, as ``HighAvailability.wait_for``.
 
@@ -236,7 +274,8 @@ class HighAvailabilityInThread(RoleFigures):
             NotActiveError: the broker does not run.
         """
         check_in_trio("HighAvailability")
-        await self._broker.call(partial(self._inner.wait_for, role, phase, epoch, timeout))
+        wait_for = partial(self._inner.wait_for, role, phase, epoch, timeout, in_sync=in_sync, replicas=replicas)
+        await self._broker.call(wait_for)
 
     async def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:  # noqa: ASYNC109
         """Hand the role over to a waiting node, as ``HighAvailability.fail_over``.

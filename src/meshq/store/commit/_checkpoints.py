@@ -41,7 +41,8 @@ class Checkpoints:
     @property
     def covered(self) -> float:
         """The last position whose soft state is in a durable checkpoint; infinite if the owner has no soft state."""
-        return math.inf if self._link.checkpoint is None else self._covered
+        soft = self._link.checkpoint is not None or self._link.follows
+        return self._covered if soft else math.inf
 
     def ask(self, bytes_max: float) -> list[CheckpointRecord] | None:
         """Ask the owner for its soft state; None if there is no owner, or the state is larger than ``bytes_max``."""
@@ -71,6 +72,11 @@ class Checkpoints:
             batch.rows.append(INTERNAL << KIND_SHIFT | TARGETS | len(head))
             batch.parts.append(head)
         invariant(batch.bytes <= BATCH_BYTES_MAX, "a checkpoint fits in a batch")
+        batch.checkpoint = self._positions = tuple(positions)
+        self.placed = True
+
+    def follow(self, batch: PendingBatch, positions: Sequence[int]) -> None:
+        """Note a batch that is the checkpoint of another journal's owner, with the positions of its records."""
         batch.checkpoint = self._positions = tuple(positions)
         self.placed = True
 

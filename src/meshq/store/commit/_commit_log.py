@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from meshq.abc import Buffer
+from meshq.abc import Buffer, ReplicatedBatch
 from meshq.concurrency import Wakeup
 from meshq.errors import AddressFullError, UsageError, invariant
 from meshq.ids import Position
@@ -24,10 +24,12 @@ from meshq.store.allocation._disk_space_wait import DiskSpaceWait
 from meshq.store.allocation._pending_batch import PendingBatch
 from meshq.store.commit._active_segment import ActiveSegment
 from meshq.store.commit._checkpoints import CHECKPOINT_SHARE, Checkpoints
+from meshq.store.commit._followed_batch import followed_batch
 from meshq.store.commit._journal_life import JournalLife
 from meshq.store.commit._journal_state import JournalState
 from meshq.store.commit._replication import Replication
 from meshq.store.formats._batch_format import (
+    CHECKPOINT_BATCH,
     DATA_RECORD,
     KIND_SHIFT,
     ROW_BYTES,
@@ -377,6 +379,31 @@ class CommitLog:
         self.queued.append(batch)
         self._urgent = True
         self._open = PendingBatch(self.last + 1, self._batch_capacity())
+
+    def follow(self, followed: ReplicatedBatch) -> None:
+        """Place a batch of another journal, with the positions that it has there; its bytes are not copied.
+
+        Raises:
+            UsageError: it does not follow the last record, or its records contradict each other; nothing was placed.
+            JournalBrokenError, ClosedError: nothing was placed.
+        """
+        if self._refusing == ALL:
+            self._refuse(live=True)
+        if followed.first != self.last + 1:
+            raise UsageError(f"the batch from position {followed.first} does not follow position {self.last}")
+        batch, checkpoint = followed_batch(followed)
+        if self._open.rows:
+            self._begin_batch()
+        if batch.flags & CHECKPOINT_BATCH:
+            self._checkpoints.follow(batch, checkpoint)
+        if not batch.rows:
+            return
+        self.last = Position(batch.last)
+        self.queued.append(batch)
+        self._open = PendingBatch(self.last + 1, self._batch_capacity())
+        self._urgent = True
+        if self._asleep:
+            self.wake()
 
     @property
     def synced(self) -> Position:

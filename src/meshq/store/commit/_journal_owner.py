@@ -28,6 +28,8 @@ class JournalOwner:
     damaged: Callable[[DamagedError], None]
     #: Returns the owner's soft state, whenever a segment begins; None: the owner has no soft state.
     checkpoint: Callable[[], list[CheckpointRecord]] | None
+    #: Whether the owner places the batches of another journal, the checkpoints of that one's owner among them.
+    follows: bool = False
 
 
 class OwnerLink:
@@ -54,6 +56,11 @@ class OwnerLink:
     def mute(self) -> None:
         """Report no durable position any more: a report must not lead to new records."""
         self.durable_moved = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether the journal takes the batches of another one."""
+        return self.owner is not None and self.owner.follows
 
     @property
     def checkpoint(self) -> Callable[[], list[CheckpointRecord]] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import attrs
@@ -37,6 +38,20 @@ class JournalState:
     manifest_lock: trio.Lock = attrs.field(factory=trio.Lock)
     #: Held while segments are removed, and while an index is written beside a segment.
     files_lock: trio.Lock = attrs.field(factory=trio.Lock)
+    #: How many copies of the segments are being made.
+    copies: int = 0
+    #: Set when maintenance has done what it is doing; None: it does nothing now.
+    maintained: trio.Event | None = None
+
+    @contextmanager
+    def maintaining(self) -> Iterator[None]:
+        """Surround changes of segments that are not being written."""
+        self.maintained = trio.Event()
+        try:
+            yield
+        finally:
+            self.maintained.set()
+            self.maintained = None
 
     async def change_manifest(
         self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int

@@ -93,6 +93,11 @@ def load_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes | 
     return identity
 
 
+def write_identity(disk: Disk, layout: Layout, identity: Identity) -> None:
+    """Write the identity of a store that has none.  Raises: OSError."""
+    _write_copies(disk, layout, identity)
+
+
 def repair_identity(disk: Disk, layout: Layout, identity: Identity) -> None:
     """Write both copies again unless both are good and no unfinished file lies beside them.  Raises: OSError."""
     copies, _ = _read_copies(disk, layout)

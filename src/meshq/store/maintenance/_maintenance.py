@@ -105,7 +105,17 @@ class Maintenance:
                 commits.request_watermark()
 
     async def _maintain(self, *, idle: bool) -> None:
-        """Remove the segments without live records, and compact if that pays.  Raises: OSError, DamagedError."""
+        """Remove the segments without live records, and compact if that pays.
+
+        Not while the segments are being copied, unless the disk is full.  Raises: OSError, DamagedError.
+        """
+        state = self._state
+        if state.copies and not state.allocator.short_of_reserve:
+            return
+        with state.maintaining():
+            await self._maintain_now(idle=idle)
+
+    async def _maintain_now(self, *, idle: bool) -> None:
         state = self._state
         covered = self._checkpoints.covered
         gone = removable(state.usage.segments, active=self._segment.number, covered=covered)

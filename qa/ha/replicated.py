@@ -1,0 +1,418 @@
+"""A simulated pair by replication, each node with a disk of its own: one of the two is lost at a time."""
+
+from __future__ import annotations
+
+import math
+import random
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from meshq import (
+    Broker,
+    ClusterConnection,
+    MeshqError,
+    Message,
+    ReplicationBackup,
+    ReplicationPrimary,
+    connect,
+)
+from meshq.abc import ActiveTerm
+from meshq.concurrency import first_error
+from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
+from meshq.testing.history._history import History
+from qa.ha.clients import (
+    PATIENT,
+    QUEUE,
+    Accounts,
+    PairError,
+    check_accounts,
+    consume,
+    drain,
+    probe,
+    produce,
+    produce_in_transactions,
+    send_loosely,
+)
+from qa.ha.watched import Acts, WatchedPolicy
+from qa.simulation.one_run import run_scenario
+from qa.simulation.scenario import Outcome
+
+#: Simulated seconds of work under faults, and those after which all has to be over.
+DURATION_S: Final = 15.0
+LIMIT_S: Final = 300.0
+#: Silence after which a link is given up, the time of a slow replica, and that of the end of a sync.
+TTL_S: Final = 3.0
+SLOW_S: Final = 1.5
+SYNC_S: Final = 3.0
+#: The faults, by the weights with which they are drawn.
+FAULTS: Final = {
+    "kill": 5,
+    "power": 3,
+    "pause": 3,
+    "slow_replica": 3,
+    "fail_over": 3,
+    "stop": 2,
+    "disk": 4,
+    "full": 1,
+    "cut": 2,
+    "clock": 2,
+}
+DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
+DISK_ERRORS_MAX: Final = 3
+CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3", "client-4", "loose")
+LOOSE_SENDERS: Final = 2
+#: Bytes of a body that goes in a file of its own.
+LARGE_BYTES: Final = 150_000
+#: What the fixed seeds have to have seen, each at least once.
+SIGHTS: Final = (
+    "takeover",
+    "failback",
+    "handed_over",
+    "stopped",
+    "synced",
+    "synced_under_traffic",
+    "dropped_link",
+    "dropped_slow",
+    "dropped_disk",
+    "sync_failed",
+    "transaction",
+    "large",
+)
+
+
+class ReplicaMember:
+    """A node of the pair: one life of a broker after the other."""
+
+    def __init__(self, stage: ReplicatedStage, name: str, *, first: bool) -> None:
+        self.name = name
+        self.url = f"tcp://{name}:7001?insecure=true"
+        self._stage = stage
+        self._first = first
+        self.machine: SimNode = stage.simulation.node(name)
+        self.broker: Broker | None = None
+        self.down = True
+
+    @property
+    def up(self) -> bool:
+        """Whether a broker runs there, and is not stopped."""
+        return not self.down and self.machine.state == "running"
+
+    @property
+    def active(self) -> bool:
+        """Whether the broker serves."""
+        return self.broker is not None and self.broker.state == "active" and self.up
+
+    def start(self) -> None:
+        """Begin a life, as an operator does: the node that served last is started first."""
+        stage = self._stage
+        if self.machine.state == "dead":
+            self.machine.start()
+        if self.down and (self.name == stage.served_last or stage.other(self).up):
+            self.down = False
+            self.machine.spawn(self._live)
+
+    async def _live(self) -> None:
+        stage = self._stage
+        times: dict[str, Any] = {"initial_replication_sync_timeout": SYNC_S, "max_retry_interval": 0.5}
+        ha = (
+            ReplicationPrimary(check_for_live_server=True, wait_for_activation=False, retry_interval=0.1, **times)
+            if self._first
+            else ReplicationBackup(allow_failback=stage.failback, retry_interval=0.1, **times)
+        )
+        cluster: dict[str, Any] = {"connection_ttl": TTL_S, "call_timeout": SLOW_S}
+        other = stage.url_of("b" if self._first else "a")
+        self.broker = broker = Broker(
+            self.name,
+            data_dir="/data",
+            acceptors=[self.url],
+            services=[
+                ClusterConnection("pair", password="secret", connector="own", static_connectors=[other], **cluster)
+            ],
+            connectors={"own": self.url},
+            ha=WatchedPolicy(ha, stage.acts, epoch_of),
+            stop_timeout=2,
+            env=self.machine.env,
+        )
+        watch = partial(self._watch, broker)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            try:
+                await broker.run()
+            except* (MeshqError, OSError) as group:
+                stage.notes.note(f"{self.name} has failed: {first_error(group)}")
+            nursery.cancel_scope.cancel()
+        self.down = True
+
+    async def _watch(self, broker: Broker) -> None:
+        stage = self._stage
+        async for event in broker.events():
+            stage.happened(self, event.kind, event)
+
+
+def epoch_of(term: ActiveTerm) -> int:
+    """Return the epoch of a term."""
+    return getattr(term.guard, "epoch", 0)
+
+
+class ReplicatedStage:
+    """A run: nodes, clients and their accounts."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.rng: random.Random = simulation.swarm.rng("pair")
+        self.acts = Acts()
+        self.notes = History(trio.current_time)
+        self.accounts = Accounts()
+        self.failback = self.rng.random() < 0.6
+        #: The node that served last.
+        self.served_last = "a"
+        for sight in SIGHTS:
+            simulation.swarm.count(f"seen.{sight}", 0)
+        for fault in FAULTS:
+            simulation.swarm.count(f"fault.{fault}", 0)
+        self.members = [ReplicaMember(self, "a", first=True), ReplicaMember(self, "b", first=False)]
+        self.over = False
+
+    def url_of(self, name: str) -> str:
+        """Return where a node is reached."""
+        return f"tcp://{name}:7001?insecure=true"
+
+    def other(self, member: ReplicaMember) -> ReplicaMember:
+        """Return the other node of the pair."""
+        return next(one for one in self.members if one is not member)
+
+    def see(self, sight: str) -> None:
+        """Count something that has happened."""
+        if sight in SIGHTS:
+            self.simulation.swarm.count(f"seen.{sight}")
+
+    def happened(self, member: ReplicaMember, kind: str, event: Any) -> None:
+        """Note a notification of a node."""
+        if kind == "broker_state_changed" and event.state == "active":
+            self.served_last = member.name
+        if kind == "role_changed":
+            self.notes.note(f"{member.name} is {event.role}: {event.reason} (epoch {event.epoch})")
+            if event.role == "primary":
+                self.see({"crash": "takeover", "forced": "handed_over"}.get(event.reason, event.reason))
+        elif kind == "sync_done":
+            self.notes.note(f"{event.replica} is in sync with {member.name}")
+            self.see("synced")
+            if self.accounts.confirmed and not self.over:
+                self.see("synced_under_traffic")
+        elif kind == "sync_failed":
+            self.see("sync_failed")
+        elif kind == "replica_dropped":
+            self.notes.note(f"{member.name} drops {event.replica}: {event.reason}")
+            self.see(f"dropped_{event.reason}")
+
+    def cut(self, one: str, other: str) -> None:
+        """Let nothing through between two machines."""
+        self._fabric.cut(one, other)
+        self._fabric.cut(other, one)
+
+    def heal(self) -> None:
+        """Let everything through again."""
+        self._fabric.heal()
+
+    @property
+    def _fabric(self) -> MemoryNetwork:
+        fabric = self.simulation.fabric
+        assert isinstance(fabric, MemoryNetwork)
+        return fabric
+
+    @property
+    def url(self) -> str:
+        """The URL of the clients."""
+        places = (one.url.partition("?")[0] for one in self.members)
+        return f"({','.join(places)})?insecure=true"
+
+    def dial(self, name: str) -> SimNode:
+        """Return the machine of a client."""
+        return self.simulation.node(name)
+
+
+async def replicated_scenario(simulation: Simulation) -> Outcome:
+    """Run a pair under faults; the checkers follow."""
+    stage = ReplicatedStage(simulation)
+    for member in stage.members:
+        member.start()
+    await _until_active(stage, 30)
+    clients = [stage.dial(f"client-{index}") for index in range(5)]
+    clients[0].spawn(produce, stage, clients[0], "p")
+    clients[1].spawn(produce, stage, clients[1], "r")
+    clients[2].spawn(produce_in_transactions, stage, clients[2])
+    clients[3].spawn(consume, stage, clients[3])
+    clients[4].spawn(_produce_large, stage, clients[4])
+    loose, prober = stage.dial("loose"), stage.dial("prober")
+    for number in range(LOOSE_SENDERS):
+        loose.spawn(send_loosely, stage, loose, number)
+    for member in stage.members:
+        prober.spawn(probe, stage, prober, member)
+    with trio.move_on_after(DURATION_S):
+        await _faults(stage)
+    await _heal(stage)
+    await _until_active(stage, 60)
+    await _until_in_sync(stage, 60)
+    await trio.sleep(2)
+    stage.over = True
+    await trio.sleep(5)
+    left = await drain(stage)
+    _check(stage, left)
+    faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in FAULTS)
+    return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))
+
+
+# -- faults
+
+
+async def _faults(stage: ReplicatedStage) -> None:
+    rng, kinds = stage.rng, list(FAULTS)
+    while True:
+        await trio.sleep(rng.uniform(0.2, 2.0))
+        for member in stage.members:
+            if member.down and rng.random() < 0.6:
+                member.start()
+        active = [one for one in stage.members if one.active]
+        member = rng.choice(active if active and rng.random() < 0.7 else stage.members)
+        (kind,) = rng.choices(kinds, list(FAULTS.values()))
+        if member.down and kind not in ("cut", "clock"):
+            # One node at a time: the other one is what is left.
+            continue
+        stage.simulation.swarm.count(f"fault.{kind}")
+        stage.notes.note(f"{kind} of {member.name}")
+        await _carry_out(stage, member, kind)
+
+
+async def _carry_out(stage: ReplicatedStage, member: ReplicaMember, kind: str) -> None:
+    rng, machine, broker = stage.rng, member.machine, member.broker
+    if kind in ("kill", "power"):
+        machine.kill() if kind == "kill" else machine.power_off()
+        member.down = True
+        await trio.sleep(rng.uniform(0.0, 5.0))
+        member.start()
+    elif kind == "pause":
+        # Shorter than the silence after which the other one takes over: nobody else could be asked.
+        machine.pause()
+        await trio.sleep(rng.uniform(0.05, TTL_S / 3))
+        machine.resume()
+    elif kind == "slow_replica":
+        replica = next((one for one in stage.members if one.up and not one.active), None)
+        if replica is not None and stage.other(replica).active:
+            replica.machine.pause()
+            await trio.sleep(rng.uniform(SLOW_S / 2, 2 * TTL_S))
+            replica.machine.resume()
+    elif kind == "disk":
+        machine.disk.faults.inject(rng.choice(DISK_CALLS), times=rng.randint(1, DISK_ERRORS_MAX))
+    elif kind == "full":
+        machine.disk.capacity_bytes = 0
+        await trio.sleep(rng.uniform(0.5, 2.0))
+        machine.disk.capacity_bytes = math.inf
+    elif kind == "cut":
+        client = rng.choice(CLIENTS)
+        stage.cut(member.name, client)
+        await trio.sleep(rng.uniform(0.2, 3.0))
+        stage.heal()
+    elif kind == "clock":
+        machine.wall.offset_s += rng.uniform(-3_600, 3_600)
+    elif broker is not None and member.active:
+        machine.spawn(_operate, stage, broker, kind, rng.random() < 0.3)
+        await trio.sleep(rng.uniform(0.0, 2.0))
+
+
+async def _operate(stage: ReplicatedStage, broker: Broker, kind: str, force: bool) -> None:
+    """Do as an operator does."""
+    try:
+        if kind == "stop":
+            await broker.stop()
+        else:
+            await broker.ha.fail_over(force=force)
+    except MeshqError as error:
+        stage.notes.note(f"{kind}: {error}")
+
+
+async def _heal(stage: ReplicatedStage) -> None:
+    stage.notes.note("the faults end")
+    stage.heal()
+    for member in stage.members:
+        member.machine.disk.faults.clear()
+        member.machine.disk.capacity_bytes = math.inf
+        if member.machine.state == "paused":
+            member.machine.resume()
+    for _ in range(2):
+        for member in stage.members:
+            member.start()
+
+
+async def _until_active(stage: ReplicatedStage, seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        while not any(one.active for one in stage.members):
+            for member in stage.members:
+                member.start()
+            await trio.sleep(0.1)
+        return
+    raise PairError(f"H4: no node serves {seconds:g} s after the last fault: {_states(stage)}")
+
+
+async def _until_in_sync(stage: ReplicatedStage, seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        while not any(
+            one.active and one.broker is not None and one.broker.ha.replicas and not one.broker.ha.unprotected
+            for one in stage.members
+        ):
+            for member in stage.members:
+                member.start()
+            await trio.sleep(0.1)
+        return
+    raise PairError(f"H4: no node is in sync {seconds:g} s after the last fault: {_states(stage)}")
+
+
+def _states(stage: ReplicatedStage) -> str:
+    found = []
+    for one in stage.members:
+        broker = one.broker
+        ha = broker.ha if broker is not None else None
+        state = broker.state if broker is not None else "none"
+        found.append(f"{one.name}: {state} {ha!r} {ha.last_error if ha is not None else ''}")
+    return "; ".join(found)
+
+
+# -- clients
+
+
+async def _produce_large(stage: ReplicatedStage, machine: SimNode) -> None:
+    """Send messages whose bodies have files of their own, and begin with the uid."""
+    accounts, number = stage.accounts, 0
+    async with connect(stage.url, env=machine.env, reconnect_attempts=float("inf"), **PATIENT) as client:
+        while not stage.over:
+            uid, number = f"L{number}", number + 1
+            accounts.sent.add(uid)
+            body = uid.encode().ljust(LARGE_BYTES, b".")
+            done = False
+            while not done and not stage.over:
+                with suppress(MeshqError):
+                    await client.send(QUEUE, Message(body, duplicate_id=uid))
+                    done = True
+                await trio.sleep(0.05)
+            if done:
+                stage.see("large")
+                accounts.confirmed.add(uid)
+            await trio.sleep(stage.rng.uniform(0.2, 1.0))
+
+
+# -- checkers
+
+
+def _check(stage: ReplicatedStage, left: list[str]) -> None:
+    acts = stage.acts
+    for epoch, names in acts.actors.items():
+        if len(names) > 1:
+            raise PairError(f"H3: {', '.join(sorted(names))} act in epoch {epoch}")
+    check_accounts(stage.accounts, left)
+
+
+def run_replicated_pair_seed(seed: int) -> SimulationResult:
+    """Run a seed; the result has the failure, if there was one."""
+    return run_scenario(seed, replicated_scenario, duration_s=DURATION_S, limit_s=LIMIT_S)

@@ -1,0 +1,279 @@
+"""The node of a pair that serves: its term, and the node that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from meshq.abc import NodeControl, Replica, ReplicaEnd, ReplicaHost, ReplicaLine, StepBack
+from meshq.concurrency import ChangeSignal
+from meshq.errors import MeshqError
+from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._node_directory import BodyFile
+from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._replication_settings import ReplicationRules
+from meshq.ha.replication._replicator_machine import ReplicationBounds
+from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._term import ReplicationTerm
+from meshq.logs import Warnings
+from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed
+from meshq.wire import Log, Logged, Replicate, decline
+
+#: What a node that waits says of itself.
+ACTED, IN_SYNC, PRIMARY = 1, 2, 4
+
+
+class ActingSide(ReplicaHost[Replicate, Log, Logged]):
+    """A node's part as the one that is followed.
+
+    ``changed``: told when the replica has changed.  ``order``: ends the term.
+    """
+
+    def __init__(
+        self,
+        rules: ReplicationRules,
+        control: NodeControl,
+        reach: Reach,
+        *,
+        nursery: trio.Nursery,
+        changed: ChangeSignal,
+        order: Callable[[StepBack], None],
+        warnings: Warnings,
+    ) -> None:
+        self._rules = rules
+        self._control = control
+        self._reach = reach
+        self._nursery = nursery
+        self._changed = changed
+        self._order = order
+        self._warnings = warnings
+        #: The memory of the node while it does not act.
+        self.standing: Standing = Standing()
+        #: Whether the node may take the role at any moment: it is in sync, or about to.
+        self.claiming: bool = False
+        #: The term; None: the node does not act.
+        self.term: ReplicationTerm | None = None
+        self.activation: int = 0
+        #: The node that follows, and the last one that was dropped.
+        self.feeder: Feeder | None = None
+        self.dropped: Replica | None = None
+        #: Whether a node has been in sync in this term.
+        self.had_replica: bool = False
+
+    # -- the term
+
+    def begin(self, standing: Standing) -> ReplicationTerm:
+        """Begin a term, in the epoch that is remembered."""
+        slow = self._reach.call_timeout
+        bounds = ReplicationBounds(sync_s=self._rules.initial_replication_sync_timeout, slow_s=slow)
+        self.term = term = ReplicationTerm(standing.epoch, bounds)
+        self.activation, self.dropped, self.had_replica = standing.activation, None, False
+        self.claiming = False
+        return term
+
+    def end(self) -> None:
+        """End the term, and the link to the replica."""
+        if self.feeder is not None:
+            self.feeder.end("left")
+        self.term = None
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether a node could take over."""
+        return self.term is not None and self.feeder is not None and self.term.replicator.in_sync
+
+    @property
+    def primary_returned(self) -> bool:
+        """Whether the configured primary follows, and is in sync."""
+        return self.in_sync and self.feeder is not None and self.feeder.wanted.primary
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """Return the node that follows, and the one that was dropped last."""
+        feeder, term = self.feeder, self.term
+        if feeder is None or term is None:
+            return () if self.dropped is None else (self.dropped,)
+        return (self._shown(feeder, term, ""),)
+
+    def _shown(self, feeder: Feeder, term: ReplicationTerm, reason: str) -> Replica:
+        wanted = feeder.wanted
+        return Replica(
+            name=wanted.node_name,
+            instance=wanted.instance,
+            url=wanted.place,
+            in_sync=not reason and term.replicator.in_sync,
+            records_behind=term.replicator.behind,
+            bytes_behind=feeder.queued_bytes,
+            since=feeder.since,
+            dropped_reason=reason,
+        )
+
+    # -- whoever wants to follow
+
+    def follow(self, wanted: Replicate, line: ReplicaLine[Log], peer: str) -> ReplicaEnd[Logged]:
+        """Let another node follow the log."""
+        term, control = self.term, self._control
+        start = term.start if term is not None else None
+        if term is None or start is None or start.source is None or not term.serving or term.order is not None:
+            waits = term is None and not self.claiming
+            return self._answer(line, self._waiting() if waits else self._busy())
+        node_id = bytes(start.node_id)
+        accepted = Log(
+            kind="accepted",
+            node_id=node_id,
+            journal_id=start.journal_id,
+            name=control.name,
+            place=self._reach.own_url,
+            epoch=term.epoch,
+            activation=self.activation,
+            flags=PRIMARY if self._rules.primary else 0,
+        )
+        if wanted.asks:
+            return self._answer(line, accepted)
+        self._check(wanted, node_id, term)
+        line.send(accepted)
+        files = BodyFile(control.env.disk, f"{(control.data_dir or '').rstrip('/')}/large")
+        term.replicator.accept()
+        self.feeder = feeder = Feeder(
+            wanted,
+            line,
+            term,
+            source=start.source,
+            files=files,
+            env=control.env,
+            in_sync=self._came_in_sync,
+            lost=self._lost,
+            over=self._over,
+        )
+        self._notify(SyncBegun, replica=wanted.node_name, records=term.replicator.placed)
+        self._nursery.start_soon(feeder.run)
+        self._nursery.start_soon(self._watch, feeder, term)
+        self._changed.tell()
+        return feeder
+
+    def _check(self, wanted: Replicate, node_id: bytes, term: ReplicationTerm) -> None:
+        """Check a node that wants to follow.  Raises: MeshqError."""
+        rules, name = self._rules, self._control.name
+        if wanted.node_id and wanted.node_id != node_id:
+            about = (
+                f"{wanted.node_name!r} is to follow the node {wanted.node_id.hex()}, and {name!r} is {node_id.hex()}"
+            )
+            raise self._refused("node_id", wanted, about)
+        if wanted.group and rules.group_name and wanted.group != rules.group_name:
+            about = f"{wanted.node_name!r} is of the group {wanted.group!r}, and {name!r} of {rules.group_name!r}"
+            raise self._refused("group", wanted, about)
+        if bool(wanted.fingerprint) != bool(self._control.encryption_keys) or (
+            wanted.fingerprint and wanted.fingerprint != self._reach.fingerprint(wanted.instance)
+        ):
+            about = f"{wanted.node_name!r} and {name!r} do not encrypt with the same key (journal.encryption_keys)"
+            raise self._refused("encryption_key", wanted, about)
+        if wanted.node_id and wanted.epoch > term.epoch:
+            self._order(StepBack(reason="superseded", at_once=True))
+            raise decline("not_active", f"{name!r} is of epoch {term.epoch}, which is over")
+        if not term.replicator.free:
+            raise decline("too_many_sessions", f"{name!r} has a replica already")
+
+    def _refused(self, reason: str, wanted: Replicate, text: str) -> MeshqError:
+        self._warnings.say("replica_refused", text, f"{wanted.node_name} {reason}")
+        self._notify(ReplicaDropped, replica=wanted.node_name, reason=reason)
+        return decline("usage", text)
+
+    def _waiting(self) -> Log:
+        standing = self.standing
+        flags = ACTED * standing.acted | IN_SYNC * standing.in_sync | PRIMARY * self._rules.primary
+        return Log(
+            kind="waiting",
+            epoch=standing.epoch,
+            activation=standing.activation,
+            flags=flags,
+            name=self._control.name,
+        )
+
+    def _busy(self) -> Log:
+        """The answer of a node that is about to act, or is about to stop: no other node is to act."""
+        return Log(kind="waiting", epoch=2**53, flags=ACTED, name=self._control.name)
+
+    def _answer(self, line: ReplicaLine[Log], answer: Log) -> ReplicaEnd[Logged]:
+        line.send(answer)
+        line.flush()
+        return Answered()
+
+    # -- the node that follows
+
+    async def _watch(self, feeder: Feeder, term: ReplicationTerm) -> None:
+        """Drop a node that has had its time."""
+        replicator = term.replicator
+        while self.feeder is feeder:
+            with trio.move_on_at(replicator.deadline):
+                await term.changed.wait()
+            if self.feeder is feeder and (reason := replicator.expired(trio.current_time())):
+                feeder.end(reason)
+
+    def _came_in_sync(self) -> None:
+        feeder = self.feeder
+        if feeder is None or self.term is None:
+            return
+        self.had_replica, self.dropped = True, None
+        name = feeder.wanted.node_name
+        self._notify(SyncDone, replica=name, seconds=trio.current_time() - feeder.since)
+        self._tell_members(unprotected=False)
+        self._changed.tell()
+
+    def _lost(self, feeder: Feeder) -> None:
+        self._nursery.start_soon(self._drop_lost, feeder)
+
+    async def _drop_lost(self, feeder: Feeder) -> None:
+        """Drop a node whose link has ended.
+
+        A broker that is cancelled ends all its links, in any order: it comes no further than here, and confirms nothing
+        that the replica does not have.
+        """
+        await trio.lowlevel.checkpoint()
+        feeder.end("link")
+
+    def _over(self, reason: str) -> None:
+        feeder, term = self.feeder, self.term
+        self.feeder = None
+        if feeder is None or term is None:
+            return
+        was = term.replicator.state
+        self.dropped = self._shown(feeder, term, reason)
+        term.replicator.drop()
+        term.changed.tell()
+        name = feeder.wanted.node_name
+        if was != "in_sync":
+            self._notify(SyncFailed, replica=name, reason=reason)
+        self._notify(ReplicaDropped, replica=name, reason=reason)
+        if was == "in_sync" and not term.ended and term.order is None:
+            self._tell_members(unprotected=True)
+            text = f"{self._control.name!r} goes on without a replica: {name!r} was dropped ({reason})"
+            self._warnings.say("unprotected", text)
+        self._changed.tell()
+
+    def _tell_members(self, *, unprotected: bool) -> None:
+        members = [self._control.name]
+        if self.in_sync and self.feeder is not None:
+            members.append(self.feeder.wanted.node_name)
+        epoch = self.term.epoch if self.term is not None else 0
+        self._notify(InSyncChanged, members=tuple(members), epoch=epoch, unprotected=unprotected)
+
+    def _notify(self, kind: Any, **about: Any) -> None:
+        if self._control.board.notify is not None:
+            self._control.board.notify(kind, **about)
+
+
+class Answered(ReplicaEnd[Logged]):
+    """The end of a link that was answered, and has no more to come."""
+
+    def heard(self, answer: Logged, first: int) -> None:
+        """Take no word."""
+
+    def drained(self) -> None:
+        """Do nothing."""
+
+    def leaving(self) -> None:
+        """Do nothing."""
+
+    def lost(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,245 @@
+"""The log of a primary on its way to one replica: a copy first, and then each batch as it is placed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import trio
+
+from meshq.abc import Env, RecordSource, ReplicaEnd, ReplicaLine, ReplicatedBatch, StoredBatch, StoredSegment
+from meshq.concurrency import ChangeSignal
+from meshq.errors import MeshqError, RefusedError
+from meshq.ha.replication._batch_format import pack_batch
+from meshq.ha.replication._catch_up_plan import CatchUp, check_dense, tail_segments, within
+from meshq.ha.replication._node_directory import BodyFile
+from meshq.ha.replication._term import ReplicationTerm
+from meshq.limits import MIB
+from meshq.wire import Log, Logged, Replicate
+
+#: Bytes that wait unsent before nothing more is read for a replica; and those of batches in memory before it is
+#: dropped, because it takes less than is placed.
+UNSENT_BYTES_MAX = 1 * MIB
+QUEUE_BYTES_MAX = 64 * MIB
+BODY_BYTES = 1 * MIB
+#: Seconds between two looks whether the last batch before the end of a copy is on the disk.
+LOOK_S = 0.002
+POOL = "ha"
+
+
+class Feeder(ReplicaEnd[Logged]):
+    """A replica, as its primary sees it.  ``lost``: called when the link has ended; ``over``: once, with the
+    reason, when nothing more is sent."""
+
+    def __init__(
+        self,
+        wanted: Replicate,
+        line: ReplicaLine[Log],
+        term: ReplicationTerm,
+        *,
+        source: RecordSource,
+        files: BodyFile,
+        env: Env,
+        in_sync: Callable[[], None],
+        lost: Callable[[Feeder], None],
+        over: Callable[[str], None],
+    ) -> None:
+        self._lost = lost
+        #: The request of the replica, and when it came.
+        self.wanted: Replicate = wanted
+        self.since: float = trio.current_time()
+        self._line = line
+        self._term = term
+        self._source = source
+        self._files = files
+        self._news = term.bodies.news
+        self._env = env
+        self._in_sync = in_sync
+        self._over = over
+        self._changed = ChangeSignal()
+        self._queue: deque[tuple[Log, int, bytes]] = deque()
+        #: Bytes that wait in memory.
+        self.queued_bytes: int = 0
+        #: What the copy has, and what it took.
+        self.sent_records: int = 0
+        self.sent_bytes: int = 0
+        self._ended = False
+
+    # -- from the link
+
+    def heard(self, answer: Logged, first: int) -> None:
+        """Take a position, or the word that the replica can't go on."""
+        replicator, now = self._term.replicator, trio.current_time()
+        if self._ended:
+            return
+        if answer.kind == "failed":
+            self.end(answer.reason or "left", answer.text)
+            return
+        replicator.progressed(now)
+        if answer.kind == "position" and replicator.heard(first, now):
+            self._say(Log(kind="in_sync", members=(self.wanted.node_name,)), first)
+            self._line.flush()
+            self._in_sync()
+        self._term.changed.tell()
+
+    def drained(self) -> None:
+        """Go on."""
+        self._changed.tell()
+
+    def leaving(self) -> None:
+        """Say which position is the last one."""
+        order = self._term.order
+        last = Log(kind="stopped") if order is None else Log(kind="yielded", name=order.reason)
+        for piece in self._queue:
+            self._line.send(*piece)
+        self._queue.clear()
+        replicator = self._term.replicator
+        self._term.yielded = replicator.in_sync and not replicator.behind
+        self._line.send(last, replicator.placed)
+        self._line.flush()
+
+    def lost(self) -> None:
+        """Send nothing more."""
+        self._lost(self)
+
+    def end(self, reason: str, text: str = "") -> None:
+        """Drop the replica; later calls are silent."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._term.taker == self.take:
+            self._term.taker = None
+        self._term.bodies.end()
+        self._line.send(Log(kind="dropped"), 0)
+        self._line.end(f"the replica is dropped ({reason}) {text}".strip())
+        self._changed.tell()
+        self._over(reason)
+
+    # -- the log
+
+    async def run(self) -> None:
+        """Send the log until the link ends.
+
+        Checkpoint: always.
+        Cancellation: nothing more is sent.
+        """
+        try:
+            async with self._source.holding():
+                await self._catch_up()
+            while not self._ended:
+                await self._send_queue()
+                if not self._queue:
+                    await self._changed.wait()
+        except (MeshqError, OSError) as error:
+            self.end("full_disk" if self._source.full else "disk", str(error))
+
+    async def _catch_up(self) -> None:
+        term, source = self._term, self._source
+        term.bodies.begin()
+        upto = source.synced
+        for name in await self._env.threads.run(self._files.names, pool=POOL):
+            await self._send_body(name)
+        for segment in source.segments():
+            self._check()
+            batches = within(await source.read(segment.number), upto)
+            await self._send_all(batches, segment)
+            if batches:
+                self._say(Log(kind="segment", segment=segment.number, base=segment.base, compacted=segment.compacted))
+        self._say(Log(kind="copied"), upto)
+        rounds = CatchUp(upto)
+        while not rounds.nearly(term.replicator.placed):
+            rounds.position = await self._send_tail(rounds.position, source.synced)
+        self._check()
+        goal = term.replicator.join(trio.current_time())
+        term.taker = self.take
+        self._say(Log(kind="joined"), goal)
+        self._line.flush()
+        term.changed.tell()
+        while rounds.position < goal:
+            while source.synced < goal:
+                self._check()
+                await trio.sleep(LOOK_S)
+            rounds.position = await self._send_tail(rounds.position, goal)
+
+    async def _send_tail(self, position: int, upto: int) -> int:
+        """Send the batches beyond a position; return that of the last one."""
+        for segment in tail_segments(self._source.segments(), position):
+            self._check()
+            batches = within(await self._source.read(segment.number, position), upto)
+            position = check_dense(batches, position)
+            await self._send_news()
+            await self._send_all(batches, None)
+        return position
+
+    def _check(self) -> None:
+        if self._ended:
+            raise RefusedError("the link to the replica has ended")
+        if self._source.full:
+            raise RefusedError("the disk of the primary is full")
+
+    async def _send_all(self, batches: Iterable[StoredBatch], segment: StoredSegment | None) -> None:
+        for batch in batches:
+            about = (0, 0, False) if segment is None else (segment.number, segment.base, segment.compacted)
+            header, body = pack_batch(batch, *about)
+            self.sent_records += header.rows
+            self.sent_bytes += len(body)
+            self._say(header, batch.first, body)
+            await self._room()
+
+    def take(self, batch: ReplicatedBatch) -> None:
+        """Put a batch in line that is being placed."""
+        while self._news:
+            name, made = self._news.popleft()
+            self._queue.append((Log(kind="body" if made else "removed", name=name), 0, b""))
+        content = b"".join(batch.parts)
+        stored = StoredBatch(first=batch.first, flags=batch.flags, rows=batch.rows, content=content)
+        header, body = pack_batch(stored)
+        self._queue.append((header, batch.first, body))
+        self.queued_bytes += len(body)
+        if self.queued_bytes > QUEUE_BYTES_MAX:
+            self.end("slow", "it takes less than is placed")
+        self._changed.tell()
+
+    async def _send_queue(self) -> None:
+        while self._queue and not self._ended:
+            header, first, body = self._queue.popleft()
+            self.queued_bytes -= len(body)
+            if header.kind == "body":
+                await self._send_body(header.name)
+            else:
+                self._say(header, first, body)
+            if self.queued_bytes > UNSENT_BYTES_MAX:
+                await self._room()
+        await self._room()
+
+    async def _send_news(self) -> None:
+        """Send the bodies that were made meanwhile, and say which were removed."""
+        while self._news:
+            name, made = self._news.popleft()
+            if made:
+                await self._send_body(name)
+            else:
+                self._say(Log(kind="removed", name=name))
+
+    async def _send_body(self, name: str) -> None:
+        """Send a body, unless it is removed meanwhile: then no record that the replica will have needs it."""
+        offset = 0
+        while not self._ended:
+            data = await self._env.threads.run(self._files.read, name, offset, BODY_BYTES, pool=POOL)
+            if data is None:
+                return
+            last = len(data) < BODY_BYTES
+            self._say(Log(kind="body", name=name, last=last), offset, data)
+            await self._room()
+            if last:
+                return
+            offset += len(data)
+
+    def _say(self, piece: Log, first: int = 0, body: bytes = b"") -> None:
+        self._line.send(piece, first, body)
+
+    async def _room(self) -> None:
+        """Wait until not too much waits unsent."""
+        await trio.lowlevel.checkpoint()
+        while self._line.flush() > UNSENT_BYTES_MAX and not self._ended:
+            await self._changed.wait()

@@ -1,0 +1,72 @@
+"""The way between the nodes of a pair: their cluster connection."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import cast
+
+import attrs
+
+from meshq.abc import NodeControl
+from meshq.client import ClientFactory
+from meshq.cluster import ClusterConnection
+from meshq.errors import SettingsError
+from meshq.wire import FINGERPRINT_BYTES
+
+
+@attrs.frozen
+class Reach:
+    """The cluster connection of a pair, as one of its nodes has it."""
+
+    control: NodeControl
+    connection: ClusterConnection
+
+    @classmethod
+    def of(cls, control: NodeControl, cluster_name: str | None) -> Reach:
+        """Return the way by the cluster connection of a name; None: by the first one.
+
+        Raises:
+            SettingsError: the broker has none of that name, or one of its connectors can't be dialed.
+        """
+        found = [cast("ClusterConnection", one) for one in control.services if one.kind == "cluster_connection"]
+        for connection in found:
+            if cluster_name in (None, connection.name):
+                for error in connection.wrong_connectors(control.connectors, control.env):
+                    raise error
+                return cls(control, connection)
+        allowed = f"one of the broker's cluster connections: {', '.join(one.name for one in found) or 'none'}"
+        raise SettingsError("cluster_name", cluster_name, allowed)
+
+    @property
+    def own_url(self) -> str:
+        """The URL by which the other nodes reach the node."""
+        return self.connection.settings.own_url(self.control)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of the other nodes, in their order."""
+        connectors, own = self.control.connectors, self.own_url
+        named = [connectors.get(name, name) for name in self.connection.settings.static_connectors]
+        return tuple(dict.fromkeys(url for url in named if url != own))
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds for which confirms wait for a replica from which nothing comes."""
+        return self.connection.settings.call_timeout
+
+    @property
+    def connection_ttl(self) -> float:
+        """Seconds of silence after which a link is given up."""
+        return self.connection.settings.connection_ttl
+
+    def factory(self, url: str) -> ClientFactory:
+        """Make the factory of links to a node.  Raises: SettingsError."""
+        settings = self.connection.settings.client()
+        return self.connection.login.factory(url, "static_connectors", env=self.control.env, **settings)
+
+    def fingerprint(self, node_id: bytes) -> bytes:
+        """Return a proof about a node that needs the encryption key of the store; empty: there is no key."""
+        keys = self.control.encryption_keys
+        if not keys:
+            return b""
+        return blake2b(node_id, digest_size=FINGERPRINT_BYTES, key=keys[0].reveal(), person=b"meshq replicas").digest()

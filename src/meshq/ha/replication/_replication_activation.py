@@ -1,0 +1,435 @@
+"""A node's part in replication: it serves, or follows the node that does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
+from meshq.concurrency import ChangeSignal
+from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
+from meshq.ha.replication._acting_side import ACTED, IN_SYNC, PRIMARY, ActingSide
+from meshq.ha.replication._follower import FollowedNode, FollowEnd, Follower
+from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start
+from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._replica_machine import Following
+from meshq.ha.replication._replication_settings import ReplicationRules
+from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
+from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._term import ReplicationTerm
+from meshq.lifecycle import LifeCycle
+from meshq.logs import Warnings
+from meshq.wire import Log, Replicate
+
+POOL = "ha"
+#: Seconds within which the node that was followed says that it lives, when the link to it has ended.
+QUESTION_S = 0.5
+
+
+@asynccontextmanager
+async def joined(rules: ReplicationRules, control: NodeControl, root: str) -> AsyncIterator[Activation]:
+    """Take part, with the tasks of a node that follows and of one that is followed."""
+    reach = Reach.of(control, rules.cluster_name)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        activation = ReplicationActivation(rules, control, reach, root, nursery)
+        try:
+            await activation.enter()
+            yield activation
+        except (MeshqError, OSError) as error:
+            # It leaves the block as it was raised, in no group.
+            failure = error
+        finally:
+            nursery.cancel_scope.cancel()
+            activation.leave()
+    if failure is not None:
+        raise failure
+
+
+class ReplicationActivation(Activation):
+    """The part of one node."""
+
+    def __init__(
+        self, rules: ReplicationRules, control: NodeControl, reach: Reach, root: str, nursery: trio.Nursery
+    ) -> None:
+        self._rules = rules
+        self._control = control
+        self._reach = reach
+        self._env = control.env
+        self._nursery = nursery
+        self._directory = NodeDirectory(control.env.disk, root)
+        self._life = LifeCycle(
+            f"the part of {control.name!r} in its pair", REPLICATION_ROLE_TRANSITIONS, first="searching"
+        )
+        self._warnings = Warnings("ha", trio.current_time)
+        self._changed = ChangeSignal()
+        self._acting = ActingSide(
+            rules,
+            control,
+            reach,
+            nursery=nursery,
+            changed=self._changed,
+            order=self._order,
+            warnings=self._warnings,
+        )
+        self._standing = Standing()
+        self._node_id = b""
+        self._follower: Follower | None = None
+        self._last_error = ""
+        # Whether a term of this node has ended in this life: then it looks for the other one first.
+        self._stepped_back = False
+        # When the node that serves was last known to.
+        self._vacant_since: float | None = None
+
+    async def enter(self) -> None:
+        """Lock the directory of the node, and read its memory.
+
+        Checkpoint: always.
+        Cancellation: ``leave`` unlocks it.
+        Raises:
+            BusyError: another broker has it.
+            SettingsError: a pair has shared a store in it.
+            DamagedError, OSError: the disk has failed.
+        """
+        # Kept there and not returned: the result of a cancelled call is lost.
+        self._standing = await self._env.threads.run(self._directory.enter, pool=POOL)
+        self._node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
+        self._acting.standing = self._standing
+        self._control.board.replicas = self._acting
+        self._nursery.start_soon(self._keep)
+        self._show("started")
+
+    def leave(self) -> None:
+        """Take no part any more; twice is silent."""
+        self._control.board.replicas = None
+        self._acting.end()
+        if self._life.state != "stopped":
+            self._life.on("end")
+        self._show()
+        self._changed.tell()
+        self._directory.leave()
+
+    # -- the contract
+
+    async def wait(self) -> ActiveTerm:
+        """Wait until this node may serve."""
+        own = standpoint(self._standing, primary=self._rules.primary)
+        first = self._rules.primary and not self._stepped_back
+        if first and own.whole and not self._rules.check_for_live_server:
+            if self._standing.partner or self._standing.members:
+                text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
+                self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")
+            return await self._take("started")
+        pause = self._rules.retry_interval
+        while True:
+            found, reason = await self._round()
+            if reason:
+                return await self._take(reason)
+            pause = self._rules.retry_interval if found else min(pause * 2, self._rules.max_retry_interval)
+            await trio.sleep(pause)
+
+    async def lost(self) -> StepBack:
+        """Wait for an order to step back, or for another one than that of the last call."""
+        term = self._acting.term
+        while term is None or term.order is None or term.order == term.told:
+            await self._changed.wait()
+            term = self._acting.term
+        term.told = term.order
+        return term.order
+
+    async def release(self, *, failover: bool) -> None:
+        """Give the role up: the replica has taken it, or takes it now."""
+        term = self._acting.term
+        if term is not None and term.order is not None and term.yielded:
+            # The other node has as much, and goes first.
+            await self._remember(attrs.evolve(self._standing, acted=False))
+        self._acting.end()
+        await trio.lowlevel.checkpoint()
+        self._stepped_back = True
+        self._vacant_since = trio.current_time()
+        self._follower = None
+        if self._life.state in ("activating", "active", "failing_back"):
+            self._life.on("step_back")
+        self._show("stopped" if term is None or term.order is None else term.order.reason)
+        self._changed.tell()
+
+    def served(self) -> None:
+        """Note that clients are served."""
+        term = self._acting.term
+        if term is not None and self._life.state == "activating":
+            term.serving = True
+            self._life.on("activate")
+            self._show()
+            self._changed.tell()
+
+    def order(self, *, back: bool, force: bool) -> int:
+        """Order the node to hand over; return the epoch that ends."""
+        term = self._acting.term
+        if term is None:
+            raise NotActiveError(f"{self._control.name!r} waits")
+        if back and (self._rules.primary or not self._acting.primary_returned):
+            raise RefusedError("no primary is in sync to whom this node could give the role back")
+        if not self._acting.in_sync:
+            raise RefusedError("no replica is in sync that could take over")
+        final = back and not self._rules.restart_backup
+        self._order(StepBack(reason="failback" if back else "forced", at_once=force, final=final))
+        return term.epoch
+
+    async def hand_over(self, *, back: bool, force: bool) -> None:
+        """Order a change of role, and wait for the node that serves then."""
+        await trio.lowlevel.checkpoint()
+        epoch = self.order(back=back, force=force)
+        while self._control.board.report.epoch <= epoch:
+            if self._life.state == "stopped":
+                return
+            await self._changed.wait()
+
+    # -- looking for the node that serves
+
+    async def _round(self) -> tuple[bool, str]:
+        """Try to follow each node of the cluster once.
+
+        Return whether one was followed, and why this node may serve; empty: it may not.
+        """
+        answers: list[Standpoint | None] = []
+        for url in self._reach.urls:
+            end = await self._follow(url)
+            if end.node is not None:
+                # Who has yielded, or stopped, has said so; a link that has ended says less.
+                if end.may_take_over and (end.reason != "crash" or await self._is_gone(url, end.node)):
+                    return True, end.reason
+                self._acting.claiming = False
+                self._lose()
+                return True, ""
+            answers.append(None if end.waiting is None else standpoint_of(end.waiting))
+        await trio.lowlevel.checkpoint()
+        own = standpoint(self._standing, primary=self._rules.primary)
+        if may_start(own, answers, first=not self._stepped_back):
+            return False, "started"
+        return False, ""
+
+    async def _follow(self, url: str) -> FollowEnd:
+        """Ask a node for its log, and follow it until the link ends."""
+        try:
+            link = self._reach.factory(url).log_link(self._wanted(), instance=self._control.instance)
+        except MeshqError as error:
+            self._complain(error)
+            return FollowEnd(error=error)
+        self._follower = follower = Follower(
+            link,
+            self._directory,
+            env=self._env,
+            keys=tuple(self._control.encryption_keys),
+            keep=self._rules.max_saved_replicated_journals,
+            following=Following(self._standing.epoch),
+            progress=self._progressed,
+        )
+        try:
+            end = await follower.run()
+        finally:
+            self._standing = await self._read_standing()
+        self._vacant_since = trio.current_time() if end.node is not None else self._vacant_since
+        if not end.may_take_over:
+            self._acting.claiming = False
+            self._lose()
+        if end.error is not None and not isinstance(end.error, NotActiveError):
+            self._complain(end.error)
+        self._show()
+        return end
+
+    async def _remember(self, standing: Standing) -> None:
+        try:
+            await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+        except OSError as error:
+            self._complain(error)
+            return
+        self._standing = self._acting.standing = standing
+
+    def _lose(self) -> None:
+        if self._life.state in ("syncing", "in_sync"):
+            self._life.on("lose")
+
+    async def _read_standing(self) -> Standing:
+        with trio.CancelScope(shield=True):
+            try:
+                found = await self._env.threads.run(self._directory.standing, pool=POOL)
+                self._node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
+            except (MeshqError, OSError) as error:
+                self._complain(error)
+                return self._standing
+        self._acting.standing = found
+        return found
+
+    def _wanted(self, *, asks: bool = False) -> Replicate:
+        control, ttl_s = self._control, self._reach.connection_ttl
+        term = self._acting.term
+        return Replicate(
+            # A backup that has served for nobody yet follows whoever lets it.
+            node_id=control.wanted_id or (self._node_id if self._rules.primary or self._standing.epoch else b""),
+            instance=control.instance,
+            node_name=control.name,
+            place=self._reach.own_url,
+            group=self._rules.group_name or "",
+            primary=self._rules.primary,
+            epoch=term.epoch if term is not None else self._standing.epoch,
+            fingerprint=self._reach.fingerprint(control.instance),
+            asks=asks,
+            ttl_ms=min(86_400_000, math.ceil(ttl_s * 1000)) if ttl_s < math.inf else 86_400_000,
+        )
+
+    async def _is_gone(self, url: str, node: FollowedNode) -> bool:
+        """Whether a node whose link has ended does not say that it lives: it may have ended the link by itself.
+
+        If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
+        """
+        answer = await self._ask(url)
+        if answer is None:
+            gone = True
+        elif answer.kind == "accepted":
+            gone = answer.node_id != node.node_id
+        else:
+            gone = standpoint_of(answer) < standpoint(self._standing, primary=self._rules.primary)
+        return gone
+
+    async def _ask(self, url: str) -> Log | None:
+        """Ask a node how it is; None: it does not answer."""
+        with trio.move_on_after(QUESTION_S):
+            try:
+                link = self._reach.factory(url).log_link(self._wanted(asks=True), instance=self._control.instance)
+                async with link.connected():
+                    return (await link.receive()).header
+            except MeshqError:
+                return None
+        return None
+
+    def _progressed(self, step: str, follower: Follower) -> None:
+        if step == "begun":
+            self._life.on("follow")
+        elif step == "in_sync":
+            # Whoever asks is told to wait: this node takes over as soon as the link ends.
+            self._acting.claiming = True
+            self._life.on("reach")
+        self._show()
+        self._changed.tell()
+
+    # -- taking the role
+
+    async def _take(self, reason: str) -> ActiveTerm:
+        """Begin a term: the epoch is remembered before anything is served."""
+        before = self._standing
+        self._standing = standing = attrs.evolve(
+            before,
+            epoch=before.epoch + 1,
+            activation=before.activation + 1,
+            acted=True,
+            in_sync=True,
+            members=(self._control.name,),
+        )
+        self._acting.claiming = True
+        await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+        self._acting.standing = standing
+        term = self._acting.begin(standing)
+        self._follower = None
+        self._life.on("take")
+        self._show(reason)
+        self._changed.tell()
+        return ActiveTerm(sink=term, guard=term, vacant_since=self._vacant_since)
+
+    # -- while it serves
+
+    async def _keep(self) -> None:
+        """Give the role back, look for another active node of the same id, and show the role, until cancelled."""
+        asked = -math.inf
+        while True:
+            with trio.move_on_after(self._rules.retry_interval):
+                await self._changed.wait()
+            term = self._acting.term
+            self._show()
+            if term is None or not term.serving or term.order is not None:
+                continue
+            if self._rules.allow_failback and not self._rules.primary and self._acting.primary_returned:
+                self._order(StepBack(reason="failback", final=not self._rules.restart_backup))
+            elif self._acting.feeder is None and trio.current_time() >= asked + self._rules.retry_interval:
+                await self._meet(term)
+                asked = trio.current_time()
+
+    async def _meet(self, term: ReplicationTerm) -> None:
+        """Ask the other nodes whether one serves for this node id, too."""
+        start = term.start
+        for url in self._reach.urls:
+            answer = await self._ask(url)
+            if answer is None or start is None or answer.node_id != bytes(start.node_id):
+                continue
+            other = (answer.epoch, not answer.flags & PRIMARY)
+            if answer.kind == "accepted" and gives_way((term.epoch, not self._rules.primary), other):
+                text = f"{answer.name!r} serves for the same node id, in epoch {answer.epoch}"
+                self._warnings.say("superseded", f"{text}: {self._control.name!r} steps back")
+                self._order(StepBack(reason="superseded", at_once=True))
+
+    def _order(self, order: StepBack) -> None:
+        term = self._acting.term
+        if term is None or (term.order is not None and (term.order.at_once or not order.at_once)):
+            return
+        term.order = order
+        if order.reason in ("failback", "forced") and self._life.state in ("activating", "active"):
+            self._life.on("fail_back")
+        self._show(order.reason)
+        self._changed.tell()
+
+    # -- what is seen
+
+    def _complain(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, ConnectionBrokenError) and not self._last_error.startswith(type(error).__name__):
+            # A node that is not there is no news where another one has said what is wrong.
+            text = self._last_error or text
+        if text != self._last_error:
+            self._last_error = text
+            self._warnings.say("replication", text, type(error).__name__)
+
+    def _show(self, reason: str = "") -> None:
+        board, control, term = self._control.board, self._control, self._acting.term
+        before, follower = board.report, self._follower
+        node = follower.node if follower is not None and follower.following.state != "ended" else None
+        acting = None
+        if term is not None:
+            acting = RoleMember(name=control.name, url=self._reach.own_url, epoch=term.epoch)
+        elif node is not None:
+            acting = RoleMember(name=node.name, url=node.url, epoch=node.epoch)
+        told = follower.members if follower is not None and node is not None else self._standing.members
+        replicas = self._acting.replicas()
+        in_sync = tuple(one.name for one in replicas if one.in_sync)
+        behind = follower.following.position - follower.durable if follower is not None and node is not None else 0
+        board.show(
+            RoleReport(
+                role="backup" if term is None else "primary",
+                phase=self._life.state,
+                reason=reason or before.reason,
+                epoch=acting.epoch if acting is not None else max(before.epoch, self._standing.epoch),
+                acting=acting,
+                waiting=tuple(RoleMember(name=one.name, url=one.url) for one in replicas if not one.dropped_reason),
+                in_sync=(control.name, *in_sync) if term is not None else told,
+                replicas=replicas,
+                records_behind=behind,
+                unprotected=term is not None and term.serving and not in_sync,
+                last_error=self._last_error,
+            )
+        )
+
+
+def standpoint(standing: Standing, *, primary: bool) -> Standpoint:
+    """Return the standpoint of a node from its memory."""
+    return Standpoint(epoch=standing.epoch, acted=standing.acted, in_sync=standing.in_sync, primary=primary)
+
+
+def standpoint_of(answer: Log) -> Standpoint:
+    """Return the standpoint of another node from its answer."""
+    flags = answer.flags
+    return Standpoint(
+        epoch=answer.epoch, acted=bool(flags & ACTED), in_sync=bool(flags & IN_SYNC), primary=bool(flags & PRIMARY)
+    )

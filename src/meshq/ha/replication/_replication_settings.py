@@ -1,0 +1,138 @@
+"""The policies of a pair in which one node follows the log of the other."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar
+
+import attrs
+
+from meshq.abc import Activation, HAPolicy, NodeControl
+from meshq.address import check_name
+from meshq.errors import SettingsError
+from meshq.settings import in_range, is_bool, only
+
+RETRY_S = (0.001, 86_400.0)
+SYNC_S = (0.001, math.inf)
+SAVED = (0, math.inf)
+
+
+def _name_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None:
+        check_name(attribute.name, value)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicationRules:
+    """The rules by which a node takes part in replication, from its policy."""
+
+    primary: bool
+    group_name: str | None
+    cluster_name: str | None
+    check_for_live_server: bool
+    allow_failback: bool
+    restart_backup: bool
+    initial_replication_sync_timeout: float
+    max_saved_replicated_journals: float
+    retry_interval: float
+    max_retry_interval: float
+    wait_for_activation: bool
+
+
+def _check_retries(policy: ReplicationPrimary | ReplicationBackup) -> None:
+    if policy.max_retry_interval < policy.retry_interval:
+        allowed = f"seconds from the retry_interval of {policy.retry_interval:g} s on"
+        raise SettingsError("max_retry_interval", policy.max_retry_interval, allowed)
+
+
+def _rules(policy: ReplicationPrimary | ReplicationBackup, **of_its_own: Any) -> ReplicationRules:
+    shared = {one.name for one in attrs.fields(ReplicationRules)} & {one.name for one in attrs.fields(type(policy))}
+    return ReplicationRules(**{name: getattr(policy, name) for name in shared}, **of_its_own)
+
+
+def _join(rules: ReplicationRules, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
+    from meshq.ha.replication._replication_activation import joined
+
+    if control.data_dir is None:
+        raise SettingsError("data_dir", None, "the directory of the node's own store")
+    return joined(rules, control, control.data_dir)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicationPrimary(HAPolicy):
+    """The policy of the first node of a pair in which the other one has a copy of the store and keeps it up to date.
+
+    ``group_name``: only a backup with the same name, or without one, becomes the replica.  ``cluster_name``: the
+    cluster connection whose nodes are asked, and whose user and password a replica needs; None: the first one.
+    ``check_for_live_server``: before it serves it asks its ``static_connectors`` whether another node serves for it,
+    becomes the replica of that node, and gets its role back once it is in sync.  ``initial_replication_sync_timeout``:
+    seconds for which the end of a sync holds confirms.  ``max_saved_replicated_journals``: so many of the stores that a
+    copy has taken the place of are kept; ``inf``: all.  ``retry_interval``, ``max_retry_interval``: the first and the
+    longest pause between two tries of a node that follows nobody.  ``wait_for_activation``: the broker's block is
+    entered when the node is active, not already when it waits.
+
+    ``vote_on_replication_failure``, ``quorum``, ``coordination_id``, ``check_hosts``: have one value in this version.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+    """
+
+    kind: ClassVar[str] = "replication_primary"
+
+    group_name: str | None = attrs.field(default=None, validator=_name_or_none)
+    cluster_name: str | None = attrs.field(default=None, validator=_name_or_none)
+    check_for_live_server: bool = attrs.field(default=False, validator=is_bool)
+    initial_replication_sync_timeout: float = attrs.field(default=30.0, validator=in_range(*SYNC_S))
+    vote_on_replication_failure: bool = attrs.field(default=False, validator=only(False, "votes of other nodes"))
+    quorum: None = attrs.field(default=None, validator=only(None, "a quorum"))
+    coordination_id: None = attrs.field(default=None, validator=only(None, "peers by a quorum provider"))
+    wait_for_activation: bool = attrs.field(default=True, validator=is_bool)
+    max_saved_replicated_journals: float = attrs.field(default=2, validator=in_range(*SAVED, whole=True))
+    retry_interval: float = attrs.field(default=0.5, validator=in_range(*RETRY_S))
+    max_retry_interval: float = attrs.field(default=5.0, validator=in_range(*RETRY_S))
+    check_hosts: tuple[str, ...] = attrs.field(default=(), validator=only((), "hosts to check"))
+
+    def __attrs_post_init__(self) -> None:
+        _check_retries(self)
+
+    def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
+        """Take part in replication, as the node that serves unless another one does."""
+        return _join(_rules(self, primary=True, allow_failback=True, restart_backup=True), control)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicationBackup(HAPolicy):
+    """The policy of a node that follows the log of a primary, and takes over when the primary is gone.
+
+    It asks the ``static_connectors`` of its cluster connection one after the other until one of them serves and has no
+    replica.  ``group_name``: only a primary with the same name, or without one; None: any.  ``allow_failback``: once it
+    serves, it gives the role back to a primary that has come back and is in sync.  ``restart_backup``: it becomes the
+    replica of that one; otherwise its broker stops.  All other settings are as of ``ReplicationPrimary``.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+    """
+
+    kind: ClassVar[str] = "replication_backup"
+
+    group_name: str | None = attrs.field(default=None, validator=_name_or_none)
+    cluster_name: str | None = attrs.field(default=None, validator=_name_or_none)
+    allow_failback: bool = attrs.field(default=False, validator=is_bool)
+    max_saved_replicated_journals: float = attrs.field(default=2, validator=in_range(*SAVED, whole=True))
+    restart_backup: bool = attrs.field(default=True, validator=is_bool)
+    initial_replication_sync_timeout: float = attrs.field(default=30.0, validator=in_range(*SYNC_S))
+    vote_on_replication_failure: bool = attrs.field(default=False, validator=only(False, "votes of other nodes"))
+    quorum: None = attrs.field(default=None, validator=only(None, "a quorum"))
+    scale_down: None = attrs.field(default=None, validator=only(None, "a backup that scales down"))
+    wait_for_activation: bool = attrs.field(default=False, validator=is_bool)
+    retry_interval: float = attrs.field(default=0.5, validator=in_range(*RETRY_S))
+    max_retry_interval: float = attrs.field(default=5.0, validator=in_range(*RETRY_S))
+    check_hosts: tuple[str, ...] = attrs.field(default=(), validator=only((), "hosts to check"))
+
+    def __attrs_post_init__(self) -> None:
+        _check_retries(self)
+
+    def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
+        """Take part in replication, as the node that follows."""
+        return _join(_rules(self, primary=False, check_for_live_server=True), control)

@@ -1,0 +1,20 @@
+"""The life cycle of a node's part in replication, as a table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meshq.lifecycle import Transitions
+
+#: ``follow``: another node sends its log.  ``reach``: this one has all that was confirmed.  ``lose``: the other one is
+#: not followed any more.  ``take``: this node takes the role.  ``activate``: clients are served.  ``fail_back``: the
+#: role goes to the replica.  ``step_back``: the node's term is over.  ``end``: the broker stops.
+REPLICATION_ROLE_TRANSITIONS: Final[Transitions] = {
+    "searching": {"follow": "syncing", "take": "activating", "end": "stopped"},
+    "syncing": {"reach": "in_sync", "lose": "searching", "end": "stopped"},
+    "in_sync": {"lose": "searching", "take": "activating", "end": "stopped"},
+    "activating": {"activate": "active", "fail_back": "failing_back", "step_back": "searching", "end": "stopped"},
+    "active": {"fail_back": "failing_back", "step_back": "searching", "end": "stopped"},
+    "failing_back": {"step_back": "searching", "end": "stopped"},
+    "stopped": {},
+}

@@ -1,0 +1,50 @@
+"""The memory of a node about its pair, as a file: JSON with a checksum before it."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Final
+
+import attrs
+
+from meshq.errors import DamagedError
+
+NAME: Final = "standing"
+BYTES_MAX: Final = 64 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class Standing:
+    """The memory of a node.
+
+    ``epoch``: of the last term that it has served in, or of the log that it has followed.  ``activation``: how often
+    the pair has changed who acts.  ``acted``: it has served in that epoch.  ``in_sync``: its store had all that was
+    confirmed, when it was last known.  ``partner``: the name of the other node; empty: there was none.  ``members``:
+    who was in sync.
+    """
+
+    epoch: int = 0
+    activation: int = 0
+    acted: bool = False
+    in_sync: bool = False
+    partner: str = ""
+    members: tuple[str, ...] = ()
+
+
+def encode_standing(standing: Standing) -> bytes:
+    """Return the bytes of the file."""
+    body = json.dumps(attrs.asdict(standing), sort_keys=True).encode()
+    return b"%08x\n" % zlib.crc32(body) + body
+
+
+def decode_standing(data: bytes, file: str) -> Standing:
+    """Read the file.  Raises: DamagedError."""
+    check, _, body = data.partition(b"\n")
+    try:
+        if int(check, 16) != zlib.crc32(body):
+            raise ValueError("another checksum")
+        found = json.loads(body)
+        return Standing(**{**found, "members": tuple(found["members"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedError(file, 0, "what the node remembers of its pair", "other bytes") from error

@@ -1,0 +1,111 @@
+"""The simulation of a pair by replication finds what it is there to find: each of these mistakes breaks a promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from meshq.ha.replication._acting_side import ActingSide
+from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.ha.replication._replica_machine import Following
+from meshq.ha.replication._replication_activation import ReplicationActivation
+from meshq.ha.replication._replicator_machine import Replicator
+from qa.ha.clients import PairError
+from qa.ha.replicated import run_replicated_pair_seed
+
+SEEDS = 30
+TIMEOUT_S = 1_800
+
+
+def confirms_before_the_replica(patch: pytest.MonkeyPatch) -> None:
+    """What is on the primary's own disk counts as durable."""
+    patch.setattr(Replicator, "durable", property(lambda replicator: replicator.placed))
+
+
+def drops_the_tail_of_the_catch_up(patch: pytest.MonkeyPatch) -> None:
+    """What was placed while the copy was made is not sent, and nobody looks for a gap."""
+
+    async def nothing(feeder: Feeder, position: int, upto: int) -> int:
+        return upto
+
+    patch.setattr(Feeder, "_send_tail", nothing)
+
+
+def promotes_who_is_not_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has begun to follow takes over when the link ends."""
+    patch.setattr(
+        Following, "may_take_over", lambda following, durable, last: following.state not in ("asking", "copying")
+    )
+
+
+def believes_a_link_that_has_ended(patch: pytest.MonkeyPatch) -> None:
+    """A replica takes over without asking whether its primary lives, be it that it was dropped."""
+
+    async def gone(activation: object, url: str, node: object) -> bool:
+        return True
+
+    async def dropped(follower: object, header: object, first: int, body: bytes) -> None:
+        return
+
+    patch.setattr(ReplicationActivation, "_is_gone", gone)
+    patch.setattr("meshq.ha.replication._follower.Follower._take_dropped", dropped)
+
+
+def says_that_it_waits_while_it_may_take_over(patch: pytest.MonkeyPatch) -> None:
+    """A node that comes back is told by the one in sync that nobody is about to serve."""
+    patch.setattr(ActingSide, "_busy", ActingSide._waiting)
+
+
+def sends_no_large_body(patch: pytest.MonkeyPatch) -> None:
+    """The files of large bodies stay at the primary."""
+
+    async def nothing(feeder: Feeder, name: str) -> None:
+        return
+
+    patch.setattr(Feeder, "_send_body", nothing)
+
+
+def remembers_no_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A node forgets in which epoch it has served."""
+    patch.setattr(NodeDirectory, "remember", lambda directory, standing: None)
+
+
+def calls_in_sync_who_has_just_joined(patch: pytest.MonkeyPatch) -> None:
+    """A replica counts as in sync as soon as it says anything."""
+    heard: Callable[[Replicator, int, float], bool] = Replicator.heard
+
+    def early(replicator: Any, position: int, now: float) -> bool:
+        if replicator.state == "joining":
+            replicator._floor = 0
+        return heard(replicator, position, now)
+
+    patch.setattr(Replicator, "heard", early)
+    patch.setattr(Following, "reached", lambda following, durable: following._on("reach"))
+
+
+MISTAKES = [
+    confirms_before_the_replica,
+    drops_the_tail_of_the_catch_up,
+    promotes_who_is_not_in_sync,
+    believes_a_link_that_has_ended,
+    says_that_it_waits_while_it_may_take_over,
+    sends_no_large_body,
+    remembers_no_epoch,
+    calls_in_sync_who_has_just_joined,
+]
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch)
+    for seed in range(SEEDS):
+        failure = run_replicated_pair_seed(seed).failure
+        if isinstance(failure, PairError):
+            assert str(failure).startswith(("H1", "H2", "H3", "H4"))
+            return
+    raise AssertionError(f"{mistake.__name__} was not found in {SEEDS} seeds")
