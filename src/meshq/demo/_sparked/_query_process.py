@@ -20,9 +20,6 @@ from meshq.demo._sparked._settings import ALERT_DEPARTED, ALERT_MINUTES, ALERTS,
 LOOK_S: Final = 0.1
 #: The file with the table, in the folder of the query.
 TABLE: Final = "delays.csv"
-#: Spark starts processes to plan each batch, from daemons that it names itself: these have everything imported, too.
-_PRELOADING: Final = "import sys\nif 'pyspark.daemon' in sys.orig_argv:\n    import meshq.spark.hooks, pyspark.worker\n"
-_PRELOADED: Final = "meshq.spark.hooks._preloading_daemon"
 _FLIGHT: Final = (
     f"to_timestamp(fields[{HOUR_FIELD}]) as hour",
     f"fields[{CARRIER_FIELD}] as carrier",
@@ -38,10 +35,6 @@ _TOPICS: Final = (
 def session(folder: str) -> Any:
     """Make a session of Spark on this machine alone."""
     builder_of_sessions = importlib.import_module("pyspark.sql").SparkSession.builder
-    site = Path(folder, "site")
-    site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text(_PRELOADING, encoding="utf-8")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     # Otherwise it is the first python3 of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = builder_of_sessions.master("local[2,8]").appName("flights")
@@ -59,7 +52,7 @@ def session(folder: str) -> Any:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Its workers are forked from what has imported everything.
-        "spark.python.daemon.module": _PRELOADED,
+        "spark.python.daemon.module": "meshq.spark.hooks._preloading_daemon",
         "spark.log.level": "OFF",
     }.items():
         builder = builder.config(name, value)
