@@ -29,7 +29,7 @@ INNER: Final = {
     # for networks.
     "Broker": {"run_in_thread", "drain", "network"},
     "Client": {"over"},
-    "ClientFactory": {"link", "probe"},
+    "ClientFactory": {"link", "log_link", "probe"},
     "BroadcastGroup": SERVICE_MEMBERS,
     "BrokerBalancer": SERVICE_MEMBERS | {name for name in vars(Redirector) if not name.startswith("_")},
     "ClusterConnection": SERVICE_MEMBERS,

@@ -115,6 +115,7 @@ def test_whatever_a_public_call_gives_can_be_imported_from_here() -> None:
     assert {kind.__name__ for kind in missing} <= {
         "BrokerProbe",
         "CommitLog",
+        "LogLink",
         "PeerLink",
         "Replay",
         "LargeBodyFiles",

@@ -23,15 +23,21 @@ class HighAvailability(RoleFigures):
         phase: str | None = None,
         epoch: int | None = None,
         timeout: float = math.inf,
+        *,
+        in_sync: bool | None = None,
+        replicas: int | None = None,
     ) -> None:
         """Wait until all that is given is so: a role, a phase, at least an epoch.
+
+        ``in_sync``: of the node that serves, whether a replica has all that was confirmed; of one that follows, whether
+        it has.  ``replicas``: how many have it.
 
         Interrupted: nothing has changed.
         Raises:
             CallTimeoutError: it was not so within ``timeout`` seconds; the error says what is missing.
             UsageError: there is no such role.
         """
-        self._call(self._inner.wait_for, role, phase, epoch, timeout)
+        self._call(self._inner.wait_for, role, phase, epoch, timeout, in_sync=in_sync, replicas=replicas)
 
     def fail_over(self, *, force: bool = False, timeout: float = 30) -> None:
         """Hand the role over to a waiting node, and return when that node serves.
