@@ -257,48 +257,6 @@ async def test_who_believes_each_other_talks(files: Files) -> None:
     assert await shake(server, client, "127.0.0.1") == (None, None, [b"hello"])
 
 
-def test_a_client_that_dials_again_reads_only_files_that_have_changed(files: Files, tmp_path: Path) -> None:
-    tls = OpenSslTls()
-    authorities = tmp_path / "authorities.pem"
-    authorities.write_bytes(Path(files.ours).read_bytes())
-    believes = TLS(authorities=str(authorities))
-    first = tls.client(believes)
-    assert tls.client(TLS(authorities=str(authorities))) is first
-    assert tls.client(TLS(authorities=files.ours)) is not first
-    assert tls.client(None) is tls.client(None) is not first
-    authorities.write_bytes(Path(files.ours).read_bytes() * 2)
-    assert (second := tls.client(believes)) is not first and tls.client(believes) is second
-    # Whatever is wrong is said each time.
-    authorities.write_text("nothing", encoding="utf-8")
-    for _ in range(2):
-        with pytest.raises(SettingsError, match="authorities"):
-            tls.client(believes)
-    authorities.unlink()
-    with pytest.raises(SettingsError, match="authorities"):
-        tls.client(believes)
-
-
-async def test_a_client_that_dials_again_believes_who_is_believed_by_then(files: Files, tmp_path: Path) -> None:
-    tls = OpenSslTls()
-    server = tls.server(TLS(certificate=files.broker))
-    authorities = tmp_path / "authorities.pem"
-    believes = TLS(authorities=Authority("another one").write(authorities))
-    refused, _, _ = await shake(server, tls.client(believes))
-    assert isinstance(refused, SecurityError)
-    authorities.write_bytes(Path(files.ours).read_bytes() + b"\n")
-    assert await shake(server, tls.client(believes)) == (None, None, [b"hello"])
-
-
-def test_contexts_that_are_kept_are_bounded(files: Files) -> None:
-    tls = OpenSslTls()
-    several = [Path(files.ours).parent / f"{number}.pem" for number in range(40)]
-    for path in several:
-        path.write_bytes(Path(files.ours).read_bytes())
-    sides = [tls.client(TLS(authorities=str(path))) for path in several]
-    assert tls.client(TLS(authorities=str(several[-1]))) is sides[-1]
-    assert tls.client(TLS(authorities=str(several[0]))) is not sides[0]
-
-
 async def test_contexts_of_the_program_are_as_good(files: Files) -> None:
     tls = OpenSslTls()
     server = tls.server(context(ssl.PROTOCOL_TLS_SERVER, certificate=files.broker))

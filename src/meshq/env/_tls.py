@@ -93,7 +93,7 @@ def _client(tls: TLS | None) -> TlsSide:
 
 
 def _stamp_of(tls: TLS | None) -> _Stamp:
-    """What tells whether the files of a client are those that were read."""
+    """Return the files of a client with the times of their last changes."""
     paths: list[str | None] = [] if tls is None else [tls.certificate, tls.key, tls.authorities]
     if tls is None or tls.authorities is None:
         system = ssl.get_default_verify_paths()
