@@ -14,7 +14,7 @@ from meshq.abc import WallClock
 from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, bridged_id
 from meshq.client import Client, Consumer, network_consumer, path_beyond, reroute
 from meshq.concurrency import Wakeup
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, NotFoundError
 from meshq.network._demand_machine import DemandTable, Destination, Reached, WantedConsumer
 from meshq.network._settings import NetworkSettings
 
@@ -186,6 +186,8 @@ class Direction:
         forwarding.told = wanted.routes
         async with consumer:
             queue = await self._source.queue(consumer.queue)
+            if not queue.name == queue.address == address:
+                raise NotFoundError(f"{address!r} is here not the queue of its address, but one of {queue.address!r}")
             forwarder = Forwarder(
                 settings=self._bridge_settings(address),
                 there=self._target,

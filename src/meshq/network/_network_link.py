@@ -26,6 +26,7 @@ from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
 from meshq.network._demand_machine import (
     ROUTE_SEPARATOR,
+    SUBSCRIPTIONS_MAX,
     DemandRules,
     DemandTable,
     NetworkSubscription,
@@ -290,7 +291,7 @@ class NetworkLink:
     async def _asked(self, client: Client, node_id: str, known: bytes) -> DemandSnapshot | None:
         """Ask for demand; None: there is nothing new."""
         try:
-            return await demand_of(client, node_id, known)
+            return await demand_of(client, node_id, known, most=SUBSCRIPTIONS_MAX)
         except MeshqError as error:
             if client.statistics().state in ("failed", "closed"):
                 raise
@@ -300,6 +301,8 @@ class NetworkLink:
 
     def _replace(self, table: DemandTable, snapshot: DemandSnapshot) -> None:
         table.replace(snapshot.node_id, subscriptions_of(snapshot))
-        if many := table.left_out["too_many"]:
-            text = f"{many} subscriptions of the broker at {self.url.partition('?')[0]} are too many, and get nothing"
+        if not snapshot.whole:
+            table.left_out["too_many"] += 1
+        if table.left_out["too_many"]:
+            text = f"some subscriptions of the broker at {self.url.partition('?')[0]} are too many, and get nothing"
             self._owner.warn("network_subscriptions_max", text, self.url)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.ids import IDENTITY_BYTES
+from meshq.ids import is_broker_id
 
 _SEPARATOR: Final = "\n"
-_HEX: Final = frozenset("0123456789abcdef")
 
 
 class PathStep(NamedTuple):
@@ -31,7 +30,7 @@ def decode_path(value: Any) -> tuple[PathStep, ...]:
     steps = []
     for line in value.split(_SEPARATOR):
         node_id, _, name = line.partition(" ")
-        if len(node_id) != 2 * IDENTITY_BYTES or not _HEX.issuperset(node_id):
+        if not is_broker_id(node_id):
             return ()
         steps.append(PathStep(node_id, name))
     return tuple(steps) if len(steps) <= limits.NETWORK_HOPS_MAX else ()

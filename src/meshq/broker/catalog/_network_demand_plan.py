@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.ids import IDENTITY_BYTES
+from meshq.ids import IDENTITY_BYTES, is_broker_id
 
 #: What is between two brokers in a route, and between two routes.
 ROUTE_SEPARATOR: Final = "/"
@@ -16,7 +16,6 @@ ROUTES_SEPARATOR: Final = " "
 _TOLD_CHARACTERS_MAX: Final = 1_400
 #: Routes of one network consumer at most.
 ROUTES_MAX: Final = 64
-_HEX: Final = frozenset("0123456789abcdef")
 
 
 class QueueDemand(NamedTuple):
@@ -28,11 +27,6 @@ class QueueDemand(NamedTuple):
     filter: str
     priority: int
     routes: tuple[str, ...] = ()
-
-
-def is_broker_id(text: str) -> bool:
-    """Whether this is the id of a broker, in hexadecimal digits."""
-    return len(text) == 2 * IDENTITY_BYTES and _HEX.issuperset(text)
 
 
 def are_routes(routes: Sequence[str]) -> bool:

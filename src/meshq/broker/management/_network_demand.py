@@ -10,13 +10,13 @@ from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY
 from meshq.broker.access._access import may
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import is_hidden
-from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of, is_broker_id
+from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.management._pages import page_of
 from meshq.broker.management._requester import Requester
 from meshq.broker.queue._queue_machine import Queue
 from meshq.errors import MeshqError, UsageError
-from meshq.ids import IDENTITY_BYTES
+from meshq.ids import IDENTITY_BYTES, is_broker_id
 from meshq.wire import Frame
 
 #: The name of the call.
