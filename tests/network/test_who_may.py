@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meshq import Permissions, Security, UsageError
+from meshq import Message, Permissions, Security, UsageError
+from meshq.bridge import bridged_id
 from tests.bridge.kit import numbered
-from tests.network.kit import World, connectors, consuming, known, quiet, take, until, world
+from tests.network.kit import World, connectors, consuming, known, quiet, start, take, until, world
 
 
 async def linked(made: World, *, duplex: bool, **permissions: set[str]) -> None:
@@ -31,6 +32,32 @@ async def test_a_user_that_may_send_is_enough_for_one_direction() -> None:
             await known(made, "ab", "q", 1)
             await made.send("a", "q", numbered(5))
             await take(there, 5)
+
+
+@pytest.mark.parametrize("manages", [True, False])
+async def test_only_who_may_manage_is_told_of_the_store(manages: bool) -> None:
+    async with world() as made:
+        permissions = {"#": Permissions(send={"links"}, manage={"links"} if manages else set())}
+        users, roles = {"link": "a long password"}, {"link": {"links"}}
+        await made.start("b", security=Security(users=users, roles=roles, permissions=permissions))
+        async with made.dial("b", user="link", password="a long password") as client:
+            answer = await client._context.ask("network_demand", node_id="f" * 32, known=b"", after=0)
+            assert ("store" in answer) is manages
+
+
+async def test_nobody_can_send_the_ids_of_the_way_back_in_advance() -> None:
+    async with world() as made:
+        await start(made, {"h": "", "a": "h"}, duplex=True)
+        async with made.here("h") as client:
+            await client.create_queue("q")
+            number = (await client.queue("q")).number
+            store = (await client._context.ask("network_demand", node_id="f" * 32, known=b"", after=0))["store"]
+        async with consuming(made, "a") as (_, there):
+            ids = [bridged_id(store, number, sequence) for sequence in range(30)]
+            await made.send("a", "q", [Message(b"bad", duplicate_id=one) for one in ids])
+            await take(there, 30)
+            await made.send("h", "q", numbered(10))
+            await take(there, 10)
 
 
 async def test_a_user_that_may_not_send_hears_of_no_demand() -> None:

@@ -25,13 +25,13 @@ _ABOUT = ("node_id", "store", "epoch")
 class DemandSnapshot:
     """All demand of a broker that another one may satisfy.
 
-    ``node_id``: of the broker, in hexadecimal digits; ``store``: what it calls its store.  ``rows``: of each kind of
-    demand its address, routing type, filter, priority, ways and number of consumers, as the broker says them; without
-    ``whole`` there are more, which were not asked for.
+    ``node_id``: of the broker, in hexadecimal digits; ``store``: what it calls its store, None to who may not
+    manage it.  ``rows``: of each kind of demand its address, routing type, filter, priority, ways and number of
+    consumers, as the broker says them; without ``whole`` there are more, which were not asked for.
     """
 
     node_id: str
-    store: bytes
+    store: bytes | None
     epoch: bytes
     rows: tuple[dict[str, Any], ...]
     whole: bool = True
@@ -61,7 +61,7 @@ async def demand_of(client: Client, node_id: str, known: bytes, *, most: int) ->
             rows = rows + page
     except CallTimeoutError:
         return None
-    about = {name: first[name] for name in _ABOUT}
+    about = {name: first.get(name) for name in _ABOUT}
     return DemandSnapshot(**about, rows=tuple(row for row in rows if _is_row(row)), whole=not more)
 
 
@@ -71,8 +71,8 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
     Raises:
         RemoteProtocolError: it does not.
     """
-    identity, epoch = values.get("store"), values.get("epoch")
-    good = is_broker_id(values.get("node_id")) and type(identity) is bytes and len(identity) == IDENTITY_BYTES
+    store, epoch = values.get("store", bytes(IDENTITY_BYTES)), values.get("epoch")
+    good = is_broker_id(values.get("node_id")) and type(store) is bytes and len(store) == IDENTITY_BYTES
     if not good or type(epoch) is not bytes or not epoch:
         raise violation("bad_header", "an answer about demand without the id of a broker, its store and an epoch")
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +25,7 @@ from meshq.client import (
 )
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
+from meshq.ids import IDENTITY_BYTES
 from meshq.network._demand_machine import (
     ROUTE_SEPARATOR,
     SUBSCRIPTIONS_MAX,
@@ -264,8 +266,18 @@ class NetworkLink:
     def _begin_back(self, snapshot: DemandSnapshot) -> None:
         """Begin the other direction, now that the broker at its beginning is known."""
         back = self._back
-        found = ForwardingBroker(node_id=snapshot.node_id, name=self.peer, store=snapshot.store)
-        if back is not None and back.broker != found:
+        if back is None:
+            return
+        if snapshot.store is None:
+            why = f"the user at {self.url.partition('?')[0]} needs the permission 'manage' for what comes from there"
+            self._counts.last_error = why
+            self._owner.warn("network_one_way", f"{self._label} is not duplex: {why}", "")
+            self._end_back()
+            return
+        # What may ask there for the name of the store can't know the ids in advance.
+        store = hashlib.sha256(snapshot.store + self._here.store).digest()[:IDENTITY_BYTES]
+        found = ForwardingBroker(node_id=snapshot.node_id, name=self.peer, store=store)
+        if back.broker != found:
             self._end_back()
             back.broker, back.table = found, self._table(found.node_id)
             self._back_known.tell()

@@ -126,11 +126,10 @@ class NetworkDemand:
         if epoch == question.known and not question.after and not whole:
             return
         self._question = None
-        about = {
-            "node_id": self._identity.node_id.hex(),
-            "store": hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES],
-            "epoch": epoch,
-        }
+        about: dict[str, Any] = {"node_id": self._identity.node_id.hex(), "epoch": epoch}
+        if may(self._principal, "manage", MANAGEMENT):
+            # Only who may open network consumers here needs it.
+            about["store"] = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
         self._calls.answer(question.call, {**page_of("network", rows, question.after), **about})
 
     def _demand(self) -> Iterator[QueueDemand]:
