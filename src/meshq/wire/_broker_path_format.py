@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.ids import is_broker_id
+from meshq.wire._run import HEADER_BRIDGED, HEADER_PATH
 
 _SEPARATOR: Final = "\n"
 
@@ -36,6 +37,7 @@ def decode_path(value: Any) -> tuple[PathStep, ...]:
     return tuple(steps) if len(steps) <= limits.NETWORK_HOPS_MAX else ()
 
 
-def hops_of(value: Any) -> int:
-    """Return how many brokers have forwarded a message, by its header."""
-    return len(decode_path(value))
+def path_of(headers: Mapping[str, Any]) -> tuple[PathStep, ...]:
+    """Return the brokers that have forwarded a message with these headers; none if no broker says so: a client's own
+    message has no such header."""
+    return decode_path(headers.get(HEADER_PATH)) if headers.get(HEADER_BRIDGED) is not None else ()
