@@ -21,7 +21,12 @@ class PathStep(NamedTuple):
 
 def encode_path(steps: Sequence[PathStep]) -> str:
     """Encode a path as the text of a header."""
-    return _SEPARATOR.join(f"{step.node_id} {step.name}" for step in steps)
+    return _SEPARATOR.join(f"{step.node_id} {step.name}" if step.name else step.node_id for step in steps)
+
+
+def without_names(path: str) -> str:
+    """Return an encoded path with the ids only: there is always room for it."""
+    return encode_path([step._replace(name="") for step in decode_path(path)])
 
 
 def decode_path(value: Any) -> tuple[PathStep, ...]:
