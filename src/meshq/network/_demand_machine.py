@@ -26,6 +26,8 @@ CONSUMERS_MAX: Final = 4_000
 ROUTES_CHARACTERS_MAX: Final = 700
 #: What is between two brokers in a route.
 ROUTE_SEPARATOR: Final = "/"
+#: What stands behind the routes if there are more of them than fit.
+MORE_ROUTES: Final = "+"
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +36,7 @@ class NetworkSubscription:
 
     ``ways``: the ids of the brokers from the one with the consumers to the one that is linked, for each way, the
     shortest first; several if the demand of several brokers is one network consumer on the way.  ``consumers``: how
-    many of them are alike.
+    many of them are alike.  ``more_ways``: there are ways that are not told.
     """
 
     address: str
@@ -43,6 +45,7 @@ class NetworkSubscription:
     filter: str = ""
     priority: int = 0
     consumers: int = 1
+    more_ways: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -176,10 +179,14 @@ class DemandTable:
             ways: dict[Destination, list[tuple[str, ...]]] = {one: [(self.target_id,)] for one in static}
             for one in kept:
                 ways.setdefault(Destination(one.routing, one.address), []).extend(one.ways)
-            return [(self._merged(destination, paths), 1) for destination, paths in ways.items()]
+            more = {Destination(one.routing, one.address) for one in kept if one.more_ways}
+            return [(self._merged(name, paths, more=name in more), 1) for name, paths in ways.items()]
         found = [(self._merged(destination, [(self.target_id,)]), 1) for destination in static]
         for one in kept:
-            priority, routes = consumer_priority(one.hops, decrease=rules.decrease), routes_of(one.ways)
+            priority, routes = (
+                consumer_priority(one.hops, decrease=rules.decrease),
+                routes_of(one.ways, more=one.more_ways),
+            )
             destination = Destination(one.routing, one.address)
             found.append((WantedConsumer(destination, one.filter, priority, routes), one.consumers))
         return found
@@ -190,10 +197,12 @@ class DemandTable:
         destination = Destination(one.routing, one.address)
         return all(reached.get((destination, way[0]), len(way)) < len(way) for way in one.ways)
 
-    def _merged(self, destination: Destination, paths: Sequence[tuple[str, ...]]) -> WantedConsumer:
+    def _merged(
+        self, destination: Destination, paths: Sequence[tuple[str, ...]], *, more: bool = False
+    ) -> WantedConsumer:
         """Return the network consumer for all demand of a destination."""
         priority = consumer_priority(min(map(len, paths)), decrease=self._rules.decrease)
-        return WantedConsumer(destination, "", priority, routes_of(paths))
+        return WantedConsumer(destination, "", priority, routes_of(paths, more=more))
 
 
 def shared(wanted: Sequence[tuple[WantedConsumer, int]], most: int) -> tuple[WantedConsumer, ...]:
@@ -217,14 +226,16 @@ def shared(wanted: Sequence[tuple[WantedConsumer, int]], most: int) -> tuple[Wan
     return tuple(found)
 
 
-def routes_of(paths: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the ways of a network consumer as its header has them: each once, the shortest first, as many as fit."""
+def routes_of(paths: Iterable[tuple[str, ...]], *, more: bool = False) -> tuple[str, ...]:
+    """Return the ways of a network consumer as its header has them: each once, the shortest first, as many as fit, and
+    whether there are more."""
     routes: list[str] = []
     size = 0
     for path in sorted(dict.fromkeys(paths), key=lambda path: (len(path), path)):
         route = ROUTE_SEPARATOR.join(path)
         size += len(route) + 3
         if size > ROUTES_CHARACTERS_MAX:
+            more = True
             break
         routes.append(route)
-    return tuple(routes)
+    return (*routes, MORE_ROUTES) if more else tuple(routes)

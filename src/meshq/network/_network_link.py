@@ -27,6 +27,7 @@ from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
 from meshq.network._demand_machine import (
+    MORE_ROUTES,
     ROUTE_SEPARATOR,
     SUBSCRIPTIONS_MAX,
     DemandRules,
@@ -46,7 +47,8 @@ def subscriptions_of(snapshot: DemandSnapshot) -> list[NetworkSubscription]:
         NetworkSubscription(
             address=row["address"],
             routing=row["routing"],
-            ways=tuple(tuple(way.split(ROUTE_SEPARATOR)) for way in row["ways"].split(" ")),
+            ways=tuple(tuple(way.split(ROUTE_SEPARATOR)) for way in row["ways"].split(" ") if way != MORE_ROUTES),
+            more_ways=row["ways"].endswith(MORE_ROUTES),
             filter=row["filter"],
             priority=row["priority"],
             consumers=row["consumers"],

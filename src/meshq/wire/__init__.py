@@ -246,7 +246,7 @@ __all__ = [
     "salted_password",
     "told_node",
     "violation",
-    "without_names",
     "with_body",
     "without_body",
+    "without_names",
 ]

@@ -161,13 +161,9 @@ class SessionConsumers:
         def consume() -> dict[str, Any]:
             self._channels.check_free()
             # The filter of a subscription is its queue's.
-            text = (
-                forward_filter(next_broker(header.routes), header.hops, header.filter)
-                if header.routes
-                else header.filter
-            )
-            filter = parse_filter(text) if text and not header.subscription else None
+            filter = parse_filter(header.filter) if header.filter and not header.subscription else None
             if header.routes:
+                filter = forward_filter(header.routes, header.hops, header.filter)
                 permit(self.principal, "manage", MANAGEMENT)
             queue = self._find_queue(header)
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
@@ -184,7 +180,8 @@ class SessionConsumers:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
-                consumer.routes, consumer.wanted = header.routes, header.filter if header.routes else ""
+                consumer.routes, consumer.hops = header.routes, header.hops
+                consumer.wanted = header.filter if header.routes else ""
                 queue.add_consumer(consumer)
                 self._pending.schedule_dispatch(queue)
                 self._demand.changed(queue)
@@ -203,7 +200,7 @@ class SessionConsumers:
         """Change the ways on which the messages of a network consumer go; the next broker stays the same.
 
         Raises:
-            UsageError: there is no such network consumer, or these are no such ways.
+            UsageError: there is no such network consumer, these are no such ways, or the queue has too many filters.
         """
         channel, text = named.get("channel"), named.get("routes")
         consumer = self._channels.consumers.get(channel) if type(channel) is int else None
@@ -212,6 +209,11 @@ class SessionConsumers:
             raise UsageError(f"{NETWORK_ROUTES} takes the channel of a network consumer, and routes")
         if next_broker(routes) != next_broker(consumer.routes):
             raise UsageError("a network consumer goes on sending to the broker for which it was opened")
+        queue, filter = consumer.queue, forward_filter(routes, consumer.hops, consumer.wanted)
+        if filter != consumer.filter:
+            queue.check_filter(filter, consumer.priority)
+            queue.roster.refilter(consumer, filter)
+            self._pending.schedule_dispatch(queue)
         consumer.routes = routes
         self._demand.changed(consumer.queue)
         return {}
