@@ -256,6 +256,11 @@ class NetworkLink:
                     continue
                 if snapshot.node_id == self._here.node_id:
                     self._life.on("meet_self")
+                    text = (
+                        f"the broker at {self.url.partition('?')[0]}, {self.peer!r}, has the id of this one, "
+                        f"{self._here.name!r}: it is this one, or its data are a copy; nothing is forwarded"
+                    )
+                    self._owner.warn("network_same_id", text, self.url.partition("?")[0])
                     self._owner.changed()
                     await trio.sleep(self._settings.check_period)
                     return
