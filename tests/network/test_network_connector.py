@@ -362,6 +362,25 @@ async def test_waiting_for_what_does_not_come_says_how_far_it_came() -> None:
         await trio.lowlevel.checkpoint()
 
 
+async def test_queues_that_are_there_for_demand_elsewhere_alone_go_with_it_when_they_are_empty() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"})
+        await made.send("a", "own", numbered(1))
+        for queue in ("own", "reply.1", "reply.2"):
+            async with consuming(made, "b", queue) as (_, there):
+                await known(made, "ab", queue, 1)
+                if queue == "own":
+                    await take(there, 1)
+            await known(made, "ab", queue, 0)
+            if queue == "reply.2":
+                # What comes to it meanwhile stays, until it is taken.
+                await made.send("a", queue, numbered(1))
+        await quiet(1)
+        async with made.here("a") as client:
+            assert sorted(await client.queues()) == ["own", "reply.2"]
+        assert await made.count("a", "reply.2") == 1
+
+
 async def test_a_broker_with_the_id_of_this_one_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as made:
         await made.start("a", lambda: [to("a")])

@@ -61,7 +61,7 @@ async def demand_of(client: Client, node_id: str, known: bytes, *, most: int) ->
             rows = rows + page
     except CallTimeoutError:
         return None
-    about = {name: first.get(name) for name in _ABOUT}
+    about: dict[str, Any] = {name: first.get(name) for name in _ABOUT}
     return DemandSnapshot(**about, rows=tuple(row for row in rows if _is_row(row)), whole=not more)
 
 

@@ -81,6 +81,7 @@ class SessionConsumers:
         self._unacked_memory = unacked_memory
         self._pending = pending
         self._demand = definitions.router.demand
+        self._queues = definitions.router.queues
         self._event_bus = event_bus
         self._find_queue = find_queue
         #: The client or peer that the consumers belong to.
@@ -165,7 +166,11 @@ class SessionConsumers:
             if header.routes:
                 filter = forward_filter(header.routes, header.hops, header.filter)
                 permit(self.principal, "manage", MANAGEMENT)
+            known = header.queue in self._queues
             queue = self._find_queue(header)
+            if header.routes and not known:
+                # It is there for demand at other brokers alone, and goes with it.
+                queue.auto_delete = True
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
             if filter is not None and not header.browse:
                 queue.check_filter(filter, priority)
