@@ -12,7 +12,7 @@ _Bug: Final = partial(Bug, mesh=True, stage="network")
 NETWORK_BUGS: Final = (
     _Bug(
         name="forward a message to a broker that has had it",
-        function="meshq.broker:forward_filter",
+        function="meshq.broker:_path_condition",
         old="NOT LIKE '%{target_id}%'",
         new="LIKE '%'",
         checkers=("W3",),
@@ -27,8 +27,8 @@ NETWORK_BUGS: Final = (
     _Bug(
         name="tell nobody of demand behind this broker",
         function="meshq.broker:told_routes",
-        old='    told = ""\n',
-        new='    open_ways, told = [], ""\n',
+        old='    told, more_routes = "",',
+        new='    open_ways, told, more_routes = [], "",',
         checkers=("W4",),
     ),
     _Bug(

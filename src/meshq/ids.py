@@ -22,6 +22,7 @@ QueueId = NewType("QueueId", int)
 IDENTITY_BYTES = 16
 #: The number of a batch, of a partition and of an attempt are below this.
 NUMBER_END = 1 << 63
+_HEX = frozenset("0123456789abcdef")
 
 
 class NodeId(bytes):
@@ -62,6 +63,11 @@ class MessageId(NamedTuple):
         if len(made.producer) != IDENTITY_BYTES or str(made) != text:
             raise ValueError(f"{text!r} is no message id")
         return made
+
+
+def is_broker_id(text: object) -> bool:
+    """Whether this is the id of a broker, in hexadecimal digits."""
+    return type(text) is str and len(text) == 2 * IDENTITY_BYTES and _HEX.issuperset(text)
 
 
 def check_xid(value: object) -> bytes:

@@ -29,7 +29,7 @@ HEADER_BYTES_MAX: Final = 4 * KIB
 #: Nesting allowed in any msgpack value that comes from a peer; headers and properties are flat maps.
 MSGPACK_DEPTH_MAX: Final = 2
 #: Body region of one frame: one message at least always fits, with its properties and its duplicate id.
-BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 65 * KIB
+BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 66 * KIB
 #: Body region of a frame before authentication.
 UNAUTHENTICATED_BYTES_MAX: Final = 64 * KIB
 #: Bytes read from a stream at a time.
@@ -52,8 +52,11 @@ PROPERTY_NAME_BYTES_MAX: Final = 255
 PROPERTIES_MAX: Final = 256
 #: Properties, and the optional headers, of one message, encoded.
 PROPERTIES_BYTES_MAX: Final = 64 * KIB
-#: The same on the wire and in the journal: what a bridge says beside them finds room in a message that has all of it.
-ENVELOPE_BYTES_MAX: Final = PROPERTIES_BYTES_MAX + 512
+#: The ids of the path of a message through a network of brokers, encoded.
+PATH_BYTES_MAX: Final = 576
+#: The same on the wire and in the journal: what a bridge says beside them, and the path, find room in a message that
+#: has all of it.
+ENVELOPE_BYTES_MAX: Final = PROPERTIES_BYTES_MAX + 512 + PATH_BYTES_MAX
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
 #: Priorities of consumers: half of them are below 0.
@@ -288,6 +291,7 @@ assert UNAUTHENTICATED_PER_ADDRESS_MAX * UNAUTHENTICATED_ADDRESS_SHARE <= UNAUTH
 assert DESCRIPTORS_RESERVED_SHARE > 1 and UNAUTHENTICATED_SHARE > 1, "shares are parts"
 assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
 assert ITERATIONS_MIN <= ITERATIONS <= ITERATIONS_MAX, "a node's own choice must be taken by its clients"
+assert 16 + 33 * NETWORK_HOPS_MAX <= PATH_BYTES_MAX, "the longest path must fit, without names"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
 assert 16 * QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, "a run for all queues must be a record"
 assert (

@@ -12,6 +12,7 @@ from meshq import Queues
 from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of
 from meshq.network._demand_machine import (
     CONSUMERS_MAX,
+    MORE_ROUTES,
     ROUTES_CHARACTERS_MAX,
     SUBSCRIPTIONS_MAX,
     DemandRules,
@@ -182,6 +183,9 @@ def test_routes_are_as_many_as_fit_the_shortest_first() -> None:
     assert found[0] == B
     assert 5 < len(found) < 20
     assert sum(map(len, found)) < ROUTES_CHARACTERS_MAX
+    assert found[-1] == MORE_ROUTES
+    assert routes_of([(B,)]) == (B,)
+    assert routes_of([(B,)], more=True) == (B, MORE_ROUTES)
 
 
 def test_alike_consumers_are_one_row_and_the_epoch_is_that_of_the_rows() -> None:

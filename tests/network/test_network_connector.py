@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import trio
 
@@ -15,6 +17,7 @@ from meshq import (
     SettingsError,
     Topics,
 )
+from meshq.network import _direction
 from tests.bridge.kit import URL, numbered
 from tests.network.kit import World, consuming, known, quiet, start, take, to, until, world
 
@@ -357,3 +360,45 @@ async def test_waiting_for_what_does_not_come_says_how_far_it_came() -> None:
         with pytest.raises(SettingsError, match="bridges"):
             await made.brokers["a"].network("to-b").wait_for(bridges=-1)
         await trio.lowlevel.checkpoint()
+
+
+async def test_queues_that_are_there_for_demand_elsewhere_alone_go_with_it_when_they_are_empty() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"})
+        await made.send("a", "own", numbered(1))
+        for queue in ("own", "reply.1", "reply.2"):
+            async with consuming(made, "b", queue) as (_, there):
+                await known(made, "ab", queue, 1)
+                if queue == "own":
+                    await take(there, 1)
+            await known(made, "ab", queue, 0)
+            if queue == "reply.2":
+                # What comes to it meanwhile stays, until it is taken.
+                await made.send("a", queue, numbered(1))
+        await quiet(1)
+        async with made.here("a") as client:
+            assert sorted(await client.queues()) == ["own", "reply.2"]
+        assert await made.count("a", "reply.2") == 1
+
+
+async def test_a_broker_with_the_id_of_this_one_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as made:
+        await made.start("a", lambda: [to("a")])
+        await until(lambda: any(getattr(one, "event", "") == "network_same_id" for one in caplog.records))
+    assert "has the id of this one" in caplog.text
+
+
+async def test_what_is_not_forwarded_is_tried_again_after_times_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+
+    def refused(*given: object, **about: object) -> None:
+        tried.append(trio.current_time())
+        raise NotFoundError("no such queue")
+
+    monkeypatch.setattr(_direction, "network_consumer", refused)
+    async with world() as made:
+        about = {"retry_interval": 1, "retry_interval_multiplier": 2, "max_retry_interval": 5}
+        await start(made, {"b": "", "a": "b"}, **about)
+        async with consuming(made, "b"):
+            await until(lambda: len(tried) == 6)
+    assert [round(later - one) for one, later in pairwise(tried)] == [1, 2, 4, 5, 5]

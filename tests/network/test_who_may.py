@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import AsyncExitStack
 
-from meshq import Permissions, Security, UsageError
+import pytest
+import trio
+
+from meshq import Message, Permissions, Security, UsageError
+from meshq.bridge import bridged_id
 from tests.bridge.kit import numbered
-from tests.network.kit import World, connectors, consuming, known, quiet, take, until, world
+from tests.network.kit import World, connectors, consuming, known, quiet, start, take, to, until, world
 
 
 async def linked(made: World, *, duplex: bool, **permissions: set[str]) -> None:
@@ -31,6 +35,32 @@ async def test_a_user_that_may_send_is_enough_for_one_direction() -> None:
             await known(made, "ab", "q", 1)
             await made.send("a", "q", numbered(5))
             await take(there, 5)
+
+
+@pytest.mark.parametrize("manages", [True, False])
+async def test_only_who_may_manage_is_told_of_the_store(manages: bool) -> None:
+    async with world() as made:
+        permissions = {"#": Permissions(send={"links"}, manage={"links"} if manages else set())}
+        users, roles = {"link": "a long password"}, {"link": {"links"}}
+        await made.start("b", security=Security(users=users, roles=roles, permissions=permissions))
+        async with made.dial("b", user="link", password="a long password") as client:
+            answer = await client._context.ask("network_demand", node_id="f" * 32, known=b"", after=0)
+            assert ("store" in answer) is manages
+
+
+async def test_nobody_can_send_the_ids_of_the_way_back_in_advance() -> None:
+    async with world() as made:
+        await start(made, {"h": "", "a": "h"}, duplex=True)
+        async with made.here("h") as client:
+            await client.create_queue("q")
+            number = (await client.queue("q")).number
+            store = (await client._context.ask("network_demand", node_id="f" * 32, known=b"", after=0))["store"]
+        async with consuming(made, "a") as (_, there):
+            ids = [bridged_id(store, number, sequence) for sequence in range(30)]
+            await made.send("a", "q", [Message(b"bad", duplicate_id=one) for one in ids])
+            await take(there, 30)
+            await made.send("h", "q", numbered(10))
+            await take(there, 10)
 
 
 async def test_a_user_that_may_not_send_hears_of_no_demand() -> None:
@@ -76,3 +106,49 @@ async def test_the_ways_of_what_is_no_network_consumer_are_not_changed(arguments
         async with made.dial("b") as client, client.consumer("q"):
             with pytest.raises(UsageError, match="network_routes takes"):
                 await client._context.ask("network_routes", **arguments)
+
+
+async def test_an_answer_of_several_pages_stays_as_it_was_begun_while_consumers_come_and_go() -> None:
+    async with world() as made:
+        await made.start("b")
+        async with made.dial("b") as asking, made.here("b") as client, AsyncExitStack() as stack:
+            names = [f"{number:02}.{'x' * 300}" for number in range(20)]
+            for name in names:
+                await stack.enter_async_context(client.consumer(name))
+            rows: list[str] = []
+            epochs = set()
+            while True:
+                answer = await asking._context.ask("network_demand", node_id="f" * 32, known=b"", after=len(rows))
+                rows += [str(value) for name, value in answer.items() if name.startswith("address")]
+                epochs.add(answer["epoch"])
+                await stack.enter_async_context(client.consumer(f"new.{len(rows)}"))
+                if not answer["more"]:
+                    break
+            assert (rows, len(epochs)) == (names, 1)
+            # And what is known by then is answered anew.
+            (epoch,) = epochs
+            answer = await asking._context.ask("network_demand", node_id="f" * 32, known=epoch, after=0)
+            assert answer["epoch"] != epoch
+
+
+async def test_demand_that_changes_all_the_time_is_learned() -> None:
+    async with world() as made:
+        await made.start("b")
+        names = [f"{number:02}.{'x' * 300}" for number in range(20)]
+        async with made.here("b") as client, AsyncExitStack() as stack:
+            for name in names:
+                await stack.enter_async_context(client.consumer(name))
+
+            async def churn() -> None:
+                while True:
+                    async with client.consumer("0"):
+                        await trio.sleep(0.02)
+                    await trio.sleep(0.02)
+
+            async with trio.open_nursery() as nursery:
+                for pair in ("ab", "ba"):
+                    made.network.delay(*pair, 0.02, 0.02)
+                nursery.start_soon(churn)
+                await made.start("a", lambda: [to("b")])
+                await made.brokers["a"].network("to-b").wait_for(queue=names[-1], consumers=1, timeout=20)
+                nursery.cancel_scope.cancel()

@@ -53,6 +53,11 @@ class LinkSettings:
     reconnect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
     confirmation_window_size: float = attrs.field(default=limits.CONFIRMATION_WINDOW_BYTES, validator=_window)
 
+    def retry_after(self, failures: int) -> float:
+        """The time to wait after so many failures in a row, at least one."""
+        longest = max(self.retry_interval, self.max_retry_interval)
+        return min(longest, self.retry_interval * self.retry_interval_multiplier ** min(failures - 1, 64))
+
     def client(self) -> dict[str, Any]:
         """The settings of the connection to the other broker."""
         return {

@@ -9,7 +9,8 @@ import attrs
 from meshq import limits
 from meshq.client.receive._consumer import Consumer, check_consumer
 from meshq.errors import CallTimeoutError
-from meshq.wire import PathStep, encode_path
+from meshq.ids import IDENTITY_BYTES, is_broker_id
+from meshq.wire import PathStep, encode_path, violation
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
@@ -17,27 +18,30 @@ if TYPE_CHECKING:
 
 _NAMES = ("address", "routing", "filter", "priority", "ways", "consumers")
 _TYPES = (str, str, str, int, str, int)
+_ABOUT = ("node_id", "store", "epoch")
 
 
 @attrs.frozen(kw_only=True)
 class DemandSnapshot:
     """All demand of a broker that another one may satisfy.
 
-    ``node_id``: of the broker, in hexadecimal digits; ``store``: what it calls its store.  ``rows``: of each kind of
-    demand its address, routing type, filter, priority, ways and number of consumers, as the broker says them.
+    ``node_id``: of the broker, in hexadecimal digits; ``store``: what it calls its store, None to who may not
+    manage it.  ``rows``: of each kind of demand its address, routing type, filter, priority, ways and number of
+    consumers, as the broker says them; without ``whole`` there are more, which were not asked for.
     """
 
     node_id: str
-    store: bytes
+    store: bytes | None
     epoch: bytes
     rows: tuple[dict[str, Any], ...]
+    whole: bool = True
 
 
-async def demand_of(client: Client, node_id: str, known: bytes) -> DemandSnapshot | None:
+async def demand_of(client: Client, node_id: str, known: bytes, *, most: int) -> DemandSnapshot | None:
     """Wait until the demand of a broker is another one than that of the epoch ``known``, and return it; None: there
     was no answer in time, which says nothing.
 
-    ``node_id``: of the broker that asks.
+    ``node_id``: of the broker that asks.  ``most``: after so many rows no more are asked for.
 
     Checkpoint: always.  Cancellation: nothing has changed.
     Raises:
@@ -45,27 +49,46 @@ async def demand_of(client: Client, node_id: str, known: bytes) -> DemandSnapsho
     """
     ask = client._context.ask
     try:
-        first = await ask("network_demand", node_id=node_id, known=known, after=0)
-        rows = _rows(first)
-        values = first
-        while values.get("more") and rows:
-            values = await ask("network_demand", node_id=node_id, known=b"", after=len(rows))
+        first = values = _checked(await ask("network_demand", node_id=node_id, known=known, after=0))
+        page = rows = _rows(values)
+        while (more := bool(values.get("more") and page)) and len(rows) < most:
+            values = _checked(await ask("network_demand", node_id=node_id, known=b"", after=len(rows)))
             if values["epoch"] != first["epoch"]:
                 # It has changed between two pages.
-                first = values = await ask("network_demand", node_id=node_id, known=b"", after=0)
+                first = values = _checked(await ask("network_demand", node_id=node_id, known=b"", after=0))
                 rows = []
-            rows += _rows(values)
+            page = _rows(values)
+            rows = rows + page
     except CallTimeoutError:
         return None
-    return DemandSnapshot(node_id=first["node_id"], store=first["store"], epoch=first["epoch"], rows=tuple(rows))
+    about: dict[str, Any] = {name: first.get(name) for name in _ABOUT}
+    return DemandSnapshot(**about, rows=tuple(row for row in rows if _is_row(row)), whole=not more)
+
+
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer that says whose it is.
+
+    Raises:
+        RemoteProtocolError: it does not.
+    """
+    store, epoch = values.get("store", bytes(IDENTITY_BYTES)), values.get("epoch")
+    good = is_broker_id(values.get("node_id")) and type(store) is bytes and len(store) == IDENTITY_BYTES
+    if not good or type(epoch) is not bytes or not epoch:
+        raise violation("bad_header", "an answer about demand without the id of a broker, its store and an epoch")
+    return values
 
 
 def _rows(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a page, as far as they are ones."""
+    """The rows of a page."""
     found: list[dict[str, Any]] = []
     while (at := len(found)) >= 0 and f"{_NAMES[0]}{at}" in values:
         found.append({name: values.get(f"{name}{at}") for name in _NAMES})
-    return [row for row in found if all(type(row[name]) is kind for name, kind in zip(_NAMES, _TYPES, strict=True))]
+    return found
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    typed = all(type(row[name]) is kind for name, kind in zip(_NAMES, _TYPES, strict=True))
+    return typed and row["consumers"] > 0
 
 
 def network_consumer(

@@ -6,12 +6,15 @@ down, so that nothing is left over whatever was lost on the way.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import attrs
 
+from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY, check_place
+from meshq.errors import SettingsError
+from meshq.ids import is_broker_id
 from meshq.network._inclusion_plan import InclusionPlan
 from meshq.network._routing_plan import consumer_priority
 
@@ -23,6 +26,8 @@ CONSUMERS_MAX: Final = 4_000
 ROUTES_CHARACTERS_MAX: Final = 700
 #: What is between two brokers in a route.
 ROUTE_SEPARATOR: Final = "/"
+#: What stands behind the routes if there are more of them than fit.
+MORE_ROUTES: Final = "+"
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +36,7 @@ class NetworkSubscription:
 
     ``ways``: the ids of the brokers from the one with the consumers to the one that is linked, for each way, the
     shortest first; several if the demand of several brokers is one network consumer on the way.  ``consumers``: how
-    many of them are alike.
+    many of them are alike.  ``more_ways``: there are ways that are not told.
     """
 
     address: str
@@ -40,6 +45,7 @@ class NetworkSubscription:
     filter: str = ""
     priority: int = 0
     consumers: int = 1
+    more_ways: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -83,6 +89,15 @@ class DemandRules:
     inclusion: InclusionPlan = attrs.field(factory=InclusionPlan)
 
 
+def is_forwarded(address: str) -> bool:
+    """Whether this may be the name of a queue that is forwarded: one that users give to it."""
+    try:
+        check_place("address", address)
+    except SettingsError:
+        return False
+    return address not in (MANAGEMENT, NOTIFICATIONS) and not address.startswith((INTERNAL, TEMPORARY))
+
+
 #: By destination and by the broker with the consumers: the fewest hops.
 Reached = Mapping[tuple[Destination, str], int]
 
@@ -107,7 +122,8 @@ class DemandTable:
         self.target_id: str = ""
         #: The subscriptions of the newest snapshot that the rules let pass.
         self.subscriptions: tuple[NetworkSubscription, ...] = ()
-        #: How many of the newest snapshot were left out, by reason: "loop", "too_far", "filtered" or "too_many".
+        #: How many of the newest snapshot were left out, by reason: "loop", "too_far", "filtered", "too_many" or
+        #: "not_allowed".
         self.left_out: Counter[str] = Counter()
         #: How many network consumers more than there may be demand has asked for.
         self.unserved: int = 0
@@ -133,6 +149,8 @@ class DemandTable:
 
     def _why_not(self, one: NetworkSubscription) -> tuple[str, tuple[tuple[str, ...], ...]]:
         """Return the ways of a subscription that messages may go, and why there is none."""
+        if one.routing != "anycast" or not is_forwarded(one.address):
+            return "not_allowed", ()
         if not self._rules.inclusion.passes(one.routing, one.address):
             return "filtered", ()
         straight = [way for way in one.ways if self._is_straight(way)]
@@ -140,19 +158,19 @@ class DemandTable:
         return "too_far" if straight else "loop", near
 
     def _is_straight(self, way: tuple[str, ...]) -> bool:
-        """Whether a way ends at the linked broker, without repeats and without this broker."""
-        return way[-1:] == (self.target_id,) and self._rules.node_id not in way and len(set(way)) == len(way)
+        """Whether a way is of ids and ends at the linked broker, without repeats and without this broker."""
+        ends = way[-1:] == (self.target_id,) and self._rules.node_id not in way
+        return ends and len(set(way)) == len(way) and all(map(is_broker_id, way))
 
     def wanted(self, reached: Reached) -> tuple[WantedConsumer, ...]:
         """Return the network consumers that are to be there, at most ``CONSUMERS_MAX``.  ``reached``: what all links of
         the broker reach."""
-        found = self._wanted(reached)
-        self.unserved = max(0, len(found) - CONSUMERS_MAX)
-        return found[:CONSUMERS_MAX]
+        found = self._wanted(reached) if self.target_id else []
+        self.unserved = max(0, sum(count for _, count in found) - CONSUMERS_MAX)
+        return shared(found, CONSUMERS_MAX)
 
-    def _wanted(self, reached: Reached) -> tuple[WantedConsumer, ...]:
-        if not self.target_id:
-            return ()
+    def _wanted(self, reached: Reached) -> list[tuple[WantedConsumer, int]]:
+        """Return each wanted network consumer, and how many there are to be."""
         rules = self._rules
         kept = [one for one in self.subscriptions if not self._suppressed(one, reached)]
         static = {Destination(one.routing, one.pattern): None for one in rules.inclusion.static}
@@ -161,14 +179,17 @@ class DemandTable:
             ways: dict[Destination, list[tuple[str, ...]]] = {one: [(self.target_id,)] for one in static}
             for one in kept:
                 ways.setdefault(Destination(one.routing, one.address), []).extend(one.ways)
-            return tuple(self._merged(destination, paths) for destination, paths in ways.items())
-        found = [self._merged(destination, [(self.target_id,)]) for destination in static]
+            more = {Destination(one.routing, one.address) for one in kept if one.more_ways}
+            return [(self._merged(name, paths, more=name in more), 1) for name, paths in ways.items()]
+        found = [(self._merged(destination, [(self.target_id,)]), 1) for destination in static]
         for one in kept:
-            priority, routes = consumer_priority(one.hops, decrease=rules.decrease), routes_of(one.ways)
+            priority, routes = (
+                consumer_priority(one.hops, decrease=rules.decrease),
+                routes_of(one.ways, more=one.more_ways),
+            )
             destination = Destination(one.routing, one.address)
-            wanted = WantedConsumer(destination, one.filter, priority, routes)
-            found += [wanted] * one.consumers
-        return tuple(found)
+            found.append((WantedConsumer(destination, one.filter, priority, routes), one.consumers))
+        return found
 
     def _suppressed(self, one: NetworkSubscription, reached: Reached) -> bool:
         if not self._rules.suppress:
@@ -176,20 +197,45 @@ class DemandTable:
         destination = Destination(one.routing, one.address)
         return all(reached.get((destination, way[0]), len(way)) < len(way) for way in one.ways)
 
-    def _merged(self, destination: Destination, paths: Sequence[tuple[str, ...]]) -> WantedConsumer:
+    def _merged(
+        self, destination: Destination, paths: Sequence[tuple[str, ...]], *, more: bool = False
+    ) -> WantedConsumer:
         """Return the network consumer for all demand of a destination."""
         priority = consumer_priority(min(map(len, paths)), decrease=self._rules.decrease)
-        return WantedConsumer(destination, "", priority, routes_of(paths))
+        return WantedConsumer(destination, "", priority, routes_of(paths, more=more))
 
 
-def routes_of(paths: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the ways of a network consumer as its header has them: each once, the shortest first, as many as fit."""
+def shared(wanted: Sequence[tuple[WantedConsumer, int]], most: int) -> tuple[WantedConsumer, ...]:
+    """Return the network consumers, each as often as its number says; where these are more than ``most``, the
+    destinations have them in turn."""
+    if sum(count for _, count in wanted) <= most:
+        return tuple(one for one, count in wanted for _ in range(count))
+    left: dict[Destination, deque[tuple[WantedConsumer, int]]] = {}
+    for one, count in wanted:
+        left.setdefault(one.destination, deque()).append((one, count))
+    found: list[WantedConsumer] = []
+    turns = deque(left.values())
+    while turns and len(found) < most:
+        queue = turns.popleft()
+        one, count = queue.popleft()
+        found.append(one)
+        if count > 1:
+            queue.append((one, count - 1))
+        if queue:
+            turns.append(queue)
+    return tuple(found)
+
+
+def routes_of(paths: Iterable[tuple[str, ...]], *, more: bool = False) -> tuple[str, ...]:
+    """Return the ways of a network consumer as its header has them: each once, the shortest first, as many as fit, and
+    whether there are more."""
     routes: list[str] = []
     size = 0
     for path in sorted(dict.fromkeys(paths), key=lambda path: (len(path), path)):
         route = ROUTE_SEPARATOR.join(path)
         size += len(route) + 3
         if size > ROUTES_CHARACTERS_MAX:
+            more = True
             break
         routes.append(route)
-    return tuple(routes)
+    return (*routes, MORE_ROUTES) if more else tuple(routes)

@@ -30,7 +30,8 @@ class Destinations:
     @property
     def is_name(self) -> bool:
         """Whether the pattern is the name of one destination."""
-        return not any(word in _WILDCARDS for word in self.pattern.split("."))
+        # No name has a word that is a wildcard in settings of addresses.
+        return not any(word in (*_WILDCARDS, "#") for word in self.pattern.split("."))
 
     def match(self, routing: str, address: str) -> bool:
         """Whether a destination is one of these."""

@@ -14,7 +14,7 @@ from meshq.abc import WallClock
 from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, bridged_id
 from meshq.client import Client, Consumer, network_consumer, path_beyond, reroute
 from meshq.concurrency import Wakeup
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, NotFoundError
 from meshq.network._demand_machine import DemandTable, Destination, Reached, WantedConsumer
 from meshq.network._settings import NetworkSettings
 
@@ -93,6 +93,8 @@ class Direction:
         # The network consumers that are to be there, and those that are.
         self._wanted: dict[_Key, WantedConsumer] = {}
         self._running: dict[_Key, _Forwarding] = {}
+        # How often each of them has failed since it was open last.
+        self._failures: Counter[_Key] = Counter()
         self._look = Wakeup()
 
     @property
@@ -153,14 +155,17 @@ class Direction:
 
     async def _forward(self, key: _Key, forwarding: _Forwarding) -> None:
         try:
-            await self._carry(forwarding)
+            await self._carry(key, forwarding)
         except MeshqError as error:
             self._note(forwarding.wanted, error)
-            with trio.move_on_after(self._settings.retry_interval):
+            self._failures[key] += 1
+            with trio.move_on_after(self._settings.retry_after(self._failures[key])):
                 await forwarding.stopping.wait()
         finally:
             forwarding.consumer = None
             del self._running[key]
+            if key not in self._wanted:
+                del self._failures[key]
             self._look.wake()
             self._changed()
 
@@ -169,7 +174,7 @@ class Direction:
         text = f"{self._settings.name} does not forward {wanted.destination.address!r} now: {error}"
         self._warn("network_forwarding_broken", text, wanted.destination.address)
 
-    async def _carry(self, forwarding: _Forwarding) -> None:
+    async def _carry(self, key: _Key, forwarding: _Forwarding) -> None:
         settings, broker, wanted = self._settings, self.broker, forwarding.wanted
         address = wanted.destination.address
         if broker is None:
@@ -186,6 +191,8 @@ class Direction:
         forwarding.told = wanted.routes
         async with consumer:
             queue = await self._source.queue(consumer.queue)
+            if not queue.name == queue.address == address:
+                raise NotFoundError(f"{address!r} is here not the queue of its address, but one of {queue.address!r}")
             forwarder = Forwarder(
                 settings=self._bridge_settings(address),
                 there=self._target,
@@ -206,7 +213,9 @@ class Direction:
                     await forwarder.receive()
                 if forwarding.receiving.cancelled_caught:
                     break
-                if not await forwarder.send():
+                taken = await forwarder.send()
+                del self._failures[key]
+                if not taken:
                     # The target takes nothing of it now.
                     with trio.move_on_after(settings.retry_interval):
                         await forwarding.stopping.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 
@@ -24,8 +25,11 @@ from meshq.client import (
 )
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
+from meshq.ids import IDENTITY_BYTES
 from meshq.network._demand_machine import (
+    MORE_ROUTES,
     ROUTE_SEPARATOR,
+    SUBSCRIPTIONS_MAX,
     DemandRules,
     DemandTable,
     NetworkSubscription,
@@ -43,7 +47,8 @@ def subscriptions_of(snapshot: DemandSnapshot) -> list[NetworkSubscription]:
         NetworkSubscription(
             address=row["address"],
             routing=row["routing"],
-            ways=tuple(tuple(way.split(ROUTE_SEPARATOR)) for way in row["ways"].split(" ")),
+            ways=tuple(tuple(way.split(ROUTE_SEPARATOR)) for way in row["ways"].split(" ") if way != MORE_ROUTES),
+            more_ways=row["ways"].endswith(MORE_ROUTES),
             filter=row["filter"],
             priority=row["priority"],
             consumers=row["consumers"],
@@ -251,6 +256,11 @@ class NetworkLink:
                     continue
                 if snapshot.node_id == self._here.node_id:
                     self._life.on("meet_self")
+                    text = (
+                        f"the broker at {self.url.partition('?')[0]}, {self.peer!r}, has the id of this one, "
+                        f"{self._here.name!r}: it is this one, or its data are a copy; nothing is forwarded"
+                    )
+                    self._owner.warn("network_same_id", text, self.url.partition("?")[0])
                     self._owner.changed()
                     await trio.sleep(self._settings.check_period)
                     return
@@ -263,8 +273,18 @@ class NetworkLink:
     def _begin_back(self, snapshot: DemandSnapshot) -> None:
         """Begin the other direction, now that the broker at its beginning is known."""
         back = self._back
-        found = ForwardingBroker(node_id=snapshot.node_id, name=self.peer, store=snapshot.store)
-        if back is not None and back.broker != found:
+        if back is None:
+            return
+        if snapshot.store is None:
+            why = f"the user at {self.url.partition('?')[0]} needs the permission 'manage' for what comes from there"
+            self._counts.last_error = why
+            self._owner.warn("network_one_way", f"{self._label} is not duplex: {why}", "")
+            self._end_back()
+            return
+        # What may ask there for the name of the store can't know the ids in advance.
+        store = hashlib.sha256(snapshot.store + self._here.store).digest()[:IDENTITY_BYTES]
+        found = ForwardingBroker(node_id=snapshot.node_id, name=self.peer, store=store)
+        if back.broker != found:
             self._end_back()
             back.broker, back.table = found, self._table(found.node_id)
             self._back_known.tell()
@@ -290,7 +310,7 @@ class NetworkLink:
     async def _asked(self, client: Client, node_id: str, known: bytes) -> DemandSnapshot | None:
         """Ask for demand; None: there is nothing new."""
         try:
-            return await demand_of(client, node_id, known)
+            return await demand_of(client, node_id, known, most=SUBSCRIPTIONS_MAX)
         except MeshqError as error:
             if client.statistics().state in ("failed", "closed"):
                 raise
@@ -300,6 +320,8 @@ class NetworkLink:
 
     def _replace(self, table: DemandTable, snapshot: DemandSnapshot) -> None:
         table.replace(snapshot.node_id, subscriptions_of(snapshot))
-        if many := table.left_out["too_many"]:
-            text = f"{many} subscriptions of the broker at {self.url.partition('?')[0]} are too many, and get nothing"
+        if not snapshot.whole:
+            table.left_out["too_many"] += 1
+        if table.left_out["too_many"]:
+            text = f"some subscriptions of the broker at {self.url.partition('?')[0]} are too many, and get nothing"
             self._owner.warn("network_subscriptions_max", text, self.url)

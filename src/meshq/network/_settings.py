@@ -25,6 +25,11 @@ def _uri(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     urls_of(value)
 
 
+def _shown(uri: str) -> str:
+    """Show a URI without the options of its URLs, which may be secrets."""
+    return repr(uri) if "?" not in uri and "@" not in uri else "***"
+
+
 def _listed(value: Any) -> Any:
     """Make a tuple of a list, and leave anything else for the validator."""
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else value
@@ -67,7 +72,7 @@ class NetworkSettings(LinkSettings):
     """The settings of a ``NetworkConnector``.  Times are seconds, sizes bytes."""
 
     name: str = attrs.field(validator=_name)
-    uri: str = attrs.field(validator=_uri)
+    uri: str = attrs.field(validator=_uri, repr=_shown)
     network_ttl: int = attrs.field(default=1, validator=in_range(1, limits.NETWORK_HOPS_MAX, whole=True))
     duplex: bool = attrs.field(default=False, validator=is_bool)
     conduit_subscriptions: bool = attrs.field(default=True, validator=is_bool)

@@ -10,7 +10,7 @@ from meshq.wire._authentication import (
     own_nonce,
     salted_password,
 )
-from meshq.wire._broker_path_format import PathStep, decode_path, encode_path, hops_of
+from meshq.wire._broker_path_format import PathStep, decode_path, encode_path, path_of, without_names
 from meshq.wire._connection_machine import TRANSITIONS, ConnectionMachine, ConnectionState, Sender
 from meshq.wire._former_counts import decode_former, decode_waits, encode_former, encode_waits
 from meshq.wire._frames import (
@@ -243,11 +243,11 @@ __all__ = [
     "error_of",
     "has_ids",
     "header_of",
-    "hops_of",
     "is_own_nonce",
     "make_verifier",
     "node_news",
     "own_nonce",
+    "path_of",
     "pick",
     "refusal_of",
     "salted_password",
@@ -255,4 +255,5 @@ __all__ = [
     "violation",
     "with_body",
     "without_body",
+    "without_names",
 ]

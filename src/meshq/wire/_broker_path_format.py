@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.ids import IDENTITY_BYTES
+from meshq.ids import is_broker_id
+from meshq.wire._run import HEADER_BRIDGED, HEADER_PATH
 
 _SEPARATOR: Final = "\n"
-_HEX: Final = frozenset("0123456789abcdef")
 
 
 class PathStep(NamedTuple):
@@ -21,7 +21,12 @@ class PathStep(NamedTuple):
 
 def encode_path(steps: Sequence[PathStep]) -> str:
     """Encode a path as the text of a header."""
-    return _SEPARATOR.join(f"{step.node_id} {step.name}" for step in steps)
+    return _SEPARATOR.join(f"{step.node_id} {step.name}" if step.name else step.node_id for step in steps)
+
+
+def without_names(path: str) -> str:
+    """Return an encoded path with the ids only: there is always room for it."""
+    return encode_path([step._replace(name="") for step in decode_path(path)])
 
 
 def decode_path(value: Any) -> tuple[PathStep, ...]:
@@ -31,12 +36,13 @@ def decode_path(value: Any) -> tuple[PathStep, ...]:
     steps = []
     for line in value.split(_SEPARATOR):
         node_id, _, name = line.partition(" ")
-        if len(node_id) != 2 * IDENTITY_BYTES or not _HEX.issuperset(node_id):
+        if not is_broker_id(node_id):
             return ()
         steps.append(PathStep(node_id, name))
     return tuple(steps) if len(steps) <= limits.NETWORK_HOPS_MAX else ()
 
 
-def hops_of(value: Any) -> int:
-    """Return how many brokers have forwarded a message, by its header."""
-    return len(decode_path(value))
+def path_of(headers: Mapping[str, Any]) -> tuple[PathStep, ...]:
+    """Return the brokers that have forwarded a message with these headers; none if no broker says so: a client's own
+    message has no such header."""
+    return decode_path(headers.get(HEADER_PATH)) if headers.get(HEADER_BRIDGED) is not None else ()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.ids import IDENTITY_BYTES
+from meshq.errors import SettingsError
+from meshq.ids import IDENTITY_BYTES, is_broker_id
+from meshq.selector import Filter, parse_filter
 
 #: What is between two brokers in a route, and between two routes.
 ROUTE_SEPARATOR: Final = "/"
 ROUTES_SEPARATOR: Final = " "
+#: What stands behind routes if there are more of them than fit.
+MORE_ROUTES: Final = "+"
 #: Characters of all routes that one row tells.
 _TOLD_CHARACTERS_MAX: Final = 1_400
 #: Routes of one network consumer at most.
 ROUTES_MAX: Final = 64
-_HEX: Final = frozenset("0123456789abcdef")
 
 
 class QueueDemand(NamedTuple):
@@ -30,17 +34,14 @@ class QueueDemand(NamedTuple):
     routes: tuple[str, ...] = ()
 
 
-def is_broker_id(text: str) -> bool:
-    """Whether this is the id of a broker, in hexadecimal digits."""
-    return len(text) == 2 * IDENTITY_BYTES and _HEX.issuperset(text)
+def _ways(routes: Sequence[str]) -> list[list[str]]:
+    return [route.split(ROUTE_SEPARATOR) for route in routes if route != MORE_ROUTES]
 
 
 def are_routes(routes: Sequence[str]) -> bool:
     """Whether these are routes: of ids of brokers, with none of them twice on one route."""
-    if len(routes) > ROUTES_MAX:
-        return False
-    ways = [route.split(ROUTE_SEPARATOR) for route in routes]
-    if len({way[-1] for way in ways}) > 1:
+    ways = _ways(routes)
+    if len(routes) > ROUTES_MAX or len({way[-1] for way in ways}) != 1 or MORE_ROUTES in routes[:-1]:
         return False
     return all(len(set(way)) == len(way) <= limits.NETWORK_HOPS_MAX and all(map(is_broker_id, way)) for way in ways)
 
@@ -50,31 +51,65 @@ def next_broker(routes: Sequence[str]) -> str:
     return routes[0].rpartition(ROUTE_SEPARATOR)[2]
 
 
-def forward_filter(target_id: str, hops: int, wanted: str = "") -> str:
-    """Return the filter of a network consumer: messages that have not been at the target, that have not gone as many
-    hops as they may, and that ``wanted`` accepts.
+def forward_filter(routes: Sequence[str], hops: int, wanted: str = "") -> Filter:
+    """Return the filter of a network consumer: messages that can go one of the routes to its end, and that ``wanted``
+    accepts.
 
-    A ``wanted`` that is too long beside the rest is left out: then more comes than is wanted.
+    That is a route on which no broker has had the message, and no longer than the message may go.  Where the routes are
+    not all known, or their text is too long, it is asked only of the next broker; and a ``wanted`` that is too long, or
+    too deep, beside the rest is left out: then more comes than is wanted.
+    Raises:
+        FilterError: ``wanted`` is no condition.
     """
-    path = f"AMQBrokerHops < {hops} AND (AMQBrokerPath IS NULL OR AMQBrokerPath NOT LIKE '%{target_id}%')"
-    whole = f"{path} AND ({wanted})" if wanted else path
-    return whole if len(whole.encode()) <= limits.FILTER_BYTES_MAX else path
+    near = _path_condition(routes, f"AMQBrokerHops < {hops}")
+    far = _path_condition(routes, _open_route(routes, hops)) if MORE_ROUTES not in routes else near
+    if not wanted:
+        return _first_that_fits(far, near)
+    parse_filter(wanted)
+    return _first_that_fits(f"{far} AND ({wanted})", f"{near} AND ({wanted})", far, near)
+
+
+def _path_condition(routes: Sequence[str], goes_on: str) -> str:
+    target_id = next_broker(routes)
+    return f"(AMQBrokerPath IS NULL OR AMQBrokerPath NOT LIKE '%{target_id}%' AND ({goes_on}))"
+
+
+def _open_route(routes: Sequence[str], hops: int) -> str:
+    """Return the condition that behind the next broker a route is open for a message: FALSE if each is too long."""
+    kept: list[frozenset[str]] = []
+    found: list[str] = []
+    for way in sorted(_ways(routes), key=len):
+        behind = frozenset(way[:-1])
+        # Where a part of a route ends with consumers, the rest of it makes no difference.
+        if len(way) <= hops and not any(part <= behind for part in kept):
+            kept.append(behind)
+            avoided = [f"AMQBrokerPath NOT LIKE '%{node_id}%'" for node_id in way[:-1]]
+            found.append(" AND ".join([f"AMQBrokerHops < {hops - len(behind)}", *avoided]))
+    return " OR ".join(found) or "FALSE"
+
+
+def _first_that_fits(*texts: str) -> Filter:
+    """Return the first of the conditions that a filter has room for, else the last."""
+    for text in texts[:-1]:
+        with suppress(SettingsError):
+            return parse_filter(text)
+    return parse_filter(texts[-1])
 
 
 def told_routes(routes: Sequence[str], node_id: str, asker: str) -> str:
-    """Return the ways to a consumer as ``asker`` is told of them, the shortest first, as many as fit; empty: each leads
-    over the asker, back to this broker, or too far."""
+    """Return the ways to a consumer as ``asker`` is told of them, the shortest first, as many as fit, and
+    whether there are more; empty: each leads over the asker, back to this broker, or too far."""
     if not routes:
         return node_id
-    ways = [route.split(ROUTE_SEPARATOR) for route in routes]
-    open_ways = [way for way in ways if not {node_id, asker} & set(way) and len(way) < limits.NETWORK_HOPS_MAX]
-    told = ""
+    open_ways = [way for way in _ways(routes) if not {node_id, asker} & set(way) and len(way) < limits.NETWORK_HOPS_MAX]
+    told, more_routes = "", MORE_ROUTES in routes
     for way in sorted(open_ways, key=lambda way: (len(way), way)):
         more = ROUTES_SEPARATOR.join(filter(None, (told, ROUTE_SEPARATOR.join([*way, node_id]))))
         if len(more) > _TOLD_CHARACTERS_MAX:
+            more_routes = True
             break
         told = more
-    return told
+    return f"{told}{ROUTES_SEPARATOR}{MORE_ROUTES}" if told and more_routes else told
 
 
 def demand_rows(demand: Iterable[QueueDemand], node_id: str, asker: str) -> list[dict[str, Any]]:

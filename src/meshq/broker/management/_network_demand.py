@@ -10,13 +10,13 @@ from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY
 from meshq.broker.access._access import may
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import is_hidden
-from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of, is_broker_id
+from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.management._pages import page_of
 from meshq.broker.management._requester import Requester
 from meshq.broker.queue._queue_machine import Queue
 from meshq.errors import MeshqError, UsageError
-from meshq.ids import IDENTITY_BYTES
+from meshq.ids import IDENTITY_BYTES, is_broker_id
 from meshq.wire import Frame
 
 #: The name of the call.
@@ -42,6 +42,14 @@ def _question(call: int, named: Mapping[str, Any]) -> _Question:
     return _Question(call, str(asker), known, after)
 
 
+class _Begun(NamedTuple):
+    """An answer of several pages: who asks, its rows, and their epoch."""
+
+    asker: str
+    rows: list[dict[str, Any]]
+    epoch: bytes
+
+
 class OpenCalls(Protocol):
     """The calls of a session that wait for their answers."""
 
@@ -56,6 +64,7 @@ class NetworkDemand:
     """Answers one session: at once if it knows another epoch, and else when the demand has changed."""
 
     __slots__ = (
+        "_begun",
         "_calls",
         "_definitions",
         "_identity",
@@ -81,6 +90,8 @@ class NetworkDemand:
         self._identity = identity
         self._question: _Question | None = None
         self._listening = False
+        # What was told in part.  It stays as it was until the last page: else demand that changes is never told whole.
+        self._begun: _Begun | None = None
         # Whether the demand may have changed since it was compared.
         self._wanted = False
 
@@ -111,7 +122,7 @@ class NetworkDemand:
 
     def end(self) -> None:
         """End with the session."""
-        self._question = None
+        self._question = self._begun = None
         if self._listening:
             self._listening = False
             self._definitions.router.demand.watchers.remove(self.changed)
@@ -121,17 +132,22 @@ class NetworkDemand:
         question = self._question
         if question is None:
             return
-        rows = demand_rows(self._demand(), self._identity.node_id.hex(), question.asker)
-        epoch = epoch_of(rows)
-        if epoch == question.known and not question.after and not whole:
+        if not question.after or self._begun is None or self._begun.asker != question.asker:
+            rows = demand_rows(self._demand(), self._identity.node_id.hex(), question.asker)
+            self._begun = _Begun(question.asker, rows, epoch_of(rows))
+        begun = self._begun
+        if begun.epoch == question.known and not question.after and not whole:
+            self._begun = None
             return
         self._question = None
-        about = {
-            "node_id": self._identity.node_id.hex(),
-            "store": hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES],
-            "epoch": epoch,
-        }
-        self._calls.answer(question.call, {**page_of("network", rows, question.after), **about})
+        page = page_of("network", begun.rows, question.after)
+        if not page["more"]:
+            self._begun = None
+        about: dict[str, Any] = {"node_id": self._identity.node_id.hex(), "epoch": begun.epoch}
+        if may(self._principal, "manage", MANAGEMENT):
+            # Only who may open network consumers here needs it.
+            about["store"] = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
+        self._calls.answer(question.call, {**page, **about})
 
     def _demand(self) -> Iterator[QueueDemand]:
         addresses = self._definitions.router.addresses

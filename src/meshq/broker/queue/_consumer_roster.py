@@ -109,6 +109,17 @@ class ConsumerRoster:
             self._elect_exclusive()
         self._update_only()
 
+    def refilter(self, consumer: AnyConsumer, filter: Filter) -> None:
+        """Give a consumer another filter; what it holds it keeps, and so the groups that it has."""
+        if not consumer.served:
+            consumer.filter = filter
+            return
+        group = self._by_priority[consumer.priority]
+        group.remove(consumer)
+        consumer.filter = filter
+        group.add(consumer, self._lists.all)
+        self._update_only()
+
     def list_added(self, priority_list: PriorityList) -> None:
         """Serve another priority list, too."""
         for group in self.groups:

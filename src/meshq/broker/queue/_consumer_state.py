@@ -107,9 +107,9 @@ class ConsumerState(Generic[QueueT]):
     """
 
     __slots__ = (
-        "browser", "dispatches", "exclusive", "filter", "levelled", "next_tag", "number", "pinned_bytes", "priority",
-        "queue", "routes", "served", "sink", "unacked", "unacked_bytes", "unacked_memory", "wanted", "willing",
-        "window", "window_bytes",
+        "browser", "dispatches", "exclusive", "filter", "hops", "levelled", "next_tag", "number", "pinned_bytes",
+        "priority", "queue", "routes", "served", "sink", "unacked", "unacked_bytes", "unacked_memory", "wanted",
+        "willing", "window", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: QueueT, sink: DeliverySink, number: int, window: int, window_bytes: int) -> None:
@@ -129,6 +129,8 @@ class ConsumerState(Generic[QueueT]):
         self.levelled: bool = False
         # The ways on which the messages of a network consumer go; empty: it is a client's own.
         self.routes: tuple[str, ...] = ()
+        # The hops that these messages may go.
+        self.hops: int = 0
         # What the consumers behind a network consumer want; its own filter keeps messages from going in a circle, too.
         self.wanted: str = ""
         # Whether it wants to be the only one that is served; and whether it is served, which the queue decides.

@@ -11,11 +11,12 @@ from meshq import limits
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import RemoteProtocolError
 from meshq.selector import ABSENT, Filter
-from meshq.wire import HEADER_PATH, RunView, decode_map, hops_of
+from meshq.wire import RunView, decode_map, path_of
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 #: Keys of the optional headers.
-_OPTIONAL: Final = {"correlation_id": "c", "content_type": "t", "group": "g", "path": HEADER_PATH, "hops": HEADER_PATH}
+_OPTIONAL: Final = {"correlation_id": "c", "content_type": "t", "group": "g"}
+_PATH: Final = ("path", "hops")
 
 
 class Accepted(NamedTuple):
@@ -83,10 +84,10 @@ class RunMessages:
         """A header of the message; None if it has none."""
         key = _OPTIONAL.get(name)
         if key is not None:
-            if self._headers is None:
-                self._headers = _decoded(self._view.headers(self._row))
-            value = self._headers.get(key)
-            return hops_of(value) if name == "hops" else value
+            return self._optional().get(key)
+        if name in _PATH:
+            path = path_of(self._optional())
+            return len(path) if name == "hops" else " ".join(step.node_id for step in path) or None
         if name == "priority":
             return self._view.priority(self._row)
         if name == "size":
@@ -97,6 +98,11 @@ class RunMessages:
         if name == "timestamp":
             return self._run.stamp
         return self._expiration() if name == "expiration" else self._run.address
+
+    def _optional(self) -> Mapping[str, Any]:
+        if self._headers is None:
+            self._headers = _decoded(self._view.headers(self._row))
+        return self._headers
 
     def _expiration(self) -> int | None:
         """When it is of no use any more, ms; None: never."""

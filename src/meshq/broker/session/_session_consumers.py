@@ -81,6 +81,7 @@ class SessionConsumers:
         self._unacked_memory = unacked_memory
         self._pending = pending
         self._demand = definitions.router.demand
+        self._queues = definitions.router.queues
         self._event_bus = event_bus
         self._find_queue = find_queue
         #: The client or peer that the consumers belong to.
@@ -161,15 +162,15 @@ class SessionConsumers:
         def consume() -> dict[str, Any]:
             self._channels.check_free()
             # The filter of a subscription is its queue's.
-            text = (
-                forward_filter(next_broker(header.routes), header.hops, header.filter)
-                if header.routes
-                else header.filter
-            )
-            filter = parse_filter(text) if text and not header.subscription else None
+            filter = parse_filter(header.filter) if header.filter and not header.subscription else None
             if header.routes:
+                filter = forward_filter(header.routes, header.hops, header.filter)
                 permit(self.principal, "manage", MANAGEMENT)
+            known = header.queue in self._queues
             queue = self._find_queue(header)
+            if header.routes and not known:
+                # It is there for demand at other brokers alone, and goes with it.
+                queue.auto_delete = True
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
             if filter is not None and not header.browse:
                 queue.check_filter(filter, priority)
@@ -184,7 +185,8 @@ class SessionConsumers:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
-                consumer.routes, consumer.wanted = header.routes, header.filter if header.routes else ""
+                consumer.routes, consumer.hops = header.routes, header.hops
+                consumer.wanted = header.filter if header.routes else ""
                 queue.add_consumer(consumer)
                 self._pending.schedule_dispatch(queue)
                 self._demand.changed(queue)
@@ -203,7 +205,7 @@ class SessionConsumers:
         """Change the ways on which the messages of a network consumer go; the next broker stays the same.
 
         Raises:
-            UsageError: there is no such network consumer, or these are no such ways.
+            UsageError: there is no such network consumer, these are no such ways, or the queue has too many filters.
         """
         channel, text = named.get("channel"), named.get("routes")
         consumer = self._channels.consumers.get(channel) if type(channel) is int else None
@@ -212,6 +214,11 @@ class SessionConsumers:
             raise UsageError(f"{NETWORK_ROUTES} takes the channel of a network consumer, and routes")
         if next_broker(routes) != next_broker(consumer.routes):
             raise UsageError("a network consumer goes on sending to the broker for which it was opened")
+        queue, filter = consumer.queue, forward_filter(routes, consumer.hops, consumer.wanted)
+        if filter != consumer.filter:
+            queue.check_filter(filter, consumer.priority)
+            queue.roster.refilter(consumer, filter)
+            self._pending.schedule_dispatch(queue)
         consumer.routes = routes
         self._demand.changed(consumer.queue)
         return {}

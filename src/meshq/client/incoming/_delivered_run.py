@@ -25,8 +25,8 @@ from meshq.wire import (
     RunBytes,
     RunView,
     decode_map,
-    decode_path,
     header_of,
+    path_of,
     violation,
 )
 
@@ -255,7 +255,7 @@ class ReceivedMessage:
 
     @property
     def _steps(self) -> tuple[PathStep, ...]:
-        return decode_path(self._header(HEADER_PATH))
+        return path_of({name: self._header(name) for name in (HEADER_BRIDGED, HEADER_PATH)})
 
     @property
     def origin(self) -> MessageOrigin | None:

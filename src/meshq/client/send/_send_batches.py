@@ -11,7 +11,17 @@ from meshq.client.send._envelope import PLAIN_ROW, EnvelopeEncoder, Row
 from meshq.concurrency import Completion, copied_error
 from meshq.errors import MeshqError, Outcome, SettingsError, kind_of
 from meshq.message import Message, check_body
-from meshq.wire import HEADER_BRIDGED, HEADER_PATH, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
+from meshq.wire import (
+    HEADER_BRIDGED,
+    HEADER_PATH,
+    KIND_HEADERS,
+    KIND_ID,
+    Envelope,
+    decode_map,
+    encode_map,
+    encode_run,
+    without_names,
+)
 
 _ONLY_BYTES: Final = frozenset({bytes})
 _NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
@@ -93,6 +103,8 @@ class BridgedMessage(NamedTuple):
         values = decode_map(headers, limits.ENVELOPE_BYTES_MAX, lists=False) if headers else {}
         more = {HEADER_BRIDGED: own, HEADER_PATH: self.path} if self.path else {HEADER_BRIDGED: own}
         beside = encode_map({**values, **more})
+        if self.path and len(beside) + len(properties) > limits.ENVELOPE_BYTES_MAX:
+            beside = encode_map({**values, **more, HEADER_PATH: without_names(self.path)})
         if len(beside) + len(properties) > limits.ENVELOPE_BYTES_MAX:
             allowed = f"at most {limits.ENVELOPE_BYTES_MAX} bytes with the path of the message"
             raise SettingsError("properties", None, allowed, shown=f"<{len(beside) + len(properties)} bytes, encoded>")
