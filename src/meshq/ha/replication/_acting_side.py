@@ -23,6 +23,8 @@ from meshq.wire import Log, Logged, Replicate, decline
 
 #: What a node that waits says of itself.
 ACTED, IN_SYNC, PRIMARY = 1, 2, 4
+#: Stands for the epoch of a node that may take the role at any moment.
+CLAIMED = 2**53
 
 
 class ActingSide(ReplicaHost[Replicate, Log, Logged]):
@@ -192,7 +194,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _busy(self) -> Log:
         """The answer of a node that is about to act, or is about to stop: no other node is to act."""
-        return Log(kind="waiting", epoch=2**53, flags=ACTED, name=self._control.name)
+        return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, name=self._control.name)
 
     def _answer(self, line: ReplicaLine[Log], answer: Log) -> ReplicaEnd[Logged]:
         line.send(answer)

@@ -12,7 +12,7 @@ import trio
 from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
-from meshq.ha.replication._acting_side import ACTED, IN_SYNC, PRIMARY, ActingSide
+from meshq.ha.replication._acting_side import ACTED, CLAIMED, IN_SYNC, PRIMARY, ActingSide
 from meshq.ha.replication._follower import FollowedNode, FollowEnd, Follower
 from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start
 from meshq.ha.replication._node_directory import NodeDirectory
@@ -81,6 +81,8 @@ class ReplicationActivation(Activation):
         self._node_id = b""
         self._follower: Follower | None = None
         self._last_error = ""
+        # The latest epoch that another node has named: with an older store this node never serves by itself.
+        self._newest = 0
         # Whether a term of this node has ended in this life: then it looks for the other one first.
         self._stepped_back = False
         # When the node that serves was last known to.
@@ -200,6 +202,7 @@ class ReplicationActivation(Activation):
         for url in self._reach.urls:
             end = await self._follow(url)
             if end.node is not None:
+                self._newest = max(self._newest, end.node.epoch)
                 # Who has yielded, or stopped, has said so; a link that has ended says less.
                 if end.may_take_over and (end.reason != "crash" or await self._is_gone(url, end.node)):
                     return True, end.reason
@@ -209,7 +212,8 @@ class ReplicationActivation(Activation):
             answers.append(None if end.waiting is None else standpoint_of(end.waiting))
         await trio.lowlevel.checkpoint()
         own = standpoint(self._standing, primary=self._rules.primary)
-        if may_start(own, answers, first=not self._stepped_back):
+        self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
+        if own.epoch >= self._newest and may_start(own, answers, first=not self._stepped_back):
             return False, "started"
         return False, ""
 
