@@ -64,6 +64,7 @@ class Follower:
         keys: tuple[EncryptionKey, ...],
         keep: float,
         following: Following,
+        before: Standing,
         progress: Callable[[str, Follower], None],
     ) -> None:
         self._link = link
@@ -71,6 +72,7 @@ class Follower:
         self._env = env
         self._keys = keys
         self._keep = keep
+        self._before = before
         self._progress = progress
         #: How far the node is.
         self.following: Following = following
@@ -158,6 +160,9 @@ class Follower:
             identity=(node.node_id, node.journal_id),
             encryption_keys=self._keys,
         )
+        # Before the copy begins: with what is here now this node must not serve any more.
+        self._before = attrs.evolve(self._before, named=max(self._before.named, node.epoch))
+        await self._run(self._directory.remember, attrs.evolve(self._before, in_sync=self._before.acted))
         await self._run(self._directory.clear_copy)
         await self._run(self._copy.begin)
         self._progress("begun", self)
@@ -254,9 +259,11 @@ class Follower:
     def _standing(self, *, in_sync: bool, members: tuple[str, ...] = ()) -> Standing:
         node = self.node
         assert node is not None
-        return Standing(
+        return attrs.evolve(
+            self._before,
             epoch=node.epoch,
             activation=node.activation,
+            acted=False,
             in_sync=in_sync,
             partner=node.name,
             members=(node.name, *members) if in_sync else (),

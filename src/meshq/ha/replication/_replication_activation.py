@@ -14,7 +14,7 @@ from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
 from meshq.ha.replication._acting_side import ACTED, CLAIMED, IN_SYNC, PRIMARY, ActingSide
 from meshq.ha.replication._follower import FollowedNode, FollowEnd, Follower
-from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start
+from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start, unasked
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replica_machine import Following
@@ -81,7 +81,7 @@ class ReplicationActivation(Activation):
         self._node_id = b""
         self._follower: Follower | None = None
         self._last_error = ""
-        # The latest epoch that another node has named: with an older store this node never serves by itself.
+        # The latest epoch of another node that waits.
         self._newest = 0
         # Whether a term of this node has ended in this life: then it looks for the other one first.
         self._stepped_back = False
@@ -122,7 +122,8 @@ class ReplicationActivation(Activation):
         """Wait until this node may serve."""
         own = standpoint(self._standing, primary=self._rules.primary)
         first = self._rules.primary and not self._stepped_back
-        if first and own.whole and not self._rules.check_for_live_server:
+        alone = unasked(own, first=first) or (first and self._made_primary)
+        if alone and self._standing.named <= own.epoch and not self._rules.check_for_live_server:
             if self._standing.partner or self._standing.members:
                 text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
                 self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")
@@ -147,7 +148,7 @@ class ReplicationActivation(Activation):
     async def release(self, *, failover: bool) -> None:
         """Give the role up: the replica has taken it, or takes it now."""
         term = self._acting.term
-        if term is not None and term.order is not None and term.yielded:
+        if term is not None and term.yielded:
             # The other node has as much, and goes first.
             await self._remember(attrs.evolve(self._standing, acted=False))
         self._acting.end()
@@ -199,21 +200,26 @@ class ReplicationActivation(Activation):
         Return whether one was followed, and why this node may serve; empty: it may not.
         """
         answers: list[Standpoint | None] = []
+        refused = False
         for url in self._reach.urls:
             end = await self._follow(url)
             if end.node is not None:
-                self._newest = max(self._newest, end.node.epoch)
                 # Who has yielded, or stopped, has said so; a link that has ended says less.
                 if end.may_take_over and (end.reason != "crash" or await self._is_gone(url, end.node)):
                     return True, end.reason
+                await self._doubt()
                 self._acting.claiming = False
                 self._lose()
                 return True, ""
+            refused = refused or (end.waiting is None and not isinstance(end.error, ConnectionBrokenError))
             answers.append(None if end.waiting is None else standpoint_of(end.waiting))
         await trio.lowlevel.checkpoint()
         own = standpoint(self._standing, primary=self._rules.primary)
         self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
-        if own.epoch >= self._newest and may_start(own, answers, first=not self._stepped_back):
+        first = not self._stepped_back
+        if own.epoch >= max(self._newest, self._standing.named) and may_start(
+            own, answers, first=first, refused=refused, asked=self._made_primary
+        ):
             return False, "started"
         return False, ""
 
@@ -230,7 +236,8 @@ class ReplicationActivation(Activation):
             env=self._env,
             keys=tuple(self._control.encryption_keys),
             keep=self._rules.max_saved_replicated_journals,
-            following=Following(self._standing.epoch),
+            following=Following(max(self._standing.epoch, self._standing.named)),
+            before=attrs.evolve(self._standing, as_backup=not self._rules.primary),
             progress=self._progressed,
         )
         try:
@@ -239,12 +246,24 @@ class ReplicationActivation(Activation):
             self._standing = await self._read_standing()
         self._vacant_since = trio.current_time() if end.node is not None else self._vacant_since
         if not end.may_take_over:
+            if end.node is not None:
+                await self._doubt()
             self._acting.claiming = False
             self._lose()
         if end.error is not None and not isinstance(end.error, NotActiveError):
             self._complain(end.error)
         self._show()
         return end
+
+    @property
+    def _made_primary(self) -> bool:
+        """Whether an operator has made a primary of what was a backup, to use its store."""
+        return self._rules.primary and self._standing.as_backup and bool(self._node_id)
+
+    async def _doubt(self) -> None:
+        """Remember that the store may lack what was confirmed: the other node goes on without this one."""
+        if self._standing.in_sync and not self._standing.acted:
+            await self._remember(attrs.evolve(self._standing, in_sync=False, members=()))
 
     async def _remember(self, standing: Standing) -> None:
         try:
@@ -280,7 +299,7 @@ class ReplicationActivation(Activation):
             place=self._reach.own_url,
             group=self._rules.group_name or "",
             primary=self._rules.primary,
-            epoch=term.epoch if term is not None else self._standing.epoch,
+            epoch=term.epoch if term is not None else max(self._standing.epoch, self._standing.named),
             fingerprint=self._reach.fingerprint(control.instance),
             asks=asks,
             ttl_ms=min(86_400_000, math.ceil(ttl_s * 1000)) if ttl_s < math.inf else 86_400_000,
@@ -332,6 +351,7 @@ class ReplicationActivation(Activation):
             activation=before.activation + 1,
             acted=True,
             in_sync=True,
+            as_backup=False,
             members=(self._control.name,),
         )
         self._acting.claiming = True
