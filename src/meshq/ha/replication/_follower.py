@@ -89,6 +89,7 @@ class Follower:
         self._failed: MeshqError | None = None
         self._waiting: Log | None = None
         self._nursery: trio.Nursery | None = None
+        self._scope = trio.CancelScope()
 
     @property
     def durable(self) -> int:
@@ -105,8 +106,9 @@ class Follower:
         try:
             async with trio.open_nursery() as self._nursery:
                 try:
-                    async with self._link.connected():
-                        error = await self._take_pieces()
+                    with self._scope:
+                        async with self._link.connected():
+                            error = await self._take_pieces()
                 except (MeshqError, OSError) as failure:
                     error = failure
                 finally:
@@ -116,6 +118,11 @@ class Follower:
         except* JournalBrokenError as group:
             self._failed = self._failed or next(iter(group.exceptions), None)  # type: ignore[assignment]
         return self._ended(self._failed or error)
+
+    def give_in(self) -> None:
+        """Follow no more: the node that is followed has given this one up."""
+        self._drop()
+        self._scope.cancel()
 
     async def _take_pieces(self) -> MeshqError | OSError | None:
         while True:
@@ -162,7 +169,8 @@ class Follower:
         )
         # Before the copy begins: with what is here now this node must not serve any more.
         self._before = attrs.evolve(self._before, named=max(self._before.named, node.epoch))
-        await self._run(self._directory.remember, attrs.evolve(self._before, in_sync=self._before.acted))
+        if await self._env.threads.run(self._directory.node_id, pool=POOL):
+            await self._run(self._directory.remember, attrs.evolve(self._before, in_sync=self._before.acted))
         await self._run(self._directory.clear_copy)
         await self._run(self._copy.begin)
         self._progress("begun", self)
@@ -252,9 +260,13 @@ class Follower:
         await trio.lowlevel.checkpoint()
 
     async def _take_dropped(self, header: Log, first: int, body: bytes) -> None:
+        self._drop()
+        await trio.lowlevel.checkpoint()
+
+    def _drop(self) -> None:
         self._reason = "dropped"
         self.following.end()
-        await trio.lowlevel.checkpoint()
+        self._progress("dropped", self)
 
     def _standing(self, *, in_sync: bool, members: tuple[str, ...] = ()) -> Standing:
         node = self.node
