@@ -60,6 +60,10 @@ FAULTS: Final = {
     "cut": 2,
     "clock": 2,
 }
+#: Of these a node may die.
+DEADLY: Final = ("kill", "power", "stop", "disk", "full")
+#: The phases of a node that serves, or has found the one that does.
+SETTLED: Final = ("syncing", "in_sync", "activating", "active", "failing_back")
 DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
 DISK_ERRORS_MAX: Final = 3
 CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3", "client-4", "loose")
@@ -98,7 +102,13 @@ class ReplicaMember:
     @property
     def up(self) -> bool:
         """Whether a broker runs there, and is not stopped."""
-        return not self.down and self.machine.state == "running"
+        ended = self.broker is not None and self.broker.state in ("stopping", "stopped", "failed")
+        return not (self.down or ended) and self.machine.state == "running"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the node is down, or has found the other one since it was started."""
+        return self.down or (self.broker is not None and self.broker.ha.phase in SETTLED)
 
     @property
     def active(self) -> bool:
@@ -280,6 +290,9 @@ async def _faults(stage: ReplicatedStage) -> None:
         (kind,) = rng.choices(kinds, list(FAULTS.values()))
         if member.down and kind not in ("cut", "clock"):
             # One node at a time: the other one is what is left.
+            continue
+        if kind in DEADLY and not stage.other(member).settled:
+            # An operator who starts an old store sees to it that the newer one is there until the two have met.
             continue
         stage.simulation.swarm.count(f"fault.{kind}")
         stage.notes.note(f"{kind} of {member.name}")

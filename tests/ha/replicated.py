@@ -31,6 +31,12 @@ class GatedThreads(InlineThreads):
         super().__init__()
         self._gates: dict[str, trio.Event] = {}
 
+    def open(self) -> None:
+        """Let all calls go on."""
+        for gate in self._gates.values():
+            gate.set()
+        self._gates.clear()
+
     def close(self, name: str) -> trio.Event:
         """Let calls of a function wait for an event, which the test sets."""
         self._gates[name] = gate = trio.Event()

@@ -268,3 +268,17 @@ async def test_a_client_that_knows_one_node_learns_of_the_replica_and_goes_there
             await ground.crash(first)
             await second.ha.wait_for(role="primary", phase="active", timeout=10)
             assert await ready(client) == 1
+
+
+async def test_a_node_that_has_heard_of_a_later_epoch_never_serves_with_its_older_store() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await ground.pair(nursery)
+        await ground.crash(first)
+        await second.ha.wait_for(role="primary", phase="active", timeout=10)
+        ground.threads["a"].close("install_copy")
+        policy = ReplicationPrimary(check_for_live_server=True, wait_for_activation=False)
+        again = await ground.start(nursery, ground.broker("a", policy))
+        await again.ha.wait_for(phase="syncing", timeout=10)
+        await ground.crash(second)
+        await trio.sleep(20)
+        assert again.state == "waiting"

@@ -16,6 +16,7 @@ from meshq.ha.replication._catch_up_plan import (
     tail_segments,
     within,
 )
+from meshq.ha.replication._meeting_plan import Standpoint, may_start
 from meshq.ha.replication._replica_machine import FOLLOWING_TRANSITIONS, Following
 from meshq.ha.replication._replicator_machine import REPLICA_TRANSITIONS, ReplicationBounds, Replicator
 from meshq.ha.replication._saved_stores_plan import Moves, plan_moves, saved_number, to_remove
@@ -294,3 +295,29 @@ def test_a_node_remembers_its_standing_and_damage_is_found() -> None:
     for damaged in (data[:-1], data.replace(b"3", b"4"), b"", b"x\n{}"):
         with pytest.raises(DamagedError, match="standing"):
             decode_standing(damaged, "/d/standing")
+
+
+# -- two nodes that meet
+
+
+@pytest.mark.parametrize(
+    ("epoch", "acted", "in_sync", "refused", "asked", "starts"),
+    [
+        (0, False, False, False, False, True),
+        (3, True, True, False, False, True),
+        (3, True, True, True, False, False),
+        (0, False, False, True, False, False),
+        # It was a replica, and may have been left behind.
+        (3, False, True, False, False, False),
+        (3, False, False, False, False, False),
+        # An operator has made a primary of it.
+        (3, False, True, False, True, True),
+        (3, False, False, False, True, True),
+        (3, False, True, True, True, False),
+    ],
+)
+def test_a_primary_starts_alone_only_if_it_knows_that_nobody_has_served_after_it(
+    epoch: int, acted: bool, in_sync: bool, refused: bool, asked: bool, starts: bool
+) -> None:
+    own = Standpoint(epoch=epoch, acted=acted, in_sync=in_sync, primary=True)
+    assert may_start(own, [None], first=True, refused=refused, asked=asked) is starts

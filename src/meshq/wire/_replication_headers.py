@@ -23,7 +23,8 @@ class Replicate(Header):
     ``node_id``: whose replica the peer wants to be; empty: anybody's.  ``instance``, ``node_name``, ``place``: the
     peer, and where it is reached.  ``group``: of its policy; empty: none.  ``primary``: it is configured as a primary.
     ``epoch``: the highest that it knows of that node id.  ``fingerprint``: of its encryption key; empty: it has none.
-    ``asks``: it wants to know only whether the server acts, and in which epoch.  ``ttl_ms``: after so long a silence
+    ``asks``: it wants to know only whether the server acts, and in which epoch.  ``acts``: it acts itself in ``epoch``.
+    ``ends``: and has given up the server as its replica, which takes over no more.  ``ttl_ms``: after so long a silence
     the link is given up.
     """
 
@@ -37,6 +38,8 @@ class Replicate(Header):
     epoch: int = scalar((int,), default=0)
     fingerprint: bytes = scalar((bytes,), default=b"", size_max=FINGERPRINT_BYTES)
     asks: bool = scalar((bool,), default=False)
+    acts: bool = scalar((bool,), default=False)
+    ends: bool = scalar((bool,), default=False)
     ttl_ms: int = scalar((int,), default=60_000)
 
 

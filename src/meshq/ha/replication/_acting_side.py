@@ -10,7 +10,9 @@ import trio
 from meshq.abc import NodeControl, Replica, ReplicaEnd, ReplicaHost, ReplicaLine, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
+from meshq.ha.replication._asking import PAUSE_S, Asker
 from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_settings import ReplicationRules
@@ -23,12 +25,15 @@ from meshq.wire import Log, Logged, Replicate, decline
 
 #: What a node that waits says of itself.
 ACTED, IN_SYNC, PRIMARY = 1, 2, 4
+#: Stands for the epoch of a node that may take the role at any moment.
+CLAIMED = 2**53
 
 
 class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     """A node's part as the one that is followed.
 
-    ``changed``: told when the replica has changed.  ``order``: ends the term.
+    ``changed``: told when the replica has changed.  ``order``: ends the term.  ``asker``: asks other nodes.
+    ``give_in``: ends to follow the node that asks.
     """
 
     def __init__(
@@ -40,8 +45,12 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         nursery: trio.Nursery,
         changed: ChangeSignal,
         order: Callable[[StepBack], None],
+        asker: Asker,
+        give_in: Callable[[Replicate], None],
         warnings: Warnings,
     ) -> None:
+        self._asker = asker
+        self._give_in = give_in
         self._rules = rules
         self._control = control
         self._reach = reach
@@ -76,13 +85,19 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     def end(self) -> None:
         """End the term, and the link to the replica."""
         if self.feeder is not None:
-            self.feeder.end("left")
-        self.term = None
+            self.feeder.end("left", known=True)
+        self.feeder = self.term = None
 
     @property
     def in_sync(self) -> bool:
         """Whether a node could take over."""
-        return self.term is not None and self.feeder is not None and self.term.replicator.in_sync
+        return self.term is not None and bool(self.followed_by) and self.term.replicator.in_sync
+
+    @property
+    def followed_by(self) -> str:
+        """The URL of the node that follows, or its name; empty: there is none."""
+        feeder = self.feeder
+        return "" if feeder is None or feeder.ended else feeder.wanted.place or feeder.wanted.node_name
 
     @property
     def primary_returned(self) -> bool:
@@ -94,7 +109,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         feeder, term = self.feeder, self.term
         if feeder is None or term is None:
             return () if self.dropped is None else (self.dropped,)
-        return (self._shown(feeder, term, ""),)
+        return (self._shown(feeder, term, "link" if feeder.ended else ""),)
 
     def _shown(self, feeder: Feeder, term: ReplicationTerm, reason: str) -> Replica:
         wanted = feeder.wanted
@@ -114,6 +129,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     def follow(self, wanted: Replicate, line: ReplicaLine[Log], peer: str) -> ReplicaEnd[Logged]:
         """Let another node follow the log."""
         term, control = self.term, self._control
+        if wanted.ends and term is None:
+            self._give_in(wanted)
         start = term.start if term is not None else None
         if term is None or start is None or start.source is None or not term.serving or term.order is not None:
             waits = term is None and not self.claiming
@@ -129,6 +146,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             activation=self.activation,
             flags=PRIMARY if self._rules.primary else 0,
         )
+        if wanted.node_id == node_id and self._is_over(wanted, term):
+            self._order(StepBack(reason="superseded", at_once=True))
+            return self._answer(line, self._busy())
         if wanted.asks:
             return self._answer(line, accepted)
         self._check(wanted, node_id, term)
@@ -152,6 +172,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self._changed.tell()
         return feeder
 
+    def _is_over(self, wanted: Replicate, term: ReplicationTerm) -> bool:
+        """Whether a node that asks knows of a later term, or serves in one that goes first."""
+        own = (term.epoch, not self._rules.primary)
+        return wanted.epoch > term.epoch or (wanted.acts and gives_way(own, (wanted.epoch, not wanted.primary)))
+
     def _check(self, wanted: Replicate, node_id: bytes, term: ReplicationTerm) -> None:
         """Check a node that wants to follow.  Raises: MeshqError."""
         rules, name = self._rules, self._control.name
@@ -168,11 +193,16 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         ):
             about = f"{wanted.node_name!r} and {name!r} do not encrypt with the same key (journal.encryption_keys)"
             raise self._refused("encryption_key", wanted, about)
-        if wanted.node_id and wanted.epoch > term.epoch:
-            self._order(StepBack(reason="superseded", at_once=True))
-            raise decline("not_active", f"{name!r} is of epoch {term.epoch}, which is over")
+        feeder = self.feeder
+        if feeder is not None and self._is_again(wanted, feeder.wanted):
+            # A node follows by one link: the old one is over for it, and so it does not take over.
+            feeder.end("left", known=True)
+            self._drop("left")
         if not term.replicator.free:
             raise decline("too_many_sessions", f"{name!r} has a replica already")
+
+    def _is_again(self, wanted: Replicate, before: Replicate) -> bool:
+        return bool(wanted.place) and (wanted.place, wanted.node_name) == (before.place, before.node_name)
 
     def _refused(self, reason: str, wanted: Replicate, text: str) -> MeshqError:
         self._warnings.say("replica_refused", text, f"{wanted.node_name} {reason}")
@@ -192,7 +222,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _busy(self) -> Log:
         """The answer of a node that is about to act, or is about to stop: no other node is to act."""
-        return Log(kind="waiting", epoch=2**53, flags=ACTED, name=self._control.name)
+        return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, name=self._control.name)
 
     def _answer(self, line: ReplicaLine[Log], answer: Log) -> ReplicaEnd[Logged]:
         line.send(answer)
@@ -204,10 +234,10 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     async def _watch(self, feeder: Feeder, term: ReplicationTerm) -> None:
         """Drop a node that has had its time."""
         replicator = term.replicator
-        while self.feeder is feeder:
+        while self.feeder is feeder and not feeder.ended:
             with trio.move_on_at(replicator.deadline):
                 await term.changed.wait()
-            if self.feeder is feeder and (reason := replicator.expired(trio.current_time())):
+            if not feeder.ended and (reason := replicator.expired(trio.current_time())):
                 feeder.end(reason)
 
     def _came_in_sync(self) -> None:
@@ -232,7 +262,45 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         await trio.lowlevel.checkpoint()
         feeder.end("link")
 
-    def _over(self, reason: str) -> None:
+    def _over(self, reason: str, known: bool) -> None:
+        feeder, term = self.feeder, self.term
+        if feeder is None or term is None or known or not term.replicator.in_sync or not feeder.wanted.place:
+            self._drop(reason)
+        else:
+            self._nursery.start_soon(self._settle, feeder, term, reason)
+            self._changed.tell()
+
+    async def _settle(self, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
+        """Drop a replica that was in sync, once it is known that it has not taken over; until then nothing is confirmed
+        without it.
+
+        A node that was stopped for a while finds the end of the link, or the time of the replica, first.
+        """
+        until = trio.current_time() + self._reach.patience + self._reach.call_timeout
+        patience = min(self._reach.call_timeout, self._reach.patience)
+        takes = False
+        while self.feeder is feeder and trio.current_time() < until:
+            answer = await self._asker.ask(feeder.wanted.place, ends=True, patience_s=patience)
+            log = answer.log
+            if log is not None and self._goes_first(log, term):
+                self._order(StepBack(reason="superseded", at_once=True))
+                return
+            takes = takes or (log is not None and log.epoch == CLAIMED)
+            # Who takes the role can't be reached for a moment.
+            if not takes or (log is not None and log.epoch != CLAIMED):
+                break
+            await trio.sleep(PAUSE_S)
+        if self.feeder is feeder and self.term is term:
+            self._drop(reason)
+
+    def _goes_first(self, log: Log, term: ReplicationTerm) -> bool:
+        """Whether another node serves for the same node id, in a term that goes first."""
+        own, start = (term.epoch, not self._rules.primary), term.start
+        same = log.kind == "accepted" and start is not None and log.node_id == bytes(start.node_id)
+        return same and gives_way(own, (log.epoch, not log.flags & PRIMARY))
+
+    def _drop(self, reason: str) -> None:
+        """Wait for the replica no more."""
         feeder, term = self.feeder, self.term
         self.feeder = None
         if feeder is None or term is None:

@@ -29,7 +29,7 @@ POOL = "ha"
 
 class Feeder(ReplicaEnd[Logged]):
     """A replica, as its primary sees it.  ``lost``: called when the link has ended; ``over``: once, with the
-    reason, when nothing more is sent."""
+    reason, when nothing more is sent, and with the word whether the replica knows."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Feeder(ReplicaEnd[Logged]):
         env: Env,
         in_sync: Callable[[], None],
         lost: Callable[[Feeder], None],
-        over: Callable[[str], None],
+        over: Callable[[str, bool], None],
     ) -> None:
         self._lost = lost
         #: The request of the replica, and when it came.
@@ -73,7 +73,7 @@ class Feeder(ReplicaEnd[Logged]):
         if self._ended:
             return
         if answer.kind == "failed":
-            self.end(answer.reason or "left", answer.text)
+            self.end(answer.reason or "left", answer.text, known=True)
             return
         replicator.progressed(now)
         if answer.kind == "position" and replicator.heard(first, now):
@@ -90,9 +90,12 @@ class Feeder(ReplicaEnd[Logged]):
         """Say which position is the last one."""
         order = self._term.order
         last = Log(kind="stopped") if order is None else Log(kind="yielded", name=order.reason)
-        for piece in self._queue:
-            self._line.send(*piece)
-        self._queue.clear()
+        while self._queue and self._queue[0][0].kind != "body":
+            self._line.send(*self._queue.popleft())
+        if self._queue:
+            # A large body has to be read first, and what follows needs it: that is no last word.
+            self._line.flush()
+            return
         replicator = self._term.replicator
         self._term.yielded = replicator.in_sync and not replicator.behind
         self._line.send(last, replicator.placed)
@@ -102,8 +105,13 @@ class Feeder(ReplicaEnd[Logged]):
         """Send nothing more."""
         self._lost(self)
 
-    def end(self, reason: str, text: str = "") -> None:
-        """Drop the replica; later calls are silent."""
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._ended
+
+    def end(self, reason: str, text: str = "", *, known: bool = False) -> None:
+        """Drop the replica; later calls are silent.  ``known``: it does not take over."""
         if self._ended:
             return
         self._ended = True
@@ -113,7 +121,7 @@ class Feeder(ReplicaEnd[Logged]):
         self._line.send(Log(kind="dropped"), 0)
         self._line.end(f"the replica is dropped ({reason}) {text}".strip())
         self._changed.tell()
-        self._over(reason)
+        self._over(reason, known)
 
     # -- the log
 
@@ -214,7 +222,7 @@ class Feeder(ReplicaEnd[Logged]):
 
     async def _send_news(self) -> None:
         """Send the bodies that were made meanwhile, and say which were removed."""
-        while self._news:
+        while self._news and not self._ended:
             name, made = self._news.popleft()
             if made:
                 await self._send_body(name)

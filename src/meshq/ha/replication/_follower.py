@@ -64,6 +64,7 @@ class Follower:
         keys: tuple[EncryptionKey, ...],
         keep: float,
         following: Following,
+        before: Standing,
         progress: Callable[[str, Follower], None],
     ) -> None:
         self._link = link
@@ -71,6 +72,7 @@ class Follower:
         self._env = env
         self._keys = keys
         self._keep = keep
+        self._before = before
         self._progress = progress
         #: How far the node is.
         self.following: Following = following
@@ -87,6 +89,7 @@ class Follower:
         self._failed: MeshqError | None = None
         self._waiting: Log | None = None
         self._nursery: trio.Nursery | None = None
+        self._scope = trio.CancelScope()
 
     @property
     def durable(self) -> int:
@@ -103,8 +106,9 @@ class Follower:
         try:
             async with trio.open_nursery() as self._nursery:
                 try:
-                    async with self._link.connected():
-                        error = await self._take_pieces()
+                    with self._scope:
+                        async with self._link.connected():
+                            error = await self._take_pieces()
                 except (MeshqError, OSError) as failure:
                     error = failure
                 finally:
@@ -114,6 +118,11 @@ class Follower:
         except* JournalBrokenError as group:
             self._failed = self._failed or next(iter(group.exceptions), None)  # type: ignore[assignment]
         return self._ended(self._failed or error)
+
+    def give_in(self) -> None:
+        """Follow no more: the node that is followed has given this one up."""
+        self._drop()
+        self._scope.cancel()
 
     async def _take_pieces(self) -> MeshqError | OSError | None:
         while True:
@@ -158,6 +167,10 @@ class Follower:
             identity=(node.node_id, node.journal_id),
             encryption_keys=self._keys,
         )
+        # Before the copy begins: with what is here now this node must not serve any more.
+        self._before = attrs.evolve(self._before, named=max(self._before.named, node.epoch))
+        if await self._env.threads.run(self._directory.node_id, pool=POOL):
+            await self._run(self._directory.remember, attrs.evolve(self._before, in_sync=self._before.acted))
         await self._run(self._directory.clear_copy)
         await self._run(self._copy.begin)
         self._progress("begun", self)
@@ -247,16 +260,22 @@ class Follower:
         await trio.lowlevel.checkpoint()
 
     async def _take_dropped(self, header: Log, first: int, body: bytes) -> None:
+        self._drop()
+        await trio.lowlevel.checkpoint()
+
+    def _drop(self) -> None:
         self._reason = "dropped"
         self.following.end()
-        await trio.lowlevel.checkpoint()
+        self._progress("dropped", self)
 
     def _standing(self, *, in_sync: bool, members: tuple[str, ...] = ()) -> Standing:
         node = self.node
         assert node is not None
-        return Standing(
+        return attrs.evolve(
+            self._before,
             epoch=node.epoch,
             activation=node.activation,
+            acted=False,
             in_sync=in_sync,
             partner=node.name,
             members=(node.name, *members) if in_sync else (),

@@ -26,21 +26,35 @@ class Standpoint:
         return self.epoch == 0 or self.acted or self.in_sync
 
 
-def may_start(own: Standpoint, others: Sequence[Standpoint | None], *, first: bool) -> bool:
+def may_start(
+    own: Standpoint,
+    others: Sequence[Standpoint | None],
+    *,
+    first: bool,
+    refused: bool = False,
+    asked: bool = False,
+) -> bool:
     """Whether a node that found no active node may be active by itself.
 
     ``others``: the other nodes, which do not serve; None: one does not answer, or has a word to say against it.
-    ``first``: the node has not served in this life.
+    ``first``: the node has not served in this life.  ``refused``: another node lives, and has refused to answer.
+    ``asked``: an operator has made a primary of what was a backup.
 
-    A primary that starts waits for nobody who does not answer, but for one that has a newer store.  Any other node
-    starts only when all the others answer, and have older ones.
+    A primary that starts waits for nobody who does not answer, but for one that has a newer store, or refuses to say.
+    Who has served last, or has never followed, starts so; who was only a replica may have been left behind, and waits.
+    Any other node starts only when all the others answer, and have older ones.
     """
-    if any(other is not None and other > own for other in others) or not own.whole:
+    if any(other is not None and other > own for other in others) or not (own.whole or asked):
         return False
-    if own.primary and first:
-        return True
+    if unasked(own, first=first) or (asked and own.primary and first):
+        return not refused
     known = bool(others) and all(other is not None and other < own for other in others)
     return known and (own.primary or own.epoch > 0)
+
+
+def unasked(own: Standpoint, *, first: bool) -> bool:
+    """Whether a node may start although another one does not answer: it knows that it is the last that served."""
+    return own.primary and first and (own.acted or own.epoch == 0)
 
 
 def gives_way(own: tuple[int, bool], other: tuple[int, bool]) -> bool:

@@ -13,6 +13,9 @@ from meshq.cluster import ClusterConnection
 from meshq.errors import SettingsError
 from meshq.wire import FINGERPRINT_BYTES
 
+#: Seconds for which a node that may live is asked at most, where no silence ends a link.
+PATIENCE_S_MAX = 60.0
+
 
 @attrs.frozen
 class Reach:
@@ -58,6 +61,11 @@ class Reach:
     def connection_ttl(self) -> float:
         """Seconds of silence after which a link is given up."""
         return self.connection.settings.connection_ttl
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a node that may live is asked again."""
+        return min(self.connection_ttl, PATIENCE_S_MAX)
 
     def factory(self, url: str) -> ClientFactory:
         """Make the factory of links to a node.  Raises: SettingsError."""

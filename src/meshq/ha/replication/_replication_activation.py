@@ -12,9 +12,10 @@ import trio
 from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
-from meshq.ha.replication._acting_side import ACTED, IN_SYNC, PRIMARY, ActingSide
-from meshq.ha.replication._follower import FollowedNode, FollowEnd, Follower
-from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start
+from meshq.ha.replication._acting_side import ACTED, CLAIMED, IN_SYNC, PRIMARY, ActingSide
+from meshq.ha.replication._asking import Asker
+from meshq.ha.replication._follower import FollowEnd, Follower
+from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start, unasked
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replica_machine import Following
@@ -27,8 +28,6 @@ from meshq.logs import Warnings
 from meshq.wire import Log, Replicate
 
 POOL = "ha"
-#: Seconds within which the node that was followed says that it lives, when the link to it has ended.
-QUESTION_S = 0.5
 
 
 @asynccontextmanager
@@ -68,6 +67,7 @@ class ReplicationActivation(Activation):
         )
         self._warnings = Warnings("ha", trio.current_time)
         self._changed = ChangeSignal()
+        self._asker = Asker(reach, control.instance, lambda ends: self._wanted(asks=True, ends=ends))
         self._acting = ActingSide(
             rules,
             control,
@@ -75,12 +75,16 @@ class ReplicationActivation(Activation):
             nursery=nursery,
             changed=self._changed,
             order=self._order,
+            asker=self._asker,
+            give_in=self._give_in,
             warnings=self._warnings,
         )
         self._standing = Standing()
         self._node_id = b""
         self._follower: Follower | None = None
         self._last_error = ""
+        # The latest epoch of another node that waits.
+        self._newest = 0
         # Whether a term of this node has ended in this life: then it looks for the other one first.
         self._stepped_back = False
         # When the node that serves was last known to.
@@ -120,7 +124,8 @@ class ReplicationActivation(Activation):
         """Wait until this node may serve."""
         own = standpoint(self._standing, primary=self._rules.primary)
         first = self._rules.primary and not self._stepped_back
-        if first and own.whole and not self._rules.check_for_live_server:
+        alone = unasked(own, first=first) or (first and self._made_primary)
+        if alone and self._standing.named <= own.epoch and not self._rules.check_for_live_server:
             if self._standing.partner or self._standing.members:
                 text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
                 self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")
@@ -145,7 +150,7 @@ class ReplicationActivation(Activation):
     async def release(self, *, failover: bool) -> None:
         """Give the role up: the replica has taken it, or takes it now."""
         term = self._acting.term
-        if term is not None and term.order is not None and term.yielded:
+        if term is not None and term.yielded:
             # The other node has as much, and goes first.
             await self._remember(attrs.evolve(self._standing, acted=False))
         self._acting.end()
@@ -178,6 +183,9 @@ class ReplicationActivation(Activation):
             raise RefusedError("no replica is in sync that could take over")
         final = back and not self._rules.restart_backup
         self._order(StepBack(reason="failback" if back else "forced", at_once=force, final=final))
+        if force and self._acting.feeder is not None:
+            # The links end without a word then.
+            self._acting.feeder.leaving()
         return term.epoch
 
     async def hand_over(self, *, back: bool, force: bool) -> None:
@@ -197,19 +205,26 @@ class ReplicationActivation(Activation):
         Return whether one was followed, and why this node may serve; empty: it may not.
         """
         answers: list[Standpoint | None] = []
+        refused = False
         for url in self._reach.urls:
             end = await self._follow(url)
             if end.node is not None:
                 # Who has yielded, or stopped, has said so; a link that has ended says less.
-                if end.may_take_over and (end.reason != "crash" or await self._is_gone(url, end.node)):
+                if end.may_take_over and (end.reason != "crash" or await self._is_gone(url, end)):
                     return True, end.reason
+                await self._doubt()
                 self._acting.claiming = False
                 self._lose()
                 return True, ""
+            refused = refused or (end.waiting is None and not isinstance(end.error, ConnectionBrokenError))
             answers.append(None if end.waiting is None else standpoint_of(end.waiting))
         await trio.lowlevel.checkpoint()
         own = standpoint(self._standing, primary=self._rules.primary)
-        if may_start(own, answers, first=not self._stepped_back):
+        self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
+        first = not self._stepped_back
+        if own.epoch >= max(self._newest, self._standing.named) and may_start(
+            own, answers, first=first, refused=refused, asked=self._made_primary
+        ):
             return False, "started"
         return False, ""
 
@@ -226,7 +241,8 @@ class ReplicationActivation(Activation):
             env=self._env,
             keys=tuple(self._control.encryption_keys),
             keep=self._rules.max_saved_replicated_journals,
-            following=Following(self._standing.epoch),
+            following=Following(max(self._standing.epoch, self._standing.named)),
+            before=attrs.evolve(self._standing, as_backup=not self._rules.primary),
             progress=self._progressed,
         )
         try:
@@ -235,12 +251,24 @@ class ReplicationActivation(Activation):
             self._standing = await self._read_standing()
         self._vacant_since = trio.current_time() if end.node is not None else self._vacant_since
         if not end.may_take_over:
+            if end.node is not None:
+                await self._doubt()
             self._acting.claiming = False
             self._lose()
         if end.error is not None and not isinstance(end.error, NotActiveError):
             self._complain(end.error)
         self._show()
         return end
+
+    @property
+    def _made_primary(self) -> bool:
+        """Whether an operator has made a primary of what was a backup, to use its store."""
+        return self._rules.primary and self._standing.as_backup and bool(self._node_id)
+
+    async def _doubt(self) -> None:
+        """Remember that the store may lack what was confirmed: the other node goes on without this one."""
+        if self._standing.in_sync and not self._standing.acted:
+            await self._remember(attrs.evolve(self._standing, in_sync=False, members=()))
 
     async def _remember(self, standing: Standing) -> None:
         try:
@@ -265,7 +293,7 @@ class ReplicationActivation(Activation):
         self._acting.standing = found
         return found
 
-    def _wanted(self, *, asks: bool = False) -> Replicate:
+    def _wanted(self, *, asks: bool = False, ends: bool = False) -> Replicate:
         control, ttl_s = self._control, self._reach.connection_ttl
         term = self._acting.term
         return Replicate(
@@ -276,40 +304,44 @@ class ReplicationActivation(Activation):
             place=self._reach.own_url,
             group=self._rules.group_name or "",
             primary=self._rules.primary,
-            epoch=term.epoch if term is not None else self._standing.epoch,
+            epoch=term.epoch if term is not None else max(self._standing.epoch, self._standing.named),
             fingerprint=self._reach.fingerprint(control.instance),
             asks=asks,
+            acts=term is not None,
+            ends=ends,
             ttl_ms=min(86_400_000, math.ceil(ttl_s * 1000)) if ttl_s < math.inf else 86_400_000,
         )
 
-    async def _is_gone(self, url: str, node: FollowedNode) -> bool:
+    async def _is_gone(self, url: str, end: FollowEnd) -> bool:
         """Whether a node whose link has ended does not say that it lives: it may have ended the link by itself.
 
+        One that is silent, or refuses to say, is asked again until its silence is as long as the one that ends a link.
         If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
         """
-        answer = await self._ask(url)
-        if answer is None:
-            gone = True
-        elif answer.kind == "accepted":
-            gone = answer.node_id != node.node_id
-        else:
-            gone = standpoint_of(answer) < standpoint(self._standing, primary=self._rules.primary)
-        return gone
+        silent = end.error is not None and isinstance(end.error.__cause__, TimeoutError)
+        answer = await self._asker.ask(url, patience_s=0.0 if silent else self._reach.patience)
+        log, node = answer.log, end.node
+        if log is None or node is None:
+            return not answer.lives
+        if log.kind == "accepted":
+            return log.node_id != node.node_id
+        return standpoint_of(log) < standpoint(self._standing, primary=self._rules.primary)
 
-    async def _ask(self, url: str) -> Log | None:
-        """Ask a node how it is; None: it does not answer."""
-        with trio.move_on_after(QUESTION_S):
-            try:
-                link = self._reach.factory(url).log_link(self._wanted(asks=True), instance=self._control.instance)
-                async with link.connected():
-                    return (await link.receive()).header
-            except MeshqError:
-                return None
-        return None
+    def _give_in(self, wanted: Replicate) -> None:
+        """Follow a node no more that asks, and serves itself: it lives, and has given this one up."""
+        follower = self._follower
+        node = follower.node if follower is not None else None
+        if node is None or follower is None or follower.following.state == "ended":
+            return
+        if (node.node_id, node.epoch, node.name) == (wanted.node_id, wanted.epoch, wanted.node_name):
+            self._acting.claiming = False
+            follower.give_in()
 
     def _progressed(self, step: str, follower: Follower) -> None:
         if step == "begun":
             self._life.on("follow")
+        elif step == "dropped":
+            self._acting.claiming = False
         elif step == "in_sync":
             # Whoever asks is told to wait: this node takes over as soon as the link ends.
             self._acting.claiming = True
@@ -328,6 +360,7 @@ class ReplicationActivation(Activation):
             activation=before.activation + 1,
             acted=True,
             in_sync=True,
+            as_backup=False,
             members=(self._control.name,),
         )
         self._acting.claiming = True
@@ -354,15 +387,17 @@ class ReplicationActivation(Activation):
                 continue
             if self._rules.allow_failback and not self._rules.primary and self._acting.primary_returned:
                 self._order(StepBack(reason="failback", final=not self._rules.restart_backup))
-            elif self._acting.feeder is None and trio.current_time() >= asked + self._rules.retry_interval:
+            elif trio.current_time() >= asked + self._rules.retry_interval:
                 await self._meet(term)
                 asked = trio.current_time()
 
     async def _meet(self, term: ReplicationTerm) -> None:
         """Ask the other nodes whether one serves for this node id, too."""
-        start = term.start
+        start, followed = term.start, self._acting.followed_by
         for url in self._reach.urls:
-            answer = await self._ask(url)
+            if url == followed:
+                continue
+            answer = (await self._asker.ask(url)).log
             if answer is None or start is None or answer.node_id != bytes(start.node_id):
                 continue
             other = (answer.epoch, not answer.flags & PRIMARY)

@@ -21,7 +21,8 @@ class Standing:
     ``epoch``: of the last term that it has served in, or of the log that it has followed.  ``activation``: how often
     the pair has changed who acts.  ``acted``: it has served in that epoch.  ``in_sync``: its store had all that was
     confirmed, when it was last known.  ``partner``: the name of the other node; empty: there was none.  ``members``:
-    who was in sync.
+    who was in sync.  ``named``: the latest epoch that another node has named; with an older store the node never serves
+    by itself.  ``as_backup``: it has followed as a configured backup.
     """
 
     epoch: int = 0
@@ -30,6 +31,8 @@ class Standing:
     in_sync: bool = False
     partner: str = ""
     members: tuple[str, ...] = ()
+    named: int = 0
+    as_backup: bool = False
 
 
 def encode_standing(standing: Standing) -> bytes:

@@ -43,7 +43,7 @@ class ReplicationTerm(TermGuard, ReplicationSink):
 
     def may_act(self) -> bool:
         """Whether no other node is known to act in a later epoch."""
-        return self.order is None or not self.order.at_once or self.order.reason == "forced"
+        return self.order is None or not self.order.at_once or self.order.reason in ("forced", "failback")
 
     def disk(self, disk: Disk) -> Disk:
         """Return the disk whose large bodies are looked at."""
