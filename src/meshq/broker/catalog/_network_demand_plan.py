@@ -34,8 +34,8 @@ class QueueDemand(NamedTuple):
     routes: tuple[str, ...] = ()
 
 
-def _ways(routes: Sequence[str]) -> list[list[str]]:
-    return [route.split(ROUTE_SEPARATOR) for route in routes if route != MORE_ROUTES]
+def _ways(routes: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(route.split(ROUTE_SEPARATOR)) for route in routes if route != MORE_ROUTES]
 
 
 def are_routes(routes: Sequence[str]) -> bool:
