@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, NewType
 
 from meshq.errors import SettingsError
@@ -68,6 +69,19 @@ class MessageId(NamedTuple):
 def is_broker_id(text: object) -> bool:
     """Whether this is the id of a broker, in hexadecimal digits."""
     return type(text) is str and len(text) == 2 * IDENTITY_BYTES and _HEX.issuperset(text)
+
+
+def needed_ways(ways: Iterable[Iterable[str]]) -> list[tuple[str, ...]]:
+    """Return the ways that make a difference, the shortest first.
+
+    A way over all brokers of a shorter one makes none: it is open only where the shorter one is open.
+    """
+    found: dict[tuple[str, ...], frozenset[str]] = {}
+    for way in sorted(map(tuple, ways), key=lambda way: (len(way), way)):
+        over = frozenset(way)
+        if not any(shorter <= over for shorter in found.values()):
+            found[way] = over
+    return list(found)
 
 
 def check_xid(value: object) -> bytes:

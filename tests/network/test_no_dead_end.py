@@ -11,6 +11,7 @@ import pytest
 
 from meshq import Message
 from meshq.client import BridgedMessage, Consumer, send_bridged
+from meshq.ids import needed_ways
 from meshq.wire import PathStep, encode_path
 from tests.bridge.kit import numbered
 from tests.network.kit import World, consuming, forward, known, quiet, start, take, to, until, world
@@ -87,6 +88,11 @@ async def test_on_any_graph_with_consumers_at_two_brokers_everything_arrives(see
         await linked(made, graph, **settings)
         # The last one is reached from each of them.
         await all_arrive(made, graph, names[-1] + chance.choice(names[:-1]), names[0], 30)
+
+
+def test_a_way_over_all_brokers_of_a_shorter_one_makes_no_difference() -> None:
+    assert needed_ways(["edcb", "cb", "dcb", "db", "acb"]) == [("c", "b"), ("d", "b")]
+    assert needed_ways(["cb", "b"]) == [("b",)]
 
 
 async def test_the_filter_of_an_open_network_consumer_follows_its_ways() -> None:

@@ -14,7 +14,7 @@ import attrs
 
 from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY, check_place
 from meshq.errors import SettingsError
-from meshq.ids import is_broker_id
+from meshq.ids import is_broker_id, needed_ways
 from meshq.network._inclusion_plan import InclusionPlan
 from meshq.network._routing_plan import consumer_priority
 
@@ -231,7 +231,10 @@ def routes_of(paths: Iterable[tuple[str, ...]], *, more: bool = False) -> tuple[
     whether there are more."""
     routes: list[str] = []
     size = 0
-    for path in sorted(dict.fromkeys(paths), key=lambda path: (len(path), path)):
+    each = sorted(dict.fromkeys(paths), key=lambda path: (len(path), path))
+    if sum(len(ROUTE_SEPARATOR.join(path)) + 3 for path in each) > ROUTES_CHARACTERS_MAX:
+        each = needed_ways(each)
+    for path in each:
         route = ROUTE_SEPARATOR.join(path)
         size += len(route) + 3
         if size > ROUTES_CHARACTERS_MAX:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.errors import SettingsError
-from meshq.ids import IDENTITY_BYTES, is_broker_id
+from meshq.ids import IDENTITY_BYTES, is_broker_id, needed_ways
 from meshq.selector import Filter, parse_filter
 
 #: What is between two brokers in a route, and between two routes.
@@ -34,8 +34,8 @@ class QueueDemand(NamedTuple):
     routes: tuple[str, ...] = ()
 
 
-def _ways(routes: Sequence[str]) -> list[list[str]]:
-    return [route.split(ROUTE_SEPARATOR) for route in routes if route != MORE_ROUTES]
+def _ways(routes: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(route.split(ROUTE_SEPARATOR)) for route in routes if route != MORE_ROUTES]
 
 
 def are_routes(routes: Sequence[str]) -> bool:
@@ -76,15 +76,11 @@ def _path_condition(routes: Sequence[str], goes_on: str) -> str:
 
 def _open_route(routes: Sequence[str], hops: int) -> str:
     """Return the condition that behind the next broker a route is open for a message: FALSE if each is too long."""
-    kept: list[frozenset[str]] = []
     found: list[str] = []
-    for way in sorted(_ways(routes), key=len):
-        behind = frozenset(way[:-1])
-        # Where a part of a route ends with consumers, the rest of it makes no difference.
-        if len(way) <= hops and not any(part <= behind for part in kept):
-            kept.append(behind)
+    for way in needed_ways(_ways(routes)):
+        if len(way) <= hops:
             avoided = [f"AMQBrokerPath NOT LIKE '%{node_id}%'" for node_id in way[:-1]]
-            found.append(" AND ".join([f"AMQBrokerHops < {hops - len(behind)}", *avoided]))
+            found.append(" AND ".join([f"AMQBrokerHops < {hops - len(way) + 1}", *avoided]))
     return " OR ".join(found) or "FALSE"
 
 
@@ -102,6 +98,8 @@ def told_routes(routes: Sequence[str], node_id: str, asker: str) -> str:
     if not routes:
         return node_id
     open_ways = [way for way in _ways(routes) if not {node_id, asker} & set(way) and len(way) < limits.NETWORK_HOPS_MAX]
+    if sum(map(len, routes)) > _TOLD_CHARACTERS_MAX // 2:
+        open_ways = needed_ways(open_ways)
     told, more_routes = "", MORE_ROUTES in routes
     for way in sorted(open_ways, key=lambda way: (len(way), way)):
         more = ROUTES_SEPARATOR.join(filter(None, (told, ROUTE_SEPARATOR.join([*way, node_id]))))

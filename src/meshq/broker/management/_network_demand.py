@@ -156,7 +156,7 @@ class NetworkDemand:
                 routing = addresses[queue.address].routing
                 for consumer in queue.roster.consumers:
                     text = consumer.filter.text if consumer.filter is not None else ""
-                    text = consumer.wanted if consumer.routes else text
+                    text = consumer.wanted.filter if consumer.routes else text
                     yield QueueDemand(queue.address, routing, text, consumer.priority, consumer.routes)
 
     def _is_told(self, queue: Queue) -> bool:

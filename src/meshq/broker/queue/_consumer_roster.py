@@ -110,7 +110,7 @@ class ConsumerRoster:
         self._update_only()
 
     def refilter(self, consumer: AnyConsumer, filter: Filter) -> None:
-        """Give a consumer another filter; what it holds it keeps, and so the groups that it has."""
+        """Give a consumer another filter.  It keeps the messages and the groups that it has."""
         if not consumer.served:
             consumer.filter = filter
             return

@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from meshq import limits
 from meshq.broker.queue._run import QueueRun, StoredRun
@@ -100,6 +100,13 @@ class Browse(Protocol):
 QueueT = TypeVar("QueueT", bound=ServingQueue)
 
 
+class WantedBehind(NamedTuple):
+    """The filter of the consumers behind a network consumer, and how many hops messages may go to them."""
+
+    filter: str = ""
+    hops: int = 0
+
+
 class ConsumerState(Generic[QueueT]):
     """The window, credit and unacked messages of one consumer.
 
@@ -107,7 +114,7 @@ class ConsumerState(Generic[QueueT]):
     """
 
     __slots__ = (
-        "browser", "dispatches", "exclusive", "filter", "hops", "levelled", "next_tag", "number", "pinned_bytes",
+        "browser", "dispatches", "exclusive", "filter", "levelled", "next_tag", "number", "pinned_bytes",
         "priority", "queue", "routes", "served", "sink", "unacked", "unacked_bytes", "unacked_memory", "wanted",
         "willing", "window", "window_bytes",
     )  # fmt: skip
@@ -129,10 +136,8 @@ class ConsumerState(Generic[QueueT]):
         self.levelled: bool = False
         # The ways on which the messages of a network consumer go; empty: it is a client's own.
         self.routes: tuple[str, ...] = ()
-        # The hops that these messages may go.
-        self.hops: int = 0
-        # What the consumers behind a network consumer want; its own filter keeps messages from going in a circle, too.
-        self.wanted: str = ""
+        # What the filter of a network consumer was made of, beside its routes.
+        self.wanted: WantedBehind = WantedBehind()
         # Whether it wants to be the only one that is served; and whether it is served, which the queue decides.
         self.exclusive: bool = False
         self.served: bool = False

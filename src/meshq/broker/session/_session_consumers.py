@@ -18,7 +18,7 @@ from meshq.broker.catalog._network_demand_plan import (
 from meshq.broker.core._pending_work import PendingWork
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch
+from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, WantedBehind
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._unacked_memory import UnackedMemory
 from meshq.broker.replay._range_browser import RangeBrowser
@@ -185,8 +185,8 @@ class SessionConsumers:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
-                consumer.routes, consumer.hops = header.routes, header.hops
-                consumer.wanted = header.filter if header.routes else ""
+                if header.routes:
+                    consumer.routes, consumer.wanted = header.routes, WantedBehind(header.filter, header.hops)
                 queue.add_consumer(consumer)
                 self._pending.schedule_dispatch(queue)
                 self._demand.changed(queue)
@@ -214,7 +214,7 @@ class SessionConsumers:
             raise UsageError(f"{NETWORK_ROUTES} takes the channel of a network consumer, and routes")
         if next_broker(routes) != next_broker(consumer.routes):
             raise UsageError("a network consumer goes on sending to the broker for which it was opened")
-        queue, filter = consumer.queue, forward_filter(routes, consumer.hops, consumer.wanted)
+        queue, filter = consumer.queue, forward_filter(routes, consumer.wanted.hops, consumer.wanted.filter)
         if filter != consumer.filter:
             queue.check_filter(filter, consumer.priority)
             queue.roster.refilter(consumer, filter)
