@@ -126,6 +126,10 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     # -- whoever wants to follow
 
+    @property
+    def silence_s_max(self) -> float:
+        return self._reach.connection_ttl
+
     def follow(self, wanted: Replicate, line: ReplicaLine[Log], peer: str) -> ReplicaEnd[Logged]:
         """Let another node follow the log."""
         term, control = self.term, self._control
