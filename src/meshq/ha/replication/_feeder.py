@@ -92,7 +92,7 @@ class Feeder(ReplicaEnd[Logged]):
 
     def leaving(self) -> None:
         """Say which position is the last one."""
-        order = self._term.order
+        order, self._term.leaving = self._term.order, True
         last = Log(kind="stopped") if order is None else Log(kind="yielded", name=order.reason)
         while self._queue and self._queue[0][0].kind != "body":
             self._line.send(*self._queue.popleft())
