@@ -52,6 +52,7 @@ FAULTS: Final = {
     "kill": 5,
     "power": 3,
     "pause": 3,
+    "stall": 3,
     "slow_replica": 3,
     "fail_over": 3,
     "stop": 2,
@@ -78,6 +79,7 @@ SIGHTS: Final = (
     "stopped",
     "synced",
     "synced_under_traffic",
+    "superseded",
     "dropped_link",
     "dropped_slow",
     "dropped_disk",
@@ -207,6 +209,8 @@ class ReplicatedStage:
             self.notes.note(f"{member.name} is {event.role}: {event.reason} (epoch {event.epoch})")
             if event.role == "primary":
                 self.see({"crash": "takeover", "forced": "handed_over"}.get(event.reason, event.reason))
+            elif event.reason == "superseded":
+                self.see("superseded")
         elif kind == "sync_done":
             self.notes.note(f"{event.replica} is in sync with {member.name}")
             self.see("synced")
@@ -291,7 +295,7 @@ async def _faults(stage: ReplicatedStage) -> None:
         if member.down and kind not in ("cut", "clock"):
             # One node at a time: the other one is what is left.
             continue
-        if kind in DEADLY and not stage.other(member).settled:
+        if kind in (*DEADLY, "stall") and not stage.other(member).settled:
             # An operator who starts an old store sees to it that the newer one is there until the two have met.
             continue
         stage.simulation.swarm.count(f"fault.{kind}")
@@ -310,6 +314,11 @@ async def _carry_out(stage: ReplicatedStage, member: ReplicaMember, kind: str) -
         # Shorter than the silence after which the other one takes over: nobody else could be asked.
         machine.pause()
         await trio.sleep(rng.uniform(0.05, TTL_S / 3))
+        machine.resume()
+    elif kind == "stall":
+        # Longer than that silence: it goes on as if nothing had been, and the other one may serve.
+        machine.pause()
+        await trio.sleep(TTL_S + rng.uniform(0.6, 3.0))
         machine.resume()
     elif kind == "slow_replica":
         replica = next((one for one in stage.members if one.up and not one.active), None)

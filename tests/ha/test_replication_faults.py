@@ -94,8 +94,14 @@ async def test_the_end_of_a_sync_holds_confirms_for_its_time_and_then_the_traffi
         await ground.start(nursery, first)
         async with ground.client() as client:
             await client.send("q", b"one")
-            gate = ground.threads["b"].close("install_copy")
+            reading = ground.threads["a"].close("_read")
             await ground.start(nursery, ground.broker("b", ReplicationBackup()))
+            await trio.sleep(1)
+            # Behind the copy, which begins before it; the disk of the replica takes the copy, and nothing more.
+            await client.send("q", b"behind")
+            gate = ground.threads["b"].close("write")
+            ground.threads["a"].open()
+            assert reading.is_set()
             await trio.sleep(1)
             before = trio.current_time()
             await client.send("q", b"two")
@@ -106,8 +112,9 @@ async def test_the_end_of_a_sync_holds_confirms_for_its_time_and_then_the_traffi
                 ("replica_dropped", "b", "sync_timeout"),
             ]
             gate.set()
+            ground.threads["b"].open()
             await first.ha.wait_for(in_sync=True, timeout=60)
-            assert await ready(client) == 2
+            assert await ready(client) == 3
 
 
 @pytest.mark.slow

@@ -227,3 +227,17 @@ def test_who_hands_over_by_force_acts_until_it_has() -> None:
     for reason, acts in (("forced", True), ("failback", True), ("superseded", False)):
         term.order = StepBack(reason=reason, at_once=True)
         assert term.may_act() is acts
+
+
+async def test_a_role_that_is_given_back_is_taken_at_once() -> None:
+    async with machines() as (ground, nursery):
+        first, second = primary(ground), backup(ground, allow_failback=True)
+        await ground.start(nursery, first)
+        await ground.start(nursery, second)
+        await second.ha.wait_for(phase="in_sync", timeout=60)
+        await first.ha.wait_for(in_sync=True, timeout=60)
+        await first.ha.fail_over(timeout=10)
+        await first.ha.wait_for(role="primary", phase="active", timeout=20)
+        await second.ha.wait_for(phase="in_sync", timeout=20)
+        # One change there, and one back.
+        assert first.ha.epoch == 3

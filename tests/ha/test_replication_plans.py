@@ -96,10 +96,21 @@ def test_a_replica_in_sync_is_slow_when_nothing_comes_back_for_a_while() -> None
     assert (replicator.deadline, replicator.expired(104.9)) == (105.0, "")
     replicator.heard(11, 104.9)
     assert replicator.expired(109.8) == "" and replicator.expired(109.9) == "slow"
-    replicator.progressed(109.8)
+    replicator.progressed(109.8, 11)
     assert replicator.expired(114.7) == ""
     replicator.heard(12, 114.7)
     assert replicator.deadline == math.inf
+
+
+def test_a_replica_that_writes_large_bodies_while_its_journal_is_stuck_is_slow() -> None:
+    replicator = in_sync()
+    replicator.place(11, 100.0)
+    for second in range(1, 5):
+        # A piece that was sent behind the record at position 11.
+        replicator.progressed(100.0 + second, 11)
+    assert replicator.expired(105.0) == "slow"
+    replicator.progressed(104.0, 10)
+    assert replicator.expired(105.0) == ""
 
 
 def test_a_replica_that_is_dropped_is_waited_for_no_more_and_another_may_come() -> None:
@@ -247,9 +258,11 @@ def test_the_tail_is_read_from_the_segments_that_have_it_in_the_order_of_their_r
 
 
 def test_a_replica_joins_when_little_is_left_or_after_enough_rounds() -> None:
-    assert CatchUp(100).nearly(100 + NEARLY_RECORDS)
+    assert CatchUp(100).nearly(100 + NEARLY_RECORDS, 100)
+    # What was sent, and is not on the disk of the replica, does not count.
+    assert not CatchUp(100).nearly(101 + NEARLY_RECORDS, 100)
     far = CatchUp(100)
-    assert [far.nearly(10**9) for _ in range(ROUNDS_MAX + 1)] == [False] * ROUNDS_MAX + [True]
+    assert [far.nearly(10**9, 0) for _ in range(ROUNDS_MAX + 1)] == [False] * ROUNDS_MAX + [True]
 
 
 # -- directories

@@ -52,6 +52,7 @@ def believes_a_link_that_has_ended(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(ReplicationActivation, "_is_gone", gone)
     patch.setattr("meshq.ha.replication._follower.Follower._take_dropped", dropped)
+    patch.setattr("meshq.ha.replication._follower.Follower.give_in", lambda follower: None)
 
 
 def says_that_it_waits_while_it_may_take_over(patch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,11 @@ class ReplicaEnd(ABC, Generic[Answer]):
 class ReplicaHost(ABC, Generic[Wanted, Piece, Answer]):
     """A policy that lets other nodes follow the log of its node."""
 
+    @property
+    @abstractmethod
+    def silence_s_max(self) -> float:
+        """Seconds of silence after which a link ends at the latest, whatever the other node wants."""
+
     @abstractmethod
     def follow(self, wanted: Wanted, line: ReplicaLine[Piece], peer: str) -> ReplicaEnd[Answer]:
         """Let a node follow the log, over a link.  ``peer``: the other end, for logs.

@@ -24,6 +24,9 @@ from meshq.wire import (
 )
 
 #: A policy that has replicas, with the frames of the protocol.
+#: No link ends by a shorter silence.
+SILENCE_S_MIN = 1.0
+
 ReplicaHost: TypeAlias = abc.ReplicaHost[Replicate, Log, Logged]
 
 
@@ -42,8 +45,8 @@ class ReplicaConnection(abc.ReplicaLine[Log]):
         self._ended = False
         self._end: abc.ReplicaEnd[Logged] | None = None
 
-    def begin(self, host: ReplicaHost | None, wanted: Replicate) -> None:
-        """Hand the link to the policy.
+    def begin(self, host: ReplicaHost | None, wanted: Replicate) -> float:
+        """Hand the link to the policy; return the silence after which the link ends.
 
         Raises:
             MeshqError: there is none that has replicas, or it does not want this one.
@@ -51,6 +54,7 @@ class ReplicaConnection(abc.ReplicaLine[Log]):
         if host is None:
             raise decline("role_not_served", "the node has no policy by which another one follows its log")
         self._end = host.follow(wanted, self, self._link.peer)
+        return max(SILENCE_S_MIN, min(wanted.ttl_ms / 1000, host.silence_s_max))
 
     def take(self, frame: Frame) -> None:
         """Take a frame of the replica.  Raises: MeshqError."""

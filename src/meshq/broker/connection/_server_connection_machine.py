@@ -233,9 +233,8 @@ class ServerConnection:
     def _follow(self, wanted: Replicate) -> None:
         """Let another node follow the node's log, if the policy wants that."""
         replica = ReplicaConnection(self._link, self._machine, self._end_with)
-        replica.begin(self._board.replicas if self._board is not None else None, wanted)
+        self.ttl = replica.begin(self._board.replicas if self._board is not None else None, wanted)
         self._replica = replica
-        self.ttl = wanted.ttl_ms / 1000
         self.handshake.life.on("attach")
         self._watcher.attached(self)
 

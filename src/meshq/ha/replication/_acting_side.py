@@ -126,6 +126,10 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     # -- whoever wants to follow
 
+    @property
+    def silence_s_max(self) -> float:
+        return self._reach.connection_ttl
+
     def follow(self, wanted: Replicate, line: ReplicaLine[Log], peer: str) -> ReplicaEnd[Logged]:
         """Let another node follow the log."""
         term, control = self.term, self._control
@@ -280,8 +284,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         patience = min(self._reach.call_timeout, self._reach.patience)
         takes = False
         while self.feeder is feeder and trio.current_time() < until:
-            answer = await self._asker.ask(feeder.wanted.place, ends=True, patience_s=patience)
-            log = answer.log
+            ends = not (term.leaving or term.order)
+            log = (await self._asker.ask(feeder.wanted.place, ends=ends, patience_s=patience)).log
             if log is not None and self._goes_first(log, term):
                 self._order(StepBack(reason="superseded", at_once=True))
                 return

@@ -52,7 +52,7 @@ class CatchUp:
     position: int
     rounds: int = 0
 
-    def nearly(self, placed: int) -> bool:
-        """Whether the replica joins now; counts a round."""
+    def nearly(self, placed: int, has: int) -> bool:
+        """Whether the replica joins now, by what it ``has`` on its disk; counts a round."""
         self.rounds += 1
-        return placed - self.position <= NEARLY_RECORDS or self.rounds > ROUNDS_MAX
+        return placed - has <= NEARLY_RECORDS or self.rounds > ROUNDS_MAX

@@ -63,6 +63,9 @@ class Feeder(ReplicaEnd[Logged]):
         #: What the copy has, and what it took.
         self.sent_records: int = 0
         self.sent_bytes: int = 0
+        # The last position that was sent, and those before each piece of a large body that is under way.
+        self._sent = 0
+        self._written: deque[int] = deque()
         self._ended = False
 
     # -- from the link
@@ -75,7 +78,8 @@ class Feeder(ReplicaEnd[Logged]):
         if answer.kind == "failed":
             self.end(answer.reason or "left", answer.text, known=True)
             return
-        replicator.progressed(now)
+        if answer.kind == "working" and self._written:
+            replicator.progressed(now, self._written.popleft())
         if answer.kind == "position" and replicator.heard(first, now):
             self._say(Log(kind="in_sync", members=(self.wanted.node_name,)), first)
             self._line.flush()
@@ -88,7 +92,7 @@ class Feeder(ReplicaEnd[Logged]):
 
     def leaving(self) -> None:
         """Say which position is the last one."""
-        order = self._term.order
+        order, self._term.leaving = self._term.order, True
         last = Log(kind="stopped") if order is None else Log(kind="yielded", name=order.reason)
         while self._queue and self._queue[0][0].kind != "body":
             self._line.send(*self._queue.popleft())
@@ -155,8 +159,10 @@ class Feeder(ReplicaEnd[Logged]):
                 self._say(Log(kind="segment", segment=segment.number, base=segment.base, compacted=segment.compacted))
         self._say(Log(kind="copied"), upto)
         rounds = CatchUp(upto)
-        while not rounds.nearly(term.replicator.placed):
+        await self._until_has(upto)
+        while not rounds.nearly(term.replicator.placed, term.replicator.has):
             rounds.position = await self._send_tail(rounds.position, source.synced)
+            await self._until_has(rounds.position)
         self._check()
         goal = term.replicator.join(trio.current_time())
         term.taker = self.take
@@ -168,6 +174,14 @@ class Feeder(ReplicaEnd[Logged]):
                 self._check()
                 await trio.sleep(LOOK_S)
             rounds.position = await self._send_tail(rounds.position, goal)
+
+    async def _until_has(self, position: int) -> None:
+        """Wait until the replica has a position on its disk: what was only sent may take it long."""
+        self._line.flush()
+        while self._term.replicator.has < position:
+            self._check()
+            await self._term.changed.wait()
+        self._check()
 
     async def _send_tail(self, position: int, upto: int) -> int:
         """Send the batches beyond a position; return that of the last one."""
@@ -244,6 +258,10 @@ class Feeder(ReplicaEnd[Logged]):
             offset += len(data)
 
     def _say(self, piece: Log, first: int = 0, body: bytes = b"") -> None:
+        if piece.kind == "batch":
+            self._sent = first + piece.rows - 1
+        elif piece.kind == "body":
+            self._written.append(self._sent)
         self._line.send(piece, first, body)
 
     async def _room(self) -> None:

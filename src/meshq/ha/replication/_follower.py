@@ -16,11 +16,14 @@ from meshq.ha.replication._node_directory import BodyFile, NodeDirectory, is_bod
 from meshq.ha.replication._replica_machine import Following
 from meshq.ha.replication._standing_format import Standing
 from meshq.ids import Position
+from meshq.limits import MIB
 from meshq.settings import EncryptionKey
 from meshq.store import Journal, JournalOwner, StoreCopy, is_disk_full
 from meshq.wire import Log, Logged, violation
 
 POOL = "ha"
+#: Bytes of batches that wait in memory for the disk of a replica, before nothing more is taken.
+UNSYNCED_BYTES_MAX = 16 * MIB
 
 
 @attrs.frozen(kw_only=True)
@@ -188,6 +191,11 @@ class Follower:
         self.following.batch(first, len(batch.rows))
         if self._journal is not None:
             self._journal.log.follow(followed(batch))
+            self.following.unsynced_bytes += len(body)
+            if self.following.unsynced_bytes > UNSYNCED_BYTES_MAX:
+                # What waits for the disk is in memory.
+                await self._journal.wait_durable(self._journal.last)
+                self.following.unsynced_bytes = 0
 
     async def _take_segment(self, header: Log, first: int, body: bytes) -> None:
         batches, self._segment = self._segment, []
@@ -242,6 +250,8 @@ class Follower:
 
     async def _take_joined(self, header: Log, first: int, body: bytes) -> None:
         self.following.joined(first)
+        # Nothing more may come: what is here already was told before it counted.
+        self._durable_moved(self.durable)
         await trio.lowlevel.checkpoint()
 
     async def _take_in_sync(self, header: Log, first: int, body: bytes) -> None:

@@ -75,7 +75,8 @@ class NodeDirectory:
     # -- copies
 
     def clear_copy(self) -> None:
-        """Remove the rest of an earlier copy.  Raises: OSError."""
+        """Remove the rest of an earlier copy, once moves that failed halfway are complete.  Raises: OSError."""
+        self._complete_moves()
         self._remove_files(SYNCING)
 
     def install_copy(self, standing: Standing, keep: float) -> None:

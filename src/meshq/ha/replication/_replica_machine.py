@@ -31,6 +31,8 @@ class Following:
         #: The last position that was taken, and the one at which this node is in sync.
         self.position: int = 0
         self.goal: int = 0
+        #: Bytes that were taken since the disk had everything.
+        self.unsynced_bytes: int = 0
         self._life = LifeCycle("a node that follows", FOLLOWING_TRANSITIONS, first="asking")
 
     @property

@@ -70,6 +70,11 @@ class Replicator:
         return self.state in ("joining", "in_sync")
 
     @property
+    def has(self) -> int:
+        """The last position that the replica has on its disk, as it has said."""
+        return self._has
+
+    @property
     def behind(self) -> int:
         """How many records the replica lacks."""
         return 0 if self.free else max(0, self.placed - self._has)
@@ -121,9 +126,13 @@ class Replicator:
             return True
         return False
 
-    def progressed(self, now: float) -> None:
-        """Note a sign of work that is no position: a part of a large body."""
-        self._moved = max(self._moved, now)
+    def progressed(self, now: float, after: int) -> None:
+        """Note a sign of work that is no position: a part of a large body, which was sent after that position.
+
+        It counts while nothing that came before is missing: a journal that is stuck is slow, whatever else is written.
+        """
+        if self._has >= after:
+            self._moved = max(self._moved, now)
 
     def drop(self) -> bool:
         """Wait for the replica no more; return whether confirms had waited for it."""

@@ -35,6 +35,8 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         self.serving: bool = False
         #: Whether the replica was told to take over, and has everything.
         self.yielded: bool = False
+        #: Whether the last word was said: the replica may take over then, and is given up no more.
+        self.leaving: bool = False
         #: The order to end the term, and the one of which the broker was told; None: there is none.
         self.order: StepBack | None = None
         self.told: StepBack | None = None

@@ -71,8 +71,7 @@ class SegmentSource(RecordSource):
 
 def _read(state: JournalState, entry: SegmentEntry, beyond: int) -> list[StoredBatch]:
     identity = (state.manifest.node_id, state.manifest.journal_id)
-    found = read_segment(state.env.disk, state.layout, entry, identity)
-    # Behind its end may be a batch that is being written.
+    found = read_segment(state.env.disk, state.layout, entry, identity, durable=True)
     return _batches(found, entry.length, beyond)
 
 

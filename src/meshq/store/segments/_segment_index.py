@@ -41,8 +41,12 @@ class OpenedSegment:
     refused: str | None = None
 
 
-def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> Scan:
+def read_segment(
+    disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes], *, durable: bool = False
+) -> Scan:
     """Read a whole segment and scan its batches.
+
+    ``durable``: no further than it is known to be durable; behind that it may be written right now.
 
     Raises:
         DamagedError: durable bytes are missing or changed.
@@ -51,7 +55,7 @@ def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tupl
     """
     path = layout.segment(entry.number)
     try:
-        data = read_whole(disk, path, entry.length if entry.sealed else None)
+        data = read_whole(disk, path, entry.length if entry.sealed or durable else None)
     except FileNotFoundError as error:
         raise _missing(path) from error
     return scan(data, path, entry, identity=identity, keyring=layout.keyring)
