@@ -262,11 +262,11 @@ class ReplicationActivation(Activation):
 
     @property
     def _made_primary(self) -> bool:
-        """Whether the settings of a backup were changed to those of a primary."""
+        """Whether the node was a backup before, and has a store."""
         return self._rules.primary and self._standing.as_backup and bool(self._node_id)
 
     async def _doubt(self) -> None:
-        """Remember that messages may be missing in the store."""
+        """Remember that the store is not known to be whole."""
         if self._standing.in_sync and not self._standing.acted:
             await self._remember(attrs.evolve(self._standing, in_sync=False, members=()))
 
