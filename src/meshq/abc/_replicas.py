@@ -56,7 +56,7 @@ class ReplicaHost(ABC, Generic[Wanted, Piece, Answer]):
     @property
     @abstractmethod
     def silence_s_max(self) -> float:
-        """Seconds of silence after which a link ends at the latest, whatever the other node wants."""
+        """The longest silence on a link, in seconds; a longer one ends it."""
 
     @abstractmethod
     def follow(self, wanted: Wanted, line: ReplicaLine[Piece], peer: str) -> ReplicaEnd[Answer]:

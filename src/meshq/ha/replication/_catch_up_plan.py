@@ -53,6 +53,6 @@ class CatchUp:
     rounds: int = 0
 
     def nearly(self, placed: int, has: int) -> bool:
-        """Whether the replica joins now, by what it ``has`` on its disk; counts a round."""
+        """Return whether the replica joins now, and count a round."""
         self.rounds += 1
         return placed - has <= NEARLY_RECORDS or self.rounds > ROUNDS_MAX

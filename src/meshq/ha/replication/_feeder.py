@@ -176,7 +176,7 @@ class Feeder(ReplicaEnd[Logged]):
             rounds.position = await self._send_tail(rounds.position, goal)
 
     async def _until_has(self, position: int) -> None:
-        """Wait until the replica has a position on its disk: what was only sent may take it long."""
+        """Wait until a position is on the disk of the replica."""
         self._line.flush()
         while self._term.replicator.has < position:
             self._check()

@@ -123,7 +123,7 @@ class Follower:
         return self._ended(self._failed or error)
 
     def give_in(self) -> None:
-        """Follow no more: the node that is followed has given this one up."""
+        """End the link, and take over no more."""
         self._drop()
         self._scope.cancel()
 

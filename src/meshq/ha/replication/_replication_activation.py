@@ -262,11 +262,11 @@ class ReplicationActivation(Activation):
 
     @property
     def _made_primary(self) -> bool:
-        """Whether an operator has made a primary of what was a backup, to use its store."""
+        """Whether the node was a backup before, and has a store."""
         return self._rules.primary and self._standing.as_backup and bool(self._node_id)
 
     async def _doubt(self) -> None:
-        """Remember that the store may lack what was confirmed: the other node goes on without this one."""
+        """Remember that the store is not known to be whole."""
         if self._standing.in_sync and not self._standing.acted:
             await self._remember(attrs.evolve(self._standing, in_sync=False, members=()))
 
@@ -328,7 +328,7 @@ class ReplicationActivation(Activation):
         return standpoint_of(log) < standpoint(self._standing, primary=self._rules.primary)
 
     def _give_in(self, wanted: Replicate) -> None:
-        """Follow a node no more that asks, and serves itself: it lives, and has given this one up."""
+        """End the link to the node that asks, and take over no more."""
         follower = self._follower
         node = follower.node if follower is not None else None
         if node is None or follower is None or follower.following.state == "ended":
