@@ -140,7 +140,9 @@ def test_filters_see_before_it_is_placed_what_is_placed(
 
     monkeypatch.setattr("meshq.broker.ingress._filters_at.judging", spying)
     channel = client.produce("in")
-    envelopes = with_k(1 if large else ROWS, x=60_000, c="an id", t="text/plain", g="group", p=f"{'a' * 32} a", b=bytes(16))
+    envelopes = with_k(
+        1 if large else ROWS, x=60_000, c="an id", t="text/plain", g="group", p=f"{'a' * 32} a", b=bytes(16)
+    )
     if large:
         client.channels += 1
         client.calls += 1

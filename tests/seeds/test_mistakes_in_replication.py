@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -74,19 +73,6 @@ def remembers_no_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeDirectory, "remember", lambda directory, standing: None)
 
 
-def calls_in_sync_who_has_just_joined(patch: pytest.MonkeyPatch) -> None:
-    """A replica counts as in sync as soon as it says anything."""
-    heard: Callable[[Replicator, int, float], bool] = Replicator.heard
-
-    def early(replicator: Any, position: int, now: float) -> bool:
-        if replicator.state == "joining":
-            replicator._floor = 0
-        return heard(replicator, position, now)
-
-    patch.setattr(Replicator, "heard", early)
-    patch.setattr(Following, "reached", lambda following, durable: following._on("reach"))
-
-
 MISTAKES = [
     confirms_before_the_replica,
     drops_the_tail_of_the_catch_up,
@@ -95,7 +81,6 @@ MISTAKES = [
     says_that_it_waits_while_it_may_take_over,
     sends_no_large_body,
     remembers_no_epoch,
-    calls_in_sync_who_has_just_joined,
 ]
 
 
