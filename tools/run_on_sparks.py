@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from qa.results import RESULTS, about_here  # noqa: E402
 
 KIND: Final = "spark_versions"
-VERSIONS: Final = ("4.1.4", "4.2.1", "4.3.0")
+VERSIONS: Final = ("4.2.1", "4.3.0")
 #: Seconds for the tests of one version.
 LIMIT_S: Final = 1_800
 
@@ -46,9 +46,7 @@ def tested(python: Path, folder: Path, tests: list[str]) -> dict[str, Any]:
     """Run the tests of the tier; their counts, and why some were left out."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
-    # PySpark 4.1 leaves sockets of its own to the collector.
-    quiet = ["-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
-    command = [python, "-m", "pytest", "-q", "-n0", "-m", "spark", *quiet, *tests, f"--junitxml={report}"]
+    command = [python, "-m", "pytest", "-q", "-n0", "-m", "spark", *tests, f"--junitxml={report}"]
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, check=False, timeout=LIMIT_S)
     cases = list(tree.parse(report).iter("testcase"))

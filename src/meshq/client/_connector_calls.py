@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,11 @@ async def send_bodies(stage: Stage, address: str, offsets: Sequence[int], data: 
         raise SettingsError(
             "body", None, f"at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<a body of {largest} bytes>"
         )
-    rows = max(1, min(limits.RUN_MESSAGES_MAX, limits.RUN_BYTES_TARGET // max(1, largest)))
-    for start in range(0, len(offsets) - 1, rows):
-        part = offsets[start : start + rows + 1]
-        first = part[0]
+    start, count = 0, len(offsets) - 1
+    while start < count:
+        fits = bisect_right(offsets, offsets[start] + limits.RUN_BYTES_TARGET) - 1
+        stop = min(count, start + limits.RUN_MESSAGES_MAX, max(start + 1, fits))
+        part = offsets[start : stop + 1]
+        start, first = stop, part[0]
         ends = array("I", [end - first for end in part[1:]])
         await stage._send_run(address, encode_bodies(ends, bytes(data[first : part[-1]])))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import pytest
 
 from meshq.blocking import Broker, Client, connect
 
@@ -45,10 +44,6 @@ class Job:
         self.start(frame, checkpoint, **options).awaitTermination()
 
     def _with(self, builder: Any, **options: object) -> Any:
-        from meshq.spark.hooks._versions import BOUNDS, STREAMING
-
-        if STREAMING is None and (bounds := [name for name in options if name in BOUNDS]):
-            pytest.skip(f"{bounds[0]} takes PySpark 4.2")
         builder = builder.format("meshq")
         for name, value in ({"url": self.url} | options).items():
             builder = builder.option(name.replace("__", "."), value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from meshq import limits
@@ -10,7 +12,7 @@ from meshq.errors import SettingsError
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
-from meshq.spark.hooks._arrow_rows import RowReader  # noqa: E402
+from meshq.spark.hooks._arrow_rows import RowReader, side_by_side  # noqa: E402
 
 
 def batch(values: list[bytes | str | None], kind: object = None) -> object:
@@ -30,6 +32,20 @@ def test_the_bodies_of_a_batch_are_its_own_buffers() -> None:
     assert text is not None and bytes(text.data)[:3] == "äb".encode()
     empty = reader.bodies(batch([b"", b""]))
     assert empty is not None and list(empty.offsets) == [0, 0, 0]
+
+
+def test_bodies_behind_something_else_become_an_array_that_begins_with_them() -> None:
+    offsets = array("I", [3, 4, 4, 6]).tobytes()
+    found = side_by_side(3, offsets, b"xxxabbyy")
+    assert found.to_pylist() == [b"a", b"", b"bb"]
+    assert memoryview(found.buffers()[1]).cast("I").tolist() == [0, 1, 1, 3]
+    assert found.buffers()[2].to_pybytes() == b"abb"
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("value", pa.binary())])) as writer:
+        writer.write_batch(pa.record_batch([found], names=["value"]).slice(0, 2))
+    assert pa.ipc.open_stream(sink.getvalue()).read_all().to_pydict() == {"value": [b"a", b""]}
+    whole = side_by_side(2, array("I", [0, 1, 2]).tobytes(), memoryview(b"ab"))
+    assert whole.to_pylist() == [b"a", b"b"]
 
 
 def test_what_has_more_than_bodies_is_read_row_by_row() -> None:

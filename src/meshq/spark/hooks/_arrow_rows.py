@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from meshq import limits
 from meshq.blocking.connector import RunPart
@@ -26,6 +27,19 @@ class PartitionFacts(NamedTuple):
     queue: str
     ordinal: int
     node: str
+
+
+def side_by_side(count: int, offsets: bytes, body: bytes | memoryview) -> Any:
+    """Return bodies that lie side by side as an array, which begins at its first body.
+
+    Where the first offset is not 0, some versions of Arrow write the array wrongly when it goes to Spark.
+    """
+    marks = pa.Array.from_buffers(pa.uint32(), count + 1, [None, pa.py_buffer(offsets)])
+    first, last = marks[0].as_py(), marks[count].as_py()
+    if first:
+        marks = pc.subtract(marks, marks[0])
+    data = pa.py_buffer(body).slice(first, last - first)
+    return pa.Array.from_buffers(pa.binary(), count, [None, marks.buffers()[1], data])
 
 
 class _Rows:
@@ -66,8 +80,7 @@ class _Rows:
             return pa.array([message.body for message in self.messages()], pa.binary())
         offsets = view.body_offsets(self.start, self.end)
         if offsets is not None:
-            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(view.run.body)]
-            return pa.Array.from_buffers(pa.binary(), self.count, buffers)
+            return side_by_side(self.count, offsets, view.run.body)
         if not view.ends:
             view.read_bodies()
         starts, ends = view.starts[self.start : self.end], view.ends[self.start : self.end]

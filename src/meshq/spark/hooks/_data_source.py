@@ -11,7 +11,7 @@ from meshq.spark._options_plan import FLAG, access_of, read_options, write_setti
 from meshq.spark._read_settings import read_settings, stream_settings
 from meshq.spark.hooks._sink import BatchWriter, StreamWriter
 from meshq.spark.hooks._source import BatchReader, StreamReader
-from meshq.spark.hooks._versions import supported
+from meshq.spark.hooks._versions import check_streaming
 
 _GROUPS: Final = ("includeHeaders", "includeMetadata")
 
@@ -43,10 +43,10 @@ def stream_reader(options: Mapping[str, str], schema: Any) -> Any:
     Raises:
         SettingsError: an option or a column is not allowed.
     """
+    check_streaming()
     values = read_options(options, "streaming read")
     check_read(_fields(schema))
-    stream = supported(stream_settings(values), values, options)
-    return StreamReader(schema, access_of(values), read_settings(values), stream)
+    return StreamReader(schema, access_of(values), read_settings(values), stream_settings(values))
 
 
 def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Any:

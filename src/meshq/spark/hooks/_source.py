@@ -226,14 +226,10 @@ class StreamReader(DataSourceStreamReader, available_now()):  # type: ignore[mis
             return STREAMING.ReadMaxBytes(stream.max_bytes)
         return STREAMING.ReadAllAvailable() if stream.min_rows is None else STREAMING.ReadMinRows(stream.min_rows)
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """The end of the next batch; ``start`` itself if there is none.  The batch before ``start`` is finished.
-
-        PySpark 4.1 tells no start: then it is the last end, or where the cursors are.
-        """
-        begin = self._offset(start) if start is not None else self._last or self._driver().first()
-        limited = limit is not None and not isinstance(limit, STREAMING.ReadAllAvailable)
-        self._last = self._driver().latest(begin, limited=limited)
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        """The end of the next batch; ``start`` itself if there is none.  The batch before ``start`` is finished."""
+        limited = not isinstance(limit, STREAMING.ReadAllAvailable)
+        self._last = self._driver().latest(self._offset(start), limited=limited)
         return self._last.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -1,20 +1,15 @@
-"""Differences of the versions of PySpark: bounds of a batch and queries that end came with 4.2."""
+"""Differences of the versions of PySpark: streams are read from 4.2 on."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
+import pyspark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from meshq.errors import SettingsError
-from meshq.spark._read_settings import StreamSettings
-
-#: The options that take what came with 4.2.
-BOUNDS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+from meshq.errors import UsageError
 
 
 def _streaming() -> Any:
@@ -24,7 +19,7 @@ def _streaming() -> Any:
         return None
 
 
-#: The module with the bounds of a batch; None: this version has none, and tells a source no start of a batch.
+#: The module with the bounds of a batch; None: this version is older than 4.2, and tells a source no start of a batch.
 STREAMING: Final[Any] = _streaming()
 
 
@@ -41,17 +36,11 @@ def available_now() -> type:
     return found
 
 
-def supported(stream: StreamSettings, given: Mapping[str, Any], options: Mapping[str, str]) -> StreamSettings:
-    """The settings of a stream as this version can keep them.
+def check_streaming() -> None:
+    """Refuse streams where a source is not told where a batch begins: what was not read might be acknowledged.
 
     Raises:
-        SettingsError: an option takes a later version.
+        UsageError: this version of PySpark is too old.
     """
-    if STREAMING is not None:
-        return stream
-    names = {name.lower() for name in options}
-    for name in BOUNDS:
-        if name.lower() in names:
-            raise SettingsError(name, given[name], "nothing with PySpark 4.1: bounds of a batch came with 4.2")
-    # What was finished is told here by commit alone.
-    return attrs.evolve(stream, eager=False)
+    if STREAMING is None:
+        raise UsageError(f"a streaming read needs PySpark 4.2 or later; this is {pyspark.__version__}")
