@@ -37,7 +37,7 @@ def available_now() -> type:
 
 
 def check_streaming() -> None:
-    """Refuse streams where a source is not told where a batch begins: what was not read might be acknowledged.
+    """Refuse streams with PySpark before 4.2, which does not tell a source where a batch begins.
 
     Raises:
         UsageError: this version of PySpark is too old.
