@@ -239,6 +239,7 @@ class FullLog:
     """A journal whose disk is full."""
 
     durable = last = 0
+    journal_id = bytes(16)
 
     def append_nowait(self, kind: int, parts: object, **options: object) -> int:
         raise AddressFullError("the disk has no room for new messages")
