@@ -45,6 +45,7 @@ def test_each_kind_of_change_is_made_and_nothing_else() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_every_mutant_of_the_units_is_a_program_that_differs_in_one_place() -> None:
     for unit in command.UNITS:
         assert all((command.ROOT / test).exists() for test in command.UNITS[unit][1])
