@@ -118,8 +118,8 @@ class HistoryError(InvariantError):
         if len(violations) > len(shown):
             shown.append(f"... and {len(violations) - len(shown)} more")
         super().__init__("\n".join([*shown, story]).rstrip())
-        self.violations = tuple(violations)
-        self.checkers = tuple(sorted({violation.checker for violation in violations}))
+        self.violations: tuple[Violation, ...] = tuple(violations)
+        self.checkers: tuple[str, ...] = tuple(sorted({violation.checker for violation in violations}))
 
 
 def found_by(checkers: Iterable[Checker], history: History) -> list[Violation]:

@@ -161,9 +161,9 @@ class History:
         self._clock = clock
         self._ops = 0
         #: What the checkers have to know of queues and places, to judge them fairly.
-        self.expected = Expectations()
+        self.expected: Expectations = Expectations()
         #: What was counted when all was over.
-        self.final = FinalCounts()
+        self.final: FinalCounts = FinalCounts()
         self.sends: dict[int, Send] = {}
         self.deliveries: list[Delivery] = []
         self.settlements: dict[int, Settlement] = {}
@@ -178,7 +178,7 @@ class History:
         #: Place -> from when until when clients that died may still have a consumer there, for all the broker knows.
         self.haunted: dict[str, list[tuple[float, float]]] = {}
         #: How often the broker was started again.
-        self.restarts = 0
+        self.restarts: int = 0
         #: When, by node.
         self.starts: dict[str, list[float]] = {}
         #: Why the broker refused to open a store whose disk had lost nothing but what was not synced.
