@@ -159,6 +159,13 @@ class Balanced:
             if front.balancer.statistics().waiting:
                 self.wrong("P7", f"at {front.name} clients wait although there is a quorum")
 
+    async def all_are_served(self) -> None:
+        """Wait until each client was served in peace, or has been without a broker for so long that it is found."""
+        began = trio.current_time()
+        with trio.move_on_after(PATIENCE_S + 1.0):
+            while any(device.served_at <= began for device in self.devices):
+                await trio.sleep(0.5)
+
     async def check_places(self) -> None:
         """Check where clients come that connect anew, and how often they are sent on."""
         homes: dict[str, set[str]] = {}
@@ -276,7 +283,7 @@ async def balanced_scenario(simulation: Simulation) -> Outcome:
         made.history.healed()
         simulation.swarm.force("chaos.broker.drop_connection", False)
         await made.peace()
-        await trio.sleep(PATIENCE_S)
+        await made.all_are_served()
         made.closing = True
     await made.peace()
     made.check_counts()
