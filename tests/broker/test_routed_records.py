@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshq.broker.records import (
@@ -51,11 +51,13 @@ def plain(record: RoutedRecord) -> RoutedRecord:
     return record._replace(run=record.run._replace(content=same))
 
 
+@settings(max_examples=40)
 @given(routed())
 def test_a_routed_run_is_read_as_it_was_written(record: RoutedRecord) -> None:
     assert plain(decode_routed(payload_of(record))) == plain(record)
 
 
+@settings(max_examples=40)
 @given(routed(), st.data())
 def test_a_routed_run_that_is_cut_short_or_goes_on_is_refused(record: RoutedRecord, data: st.DataObject) -> None:
     payload = payload_of(record)
@@ -65,6 +67,7 @@ def test_a_routed_run_that_is_cut_short_or_goes_on_is_refused(record: RoutedReco
             decode_routed(damaged)
 
 
+@settings(max_examples=40)
 @given(routed(), st.data())
 def test_a_routed_run_with_changed_bytes_is_refused_or_another_readable_one(
     record: RoutedRecord, data: st.DataObject

@@ -1,10 +1,11 @@
-"""What a simulation says of a bug that a test has planted."""
+"""The seed in which a planted bug is caught."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from qa.seeds import SeedReport, one_seed
+from tests.known_seeds import caught_by, caught_first
 
 
 def first_report(stage: str, seeds: Iterable[int], caught: Callable[[SeedReport], bool]) -> SeedReport:
@@ -14,8 +15,9 @@ def first_report(stage: str, seeds: Iterable[int], caught: Callable[[SeedReport]
     change.
     """
     reports = []
-    for seed in seeds:
+    for seed in caught_first(seeds):
         reports.append(one_seed(seed, stage))
         if caught(reports[-1]):
+            caught_by(seed)
             return reports[-1]
     raise AssertionError(f"not caught in {len(reports)} seeds: {[(one.seed, one.caught_by) for one in reports]}")
