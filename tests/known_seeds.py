@@ -1,4 +1,4 @@
-"""Seeds that were found useful when somebody looked last: which one catches a mistake, and which ones meet what is rare.
+"""Seeds that were found useful when somebody looked last: each catches a mistake, or meets what is rare.
 
 What a seed does changes with the product, so nothing depends on them: whoever uses them tries them first, and then
 seeds in a row.  ``MESHQ_KNOWN_SEEDS=write`` in the environment of a run of tests writes down those that it finds.
