@@ -70,8 +70,8 @@ class Forwarder:
     settings: BridgeSettings
     there: Client
     consumer: Consumer
-    #: Makes the bridge's id of a message's number in its queue; None: there is to be none.
-    identify: Callable[[int], bytes] | None
+    #: Makes the bridge's id of a message; None: there is to be none.
+    identify: Callable[[Delivery], bytes] | None
     wall: WallClock
     #: The address of the queue.
     address: str

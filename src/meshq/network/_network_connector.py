@@ -25,15 +25,15 @@ from meshq.statistics import BridgeStatistics
 
 
 class NetworkConnector(Service):
-    """A network connector, one of a broker's ``services``: forwards messages of queues here to other brokers where
-    consumers want them.
+    """A network connector, one of a broker's ``services``: forwards messages of queues and topics here to other brokers
+    where consumers want them.
 
     ``uri``: where the other brokers are, ``static:(url,url)``.  ``network_ttl``: how many brokers may forward a message
     on its way, and how far away consumers are seen.  ``duplex``: messages come from there, too, over the same
-    connection.  ``conduit_subscriptions``: all consumers of a queue there are one network consumer here, without their
-    filters.  ``decrease_network_consumer_priority``: consumers here come before those of one hop, and so on.
+    connection.  ``conduit_subscriptions``: all consumers of a destination there are one network consumer here, without
+    their filters.  ``decrease_network_consumer_priority``: consumers here come before those of one hop, and so on.
     ``suppress_duplicate_queue_subscriptions``: of two ways to a consumer the longer one is not used.
-    ``dynamically_included``: queues that are forwarded when they are wanted; none: all.  ``excluded``: destinations
+    ``dynamically_included``: destinations that are forwarded when they are wanted; none: all.  ``excluded``: those
     that never are.  ``statically_included``: queues that are forwarded unasked.  ``prefetch``: messages that a network
     consumer has at most.
 

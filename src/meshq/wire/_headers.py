@@ -218,7 +218,8 @@ class Consume(Header):
     an end if that is 0.  ``cursor``, ``fence``: for the owner of this cursor, with whose ownership the browse ends.
     ``routes``: of a network consumer, the ways on which its messages go, each the ids of the brokers with ``/`` between
     them, from the one with the consumers to the next one; only for who may manage the node.  It gets messages that have
-    gone fewer than ``hops`` hops and have not been at the next broker; ``filter`` is what the consumers want.
+    gone fewer than ``hops`` hops and have not been at the next broker; ``filter`` is what the consumers want.  Its
+    ``subscription``, if any, is ``own``.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
