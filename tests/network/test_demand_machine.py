@@ -138,7 +138,9 @@ def test_what_is_statically_included_has_a_consumer_without_demand_and_one_with_
     rules = {"inclusion": InclusionPlan(statically_included=[Queues("q")])}
     assert routes(table(**rules)) == [(B,)]
     assert routes(table(told(C, B), **rules)) == [(B, f"{C}/{B}")]
-    assert routes(table(told(C, B), conduit=False, **rules)) == [(B,), (f"{C}/{B}",)]
+    assert routes(table(told(C, B), conduit=False, **rules)) == [(B,)]
+    several = table(told(C, B, consumers=2), told(D, B), conduit=False, **rules)
+    assert routes(several) == [(B,), (f"{C}/{B}",), (f"{D}/{B}",)]
 
 
 def test_there_is_no_consumer_without_a_link() -> None:

@@ -312,7 +312,7 @@ async def test_a_broker_of_the_same_name_and_another_id_is_another_broker_and_th
         ({"prefetch": 0}, "prefetch"),
         ({"replay": True}, "replay"),
         ({"statically_included": [Queues("TEST.>")]}, "statically_included"),
-        ({"statically_included": [Topics("T")]}, "statically_included"),
+        ({"statically_included": [Topics("TEST.*")]}, "statically_included"),
         ({"excluded": ["T"]}, "excluded"),
         ({"excluded": "T"}, "excluded"),
         ({"no_such_setting": 1}, "no_such_setting"),

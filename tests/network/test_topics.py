@@ -287,3 +287,35 @@ def test_the_how_to_page_names_what_helps_where_filters_meet_topics() -> None:
     page = Path("docs/how-to/networks-of-brokers.md").read_text(encoding="utf-8")
     assert "each subscriber has all these copies" in page
     assert "put the subscribers that want the same behind one broker" in page
+
+
+@pytest.mark.parametrize("conduit", [True, False])
+async def test_what_is_statically_included_crosses_without_any_subscription_and_once_with_one(conduit: bool) -> None:
+    static = [Topics("t"), Queues("q")]
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"}, statically_included=static, conduit_subscriptions=conduit)
+        await until(lambda: len(forward(made, "ab").open) == 2)
+        await publish(made, "a", numbered(3))
+        await made.send("a", "q", numbered(3))
+        await until(lambda: carried(made, "ab") == 6)
+        assert [await made.count(name, "q") for name in "ab"] == [0, 3]
+        # The topic is made there as a topic, and what nobody there wants is dropped and counted.
+        assert made.brokers["b"].statistics().unrouted == 3
+        async with subscribed(made, "b", "b") as (one, other), subscribed(made, "b", filter="x = 1"):
+            await quiet(2)
+            await publish(made, "a", numbered(5))
+            await take(one, 5)
+            await take(other, 5)
+            assert carried(made, "ab") == 11
+
+
+async def test_a_static_topic_is_not_made_where_its_name_is_a_queue() -> None:
+    async with world() as made:
+        await made.start("b")
+        await made.send("b", "t", numbered(1))
+        await start(made, {"a": "b"}, statically_included=[Topics("t")])
+        await until(lambda: len(forward(made, "ab").open) == 1)
+        await publish(made, "a", numbered(3))
+        await until(lambda: made.brokers["a"].network("to-b").bridges()[0].last_error is not None)
+        assert "is anycast, and stays it" in str(made.brokers["a"].network("to-b").bridges()[0].last_error)
+        assert await made.count("b", "t") == 1

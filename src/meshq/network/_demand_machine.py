@@ -185,13 +185,18 @@ class DemandTable:
             more = {Destination(one.routing, one.address) for one in kept if one.more_ways}
             return [(self._merged(name, paths, more=name in more), 1) for name, paths in ways.items()]
         found = [(self._merged(destination, [(self.target_id,)]), 1) for destination in static]
-        found += self._topics_apart(kept)
+        # A topic that is static is not wanted again by demand: that would be a second copy.
+        found += self._topics_apart([one for one in kept if Destination(one.routing, one.address) not in static])
         for one in kept:
             if one.routing == TOPIC:
                 continue
             destination = Destination(one.routing, one.address)
             made = self._merged(destination, one.ways, more=one.more_ways)
-            found.append((made._replace(filter=one.filter), one.consumers))
+            # The static consumer is there for the first of them.
+            count = one.consumers - (1 if destination in static else 0)
+            static.pop(destination, None)
+            if count:
+                found.append((made._replace(filter=one.filter), count))
         return found
 
     def _topics_apart(self, kept: Sequence[NetworkSubscription]) -> list[tuple[WantedConsumer, int]]:

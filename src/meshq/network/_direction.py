@@ -220,6 +220,7 @@ class Direction:
                 counts=self._counts,
                 warn=self._warn,
                 paused=forwarding.stopping.is_set,
+                routing=TOPIC if key.is_topic else "",
                 path=lambda delivery: path_beyond(delivery, broker.node_id, broker.name),
             )
             forwarding.consumer = consumer

@@ -34,7 +34,7 @@ class NetworkConnector(Service):
     their filters.  ``decrease_network_consumer_priority``: consumers here come before those of one hop, and so on.
     ``suppress_duplicate_queue_subscriptions``: of two ways to a consumer the longer one is not used.
     ``dynamically_included``: destinations that are forwarded when they are wanted; none: all.  ``excluded``: those
-    that never are.  ``statically_included``: queues that are forwarded unasked.  ``prefetch``: messages that a network
+    that never are.  ``statically_included``: those that are forwarded unasked.  ``prefetch``: messages that a network
     consumer has at most.
 
     The user there needs the permission to send, and for ``duplex`` those to consume and to manage.

@@ -42,8 +42,6 @@ def _destinations(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 def _names(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     _destinations(instance, attribute, value)
-    if any(type(one) is Topics for one in value):
-        raise SettingsError(attribute.name, value, "a list of Queues(…) in this version (topics to come)")
     if not all(one.is_name for one in value):
         raise SettingsError(attribute.name, value, "names without wildcards: what is forwarded unasked")
 
