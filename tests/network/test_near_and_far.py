@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.bridge.kit import numbered
-from tests.network.kit import consuming, forward, known, quiet, start, take, world
+from tests.network.kit import connectors, consuming, forward, known, quiet, start, take, world
 
 DECREASE = {"decrease_network_consumer_priority": True}
 
@@ -94,3 +94,23 @@ async def test_an_overload_goes_round_and_is_stuck_when_the_consumer_leaves_unle
         await quiet(5)
         assert await made.count("c", "q") == stuck
         assert sum([await made.count(name, "q") for name in "abc"]) == 10
+
+
+@pytest.mark.parametrize(("here", "differs"), [(["decrease"], True), (["decrease", "suppress"], True), ([], False)])
+async def test_where_one_connector_lacks_a_setting_of_the_others_a_longer_way_comes_first_and_a_hint_is_logged(
+    here: list[str], differs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = {"decrease": "decrease_network_consumer_priority", "suppress": "suppress_duplicate_queue_subscriptions"}
+    direct = {names[name]: True for name in here}
+    links = [("b", {"network_ttl": 2, **direct}), ("c", {"network_ttl": 2})]
+    async with world() as made:
+        await start(made, {"b": "", "c": "b"}, network_ttl=2)
+        await made.start("a", connectors(*links))
+        async with consuming(made, "b"):
+            await known(made, "ab", "q", 1)
+            await known(made, "ac", "q", 1)
+            near, far = (forward(made, link).open[0].priority for link in ("ab", "ac"))
+            assert (near, far) == (-5 if differs else 0, 0)
+    hints = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "network_settings_differ"]
+    assert len(hints) == len(here)
+    assert all("for 'to-b' and not for 'to-c'" in hint for hint in hints)

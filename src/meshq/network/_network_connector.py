@@ -111,6 +111,7 @@ class NetworkConnector(Service):
         urls = self.settings.urls
         labels = [self.name] if len(urls) == 1 else [f"{self.name}/{number}" for number in range(1, len(urls) + 1)]
         self._links = [self._link(url, label, broker) for url, label in zip(urls, labels, strict=True)]
+        self._hint(broker)
         try:
             async with trio.open_nursery() as nursery:
                 for link in self._links:
@@ -120,6 +121,16 @@ class NetworkConnector(Service):
         finally:
             self._broker = None
             self._changed.tell()
+
+    def _hint(self, broker: LocalBroker) -> None:
+        """Warn if this connector lacks a setting that belongs on all connectors, and that another one here has."""
+        for name in ("decrease_network_consumer_priority", "suppress_duplicate_queue_subscriptions"):
+            having = [
+                one.name for one in broker.services if isinstance(one, NetworkConnector) and getattr(one.settings, name)
+            ]
+            if having and not getattr(self.settings, name):
+                text = f"{name} is set for {having[0]!r} and not for {self.name!r}: the shortest way may not be found"
+                self._warnings.say("network_settings_differ", text, name)
 
     def _link(self, url: str, label: str, broker: LocalBroker) -> NetworkLink:
         owner = LinkOwner(
