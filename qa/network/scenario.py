@@ -3,12 +3,14 @@
 ``run_network_seed`` is one seed.  Every confirmed message is consumed or still in a queue (W1), none is consumed twice
 unless brokers are killed (W2), and none comes to a broker twice or goes further than it may (W3).  When the faults are
 over, what is sent anywhere comes to a consumer anywhere, within ten seconds (W4); and when the last consumer is gone no
-network consumer is left (W5).
+network consumer is left (W5).  A message of a topic comes to a subscriber once, by however many ways, and in peace it
+comes (W6).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
 from typing import Final
@@ -20,7 +22,7 @@ from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import HistoryError
 from meshq.testing.history._history import History
-from qa.network.shape import LAST, QUEUES, NetworkShape, url
+from qa.network.shape import LAST, LAST_TOPIC, QUEUES, TOPIC, NetworkShape, url
 from qa.simulation.broker import STOP_S
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -96,6 +98,10 @@ class NetworkNode:
             uid = stage.new_uid(self.name)
             with suppress(MeshqError):
                 async with broker.client() as client:
+                    if stage.rng.random() < 0.3:
+                        await client.create_address(TOPIC, routing="multicast")
+                        await client.send(TOPIC, Message(uid.encode()))
+                        continue
                     stage.sent.add(uid)
                     message = Message(uid.encode(), duplicate_id=uid, properties={"half": len(stage.sent) % 2})
                     await client.send(stage.rng.choice(QUEUES), message)
@@ -151,7 +157,10 @@ class SimulatedNetwork:
             if node.running:
                 self.seen("moved")
                 done = trio.Event()
-                node.node.spawn(self._consume, node, queue, filter, until, done)
+                if self.rng.random() < 0.3:
+                    node.node.spawn(self._subscribe, node, until, done)
+                else:
+                    node.node.spawn(self._consume, node, queue, filter, until, done)
                 with trio.move_on_after(until + 2 - trio.current_time()):
                     await done.wait()
             await trio.sleep(self.rng.uniform(0.0, 0.5))
@@ -168,6 +177,24 @@ class SimulatedNetwork:
                         await consumer.ack(delivery, confirm=True)
                         self.consumed[uid] += 1
         done.set()
+
+    async def _subscribe(self, node: NetworkNode, until: float, done: trio.Event) -> None:
+        """Receive the messages of the topic as a subscriber."""
+        got: Counter[str] = Counter()
+        with suppress(MeshqError):
+            async with node.broker.client() as client, client.subscribe(TOPIC, ack="auto") as subscriber:
+                while trio.current_time() < until and not self.closing:
+                    for delivery in await subscriber.receive_many(100, timeout=0.3):
+                        self.judge(node.name, delivery)
+                        self.seen("topics", int(bool(delivery.path)))
+                        got[bytes(delivery.body).decode()] += 1
+        self._check_copies(node.name, got)
+        done.set()
+
+    def _check_copies(self, name: str, got: Counter[str]) -> None:
+        twice = [uid for uid, times in got.items() if times > 1]
+        if twice and self.shape.conduit:
+            self.wrong("W6", f"a subscriber at {name} has {twice[:5]} more than once")
 
     def judge(self, name: str, delivery: Delivery) -> None:
         """Check the way on which a message has come."""
@@ -285,6 +312,52 @@ class SimulatedNetwork:
         if max(got.values(), default=1) > 1:
             self.wrong("W2", f"in peace {[uid for uid, times in got.items() if times > 1]} came twice")
 
+    async def check_topic(self) -> None:
+        """Check that each message of a topic comes to subscribers at two brokers, once."""
+        names = self.rng.sample(self.shape.names, 2)
+        got: dict[str, Counter[str]] = {name: Counter() for name in names}
+
+        async def publish(count: int) -> set[str]:
+            sent = {self.new_uid(name): name for name in self.shape.names for _ in range(count)}
+            for uid, name in sent.items():
+                async with self.nodes[name].broker.client() as sender:
+                    await sender.create_address(LAST_TOPIC, routing="multicast")
+                    await sender.send(LAST_TOPIC, Message(uid.encode()))
+            return set(sent)
+
+        async def gather(wanted: Callable[[], bool]) -> bool:
+            end = trio.current_time() + BOUND_S
+            while trio.current_time() < end and not wanted():
+                for name, subscriber in subscribers.items():
+                    for delivery in await subscriber.receive_many(100, timeout=0.2):
+                        self.judge(name, delivery)
+                        got[name][bytes(delivery.body).decode()] += 1
+            return wanted()
+
+        async with AsyncExitStack() as stack:
+            subscribers: dict[str, Consumer] = {}
+            for name in names:
+                client = await stack.enter_async_context(self.nodes[name].broker.client())
+                subscribers[name] = await stack.enter_async_context(client.subscribe(LAST_TOPIC, ack="auto"))
+            # What is sent before a broker knows of a subscriber is not for that one.
+            senders: set[tuple[str, str]] = set()
+            everyone = {(name, sender) for name in names for sender in self.shape.names}
+            for _ in range(round(BOUND_S)):
+                await publish(1)
+                with trio.move_on_after(1):
+                    await gather(lambda: False)
+                senders = {(name, uid.partition("-")[0]) for name, found in got.items() for uid in found}
+                if senders == everyone:
+                    break
+            sent = await publish(IN_PEACE)
+            if not await gather(lambda: all(sent <= found.keys() for found in got.values())):
+                missing = {
+                    name: Counter(uid.partition("-")[0] for uid in sent - found.keys()) for name, found in got.items()
+                }
+                self.wrong("W6", f"of the topic {missing} did not come; heard of before: {sorted(senders)}")
+        for name, found in got.items():
+            self._check_copies(name, found)
+
     async def account(self) -> None:
         """Check that each confirmed message was consumed or is in a queue, and in one place only."""
         left: Counter[str] = Counter()
@@ -321,6 +394,7 @@ async def network_scenario(simulation: Simulation) -> Outcome:
     await made.peace()
     await made.check_nothing_left()
     await made.check_arrival()
+    await made.check_topic()
     await made.check_nothing_left()
     await made.account()
     if made.violations:

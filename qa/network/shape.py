@@ -26,6 +26,7 @@ NETWORK_SIGHTS: Final = (
     "killed",
     "moved",
     "three_hops",
+    "topics",
     "forwarded",
 )
 TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
@@ -33,6 +34,9 @@ PORT: Final = 5_000
 QUEUES: Final = ("q0", "q1", "q2")
 #: The queue of which the messages are counted at the end.
 LAST: Final = "last"
+#: The topic of the whole run, and the one of the end.
+TOPIC: Final = "topic"
+LAST_TOPIC: Final = "last_topic"
 
 
 class NetworkShape:

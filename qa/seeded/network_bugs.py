@@ -52,4 +52,11 @@ NETWORK_BUGS: Final = (
         new="pass",
         checkers=("W4",),
     ),
+    _Bug(
+        name="give a message of a topic another id at each broker",
+        function="meshq.client:topic_id",
+        old="if delivery._steps and",
+        new="if delivery._steps is None and",
+        checkers=("W6",),
+    ),
 )

@@ -64,6 +64,37 @@ def test_without_conduit_each_subscription_has_a_consumer_with_its_filter() -> N
     ]
 
 
+def test_topics_merge_as_queues_do_and_have_one_priority() -> None:
+    rows = [told(B, routing="multicast", filter="x = 1"), told(C, B, routing="multicast"), told(C, B)]
+    made = table(*rows, decrease=True)
+    assert [(*one.destination, one.filter, one.priority, one.routes) for one in made.wanted({})] == [
+        ("multicast", "q", "", 0, (B, f"{C}/{B}")),
+        ("anycast", "q", "", -6, (f"{C}/{B}",)),
+    ]
+    # A longer way to a topic is none to leave out: what comes by two ways is stored once.
+    made = table(*rows, conduit=False, suppress=True)
+    found = [
+        one.destination.routing
+        for one in made.wanted({(Destination(routing, "q"), C): 1 for routing in ("anycast", "multicast")})
+    ]
+    assert found == ["multicast", "multicast"]
+
+
+def test_without_conduit_a_subscription_of_a_topic_counts_once_however_many_ways_lead_to_it() -> None:
+    rows = [
+        told(C, B, routing="multicast", consumers=2),
+        told(C, D, B, routing="multicast", consumers=2),
+        told(D, B, routing="multicast"),
+        told(B, routing="multicast", filter="x = 1"),
+    ]
+    assert [(one.filter, one.routes) for one in table(*rows, conduit=False).wanted({})] == [
+        ("", (f"{C}/{B}", f"{C}/{D}/{B}")),
+        ("", (f"{C}/{B}", f"{C}/{D}/{B}")),
+        ("", (f"{D}/{B}",)),
+        ("x = 1", (B,)),
+    ]
+
+
 def test_conduit_ends_with_the_last_of_its_subscriptions() -> None:
     made = table(told(B, filter="x = 1"), told(C, B))
     assert routes(made) == [(B, f"{C}/{B}")]
@@ -107,7 +138,9 @@ def test_what_is_statically_included_has_a_consumer_without_demand_and_one_with_
     rules = {"inclusion": InclusionPlan(statically_included=[Queues("q")])}
     assert routes(table(**rules)) == [(B,)]
     assert routes(table(told(C, B), **rules)) == [(B, f"{C}/{B}")]
-    assert routes(table(told(C, B), conduit=False, **rules)) == [(B,), (f"{C}/{B}",)]
+    assert routes(table(told(C, B), conduit=False, **rules)) == [(B,)]
+    several = table(told(C, B, consumers=2), told(D, B), conduit=False, **rules)
+    assert routes(several) == [(B,), (f"{C}/{B}",), (f"{D}/{B}",)]
 
 
 def test_there_is_no_consumer_without_a_link() -> None:

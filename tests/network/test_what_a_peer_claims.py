@@ -130,8 +130,9 @@ def test_one_queue_with_many_consumers_leaves_room_for_the_others() -> None:
 @pytest.mark.parametrize(
     ("address", "routing"),
     [
-        ("q", "multicast"),
         ("q", "anything"),
+        ("$meshq.stage.x", "multicast"),
+        ("activemq.notifications", "multicast"),
         ("t::t.sub", "anycast"),
         ("", "anycast"),
         ("a.*", "anycast"),

@@ -13,7 +13,7 @@ import trio
 from meshq.abc import Controllable, Env, LocalBroker, NodeControl, Service
 from meshq.bridge._bridge_life import new_life
 from meshq.bridge._forwarder import BridgeCounts, Forwarder
-from meshq.bridge._forwarding_plan import bridged_id
+from meshq.bridge._forwarding_plan import delivery_id
 from meshq.bridge._settings import BridgeOptions, BridgeSettings
 from meshq.client import Client, ClientFactory, factory_of, on_failed_attempts
 from meshq.errors import MeshqError, SettingsError
@@ -200,7 +200,7 @@ class Bridge(Service, Controllable):
             while not self._paused:
                 async with here.consumer(settings.queue, filter=settings.filter, window=settings.window) as consumer:
                     queue = await here.queue(consumer.queue.rpartition("::")[2])
-                    identify = partial(bridged_id, control.store, queue.number)
+                    identify = partial(delivery_id, control.store, queue.number)
                     forwarder = Forwarder(
                         settings=settings,
                         there=there,

@@ -70,8 +70,8 @@ class Forwarder:
     settings: BridgeSettings
     there: Client
     consumer: Consumer
-    #: Makes the bridge's id of a message's number in its queue; None: there is to be none.
-    identify: Callable[[int], bytes] | None
+    #: Makes the bridge's id of a message; None: there is to be none.
+    identify: Callable[[Delivery], bytes] | None
     wall: WallClock
     #: The address of the queue.
     address: str
@@ -82,6 +82,8 @@ class Forwarder:
     paused: Callable[[], bool]
     #: Returns the encoded path of a delivery that goes on from here; None: messages go without one.
     path: Callable[[Delivery], str] | None = None
+    #: The routing type that the address at the target is to have; empty: whichever.
+    routing: str = ""
     _batch: list[Delivery] = attrs.field(factory=list, init=False)
     # The places of those of the batch that are not settled.
     _held: dict[int, None] = attrs.field(factory=dict, init=False)
@@ -154,7 +156,7 @@ class Forwarder:
         most = self.settings.window
         if self.identify is not None:
             try:
-                most = await window_at(self.there, part.address, self.settings.window)
+                most = await window_at(self.there, part.address, self.settings.window, self.routing)
             except MeshqError as error:
                 self._hear(self._refusals(part, [error] * len(part.places), error), error)
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from meshq import limits
 from meshq.errors import MeshqError
@@ -70,6 +70,9 @@ class ForwardedDelivery(Protocol):
         """The time at which the message expires: seconds since 1970."""
 
 
+DeliveryT = TypeVar("DeliveryT", bound=ForwardedDelivery)
+
+
 class ForwardBatch(NamedTuple):
     """Messages that go to one address together, each with its bridge id; ``places``: those of their deliveries.
 
@@ -119,6 +122,11 @@ def bridged_id(store: bytes, queue: int, sequence: int) -> bytes:
     return store + queue.to_bytes(8, "big") + sequence.to_bytes(8, "big")
 
 
+def delivery_id(store: bytes, queue: int, delivery: ForwardedDelivery) -> bytes:
+    """Make the bridge's id of a delivery from a queue; as ``bridged_id``."""
+    return bridged_id(store, queue, delivery.sequence)
+
+
 class _TransformerFailed(Exception):
     """The program's transformer has raised or returned something that is not allowed."""
 
@@ -155,16 +163,16 @@ def _message(delivery: ForwardedDelivery, now: float, *, large: bool) -> Message
 
 
 def plan(
-    deliveries: Iterable[ForwardedDelivery],
+    deliveries: Iterable[DeliveryT],
     *,
     address: str | None,
     transformer: Transformer | None,
-    identify: Callable[[int], bytes] | None,
+    identify: Callable[[DeliveryT], bytes] | None,
     now: float,
 ) -> ForwardPlan:
     """Plan the batches for some deliveries, in order; neighbours for one address go together.
 
-    ``identify`` makes the bridge's id of a message's number in its queue; None: it gives none.
+    ``identify`` makes the bridge's id of a message; None: it gives none.
     ``now``: seconds since 1970.
     """
     made = ForwardPlan([], [], {}, {})
@@ -192,5 +200,5 @@ def plan(
             last = ForwardBatch(to, [], [], large)
             made.parts.append(last)
         last.places.append(place)
-        last.messages.append((message, identify(delivery.sequence) if identify is not None else b""))
+        last.messages.append((message, identify(delivery) if identify is not None else b""))
     return made

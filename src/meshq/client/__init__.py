@@ -14,7 +14,7 @@ from meshq.client._client import Client
 from meshq.client._connector_calls import holes_between, range_reader, send_bodies
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
-from meshq.client._network_calls import DemandSnapshot, demand_of, network_consumer, path_beyond, reroute
+from meshq.client._network_calls import DemandSnapshot, demand_of, network_consumer, path_beyond, reroute, topic_id
 from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._cluster_queues import (
     ClusteredConsumer,
@@ -157,6 +157,7 @@ __all__ = [
     "settle_by_consumer",
     "shown_url",
     "stream_bridged",
+    "topic_id",
     "topology_of",
     "watch",
     "window_at",

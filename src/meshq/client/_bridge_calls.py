@@ -29,9 +29,11 @@ def on_failed_attempts(client: Client, hear: Callable[[MeshqError], None]) -> No
     client._watchers.watch_attempts(hear)
 
 
-async def window_at(client: Client, address: str, window: int) -> int:
+async def window_at(client: Client, address: str, window: int, routing: str = "") -> int:
     """Return the number of messages that a bridge may have in flight to an address: at most ``window``, and at most the
     number of duplicate ids that the target remembers.
+
+    ``routing``: the routing type that the address is to have; it is made with this one, if need be.
 
     From here on the target is told of that number, and refuses settings by which it would remember fewer.  A target
     that does not say how many it remembers judges the window itself.
@@ -44,7 +46,9 @@ async def window_at(client: Client, address: str, window: int) -> int:
     known = client._implicit.windows.get(address)
     if known is not None:
         return known
-    async with client.producer(address, window=1) as probe:
+    probe = client.producer(address, window=1)
+    probe._outbox.routing = routing
+    async with probe:
         remembered = probe._outbox.remembered
     if remembered == 0:
         raise UsageError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from meshq import limits
-from meshq.client.receive._consumer import Consumer, check_consumer
+from meshq.client.receive._consumer import Consumer, Subscription, check_consumer
 from meshq.errors import CallTimeoutError
 from meshq.ids import IDENTITY_BYTES, is_broker_id
 from meshq.wire import PathStep, encode_path, violation
@@ -92,9 +93,18 @@ def _is_row(row: dict[str, Any]) -> bool:
 
 
 def network_consumer(
-    client: Client, queue: str, *, filter: str, window: int, priority: int, routes: tuple[str, ...], hops: int
+    client: Client,
+    address: str,
+    *,
+    topic: bool = False,
+    filter: str,
+    window: int,
+    priority: int,
+    routes: tuple[str, ...],
+    hops: int,
 ) -> Consumer:
-    """Create a network consumer of a queue, to be used as ``async with``.
+    """Create a network consumer of a queue, or of a ``topic`` with a queue that goes with it, to be used as
+    ``async with``.
 
     Messages that have gone ``hops`` hops, or have been at the last broker of the ``routes``, are not for it.
 
@@ -102,14 +112,15 @@ def network_consumer(
         FilterError: the filter is no condition.
     """
     bound = 16 * limits.MIB
-    text = check_consumer(queue, window, bound, "explicit", filter=filter or None, priority=priority)
+    text = check_consumer(address, window, bound, "explicit", filter=filter or None, priority=priority)
     return Consumer(
         client._context,
-        queue,
+        address,
         window=window,
         window_bytes=bound,
         auto=False,
         filter=text,
+        subscription=Subscription("own", "", False) if topic else None,
         priority=priority,
         routes=routes,
         hops=hops,
@@ -129,3 +140,17 @@ async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> None:
 def path_beyond(delivery: Delivery, node_id: str, name: str) -> str:
     """Return the path of a message that a broker forwards, encoded: that on which it came, and this broker."""
     return encode_path([*delivery._steps, PathStep(node_id, name)])
+
+
+def topic_id(store: bytes, copy: int, delivery: Delivery) -> bytes:
+    """Return the id of a message of a topic, the same on each way through a network of brokers: so a broker that it
+    reaches by two ways stores it once.
+
+    ``store``: names the store of the broker that forwards it first, and is told to few.  ``copy``: which of several
+    copies over one link it is.
+    """
+    if delivery._steps and (known := delivery._run.view.duplicate_id(delivery._index)):
+        # Further copies are made where it is forwarded first, and nowhere else.
+        return known
+    producer, number = delivery.message_id
+    return hashlib.sha256(store + producer + number.to_bytes(8, "big") + copy.to_bytes(4, "big")).digest()

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY, check_place
+from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, ROUTINGS, TEMPORARY, check_place
 from meshq.errors import SettingsError
 from meshq.ids import is_broker_id, needed_ways
 from meshq.network._inclusion_plan import InclusionPlan
@@ -63,6 +63,9 @@ class Destination(NamedTuple):
 
     routing: str
     address: str
+
+
+TOPIC: Final = "multicast"
 
 
 class WantedConsumer(NamedTuple):
@@ -149,7 +152,7 @@ class DemandTable:
 
     def _why_not(self, one: NetworkSubscription) -> tuple[str, tuple[tuple[str, ...], ...]]:
         """Return the ways of a subscription that messages may go, and why there is none."""
-        if one.routing != "anycast" or not is_forwarded(one.address):
+        if one.routing not in ROUTINGS or not is_forwarded(one.address):
             return "not_allowed", ()
         if not self._rules.inclusion.passes(one.routing, one.address):
             return "filtered", ()
@@ -182,17 +185,37 @@ class DemandTable:
             more = {Destination(one.routing, one.address) for one in kept if one.more_ways}
             return [(self._merged(name, paths, more=name in more), 1) for name, paths in ways.items()]
         found = [(self._merged(destination, [(self.target_id,)]), 1) for destination in static]
+        # A topic that is static is not wanted again by demand: that would be a second copy.
+        found += self._topics_apart([one for one in kept if Destination(one.routing, one.address) not in static])
         for one in kept:
-            priority, routes = (
-                consumer_priority(one.hops, decrease=rules.decrease),
-                routes_of(one.ways, more=one.more_ways),
-            )
+            if one.routing == TOPIC:
+                continue
             destination = Destination(one.routing, one.address)
-            found.append((WantedConsumer(destination, one.filter, priority, routes), one.consumers))
+            made = self._merged(destination, one.ways, more=one.more_ways)
+            # The static consumer is there for the first of them.
+            count = one.consumers - (1 if destination in static else 0)
+            static.pop(destination, None)
+            if count:
+                found.append((made._replace(filter=one.filter), count))
+        return found
+
+    def _topics_apart(self, kept: Sequence[NetworkSubscription]) -> list[tuple[WantedConsumer, int]]:
+        """Return the network consumers for subscriptions of topics that are not merged: as many as there are at each
+        broker with each filter, however many ways lead to them."""
+        alike: dict[tuple[Destination, str, str], list[NetworkSubscription]] = {}
+        for one in kept:
+            if one.routing == TOPIC:
+                key = Destination(one.routing, one.address), one.filter, one.path[0]
+                alike.setdefault(key, []).append(one)
+        found = []
+        for (destination, filter, _), same in alike.items():
+            ways = [way for one in same for way in one.ways]
+            made = self._merged(destination, ways, more=any(one.more_ways for one in same))
+            found.append((made._replace(filter=filter), max(one.consumers for one in same)))
         return found
 
     def _suppressed(self, one: NetworkSubscription, reached: Reached) -> bool:
-        if not self._rules.suppress:
+        if not self._rules.suppress or one.routing == TOPIC:
             return False
         destination = Destination(one.routing, one.address)
         return all(reached.get((destination, way[0]), len(way)) < len(way) for way in one.ways)
@@ -200,8 +223,10 @@ class DemandTable:
     def _merged(
         self, destination: Destination, paths: Sequence[tuple[str, ...]], *, more: bool = False
     ) -> WantedConsumer:
-        """Return the network consumer for all demand of a destination."""
-        priority = consumer_priority(min(map(len, paths)), decrease=self._rules.decrease)
+        """Return the network consumer for demand of a destination behind these paths."""
+        # Each consumer of a topic has a queue of its own, in which there is nobody to come before.
+        decrease = self._rules.decrease and destination.routing != TOPIC
+        priority = consumer_priority(min(map(len, paths)), decrease=decrease)
         return WantedConsumer(destination, "", priority, routes_of(paths, more=more))
 
 

@@ -11,11 +11,11 @@ import attrs
 import trio
 
 from meshq.abc import WallClock
-from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, bridged_id
-from meshq.client import Client, Consumer, network_consumer, path_beyond, reroute
+from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, delivery_id
+from meshq.client import Client, Consumer, Delivery, network_consumer, path_beyond, reroute, topic_id
 from meshq.concurrency import Wakeup
 from meshq.errors import MeshqError, NotFoundError
-from meshq.network._demand_machine import DemandTable, Destination, Reached, WantedConsumer
+from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer
 from meshq.network._settings import NetworkSettings
 
 
@@ -24,11 +24,13 @@ class ForwardingBroker:
     """The broker from which messages go on.
 
     ``store``: what no other store has; it is a part of the ids by which the other broker knows what is sent again.
+    ``topics``: the same for topics; all links of the broker have one, since a message may come by several.
     """
 
     node_id: str
     name: str
     store: bytes
+    topics: bytes = b""
 
 
 class _Key(NamedTuple):
@@ -39,6 +41,10 @@ class _Key(NamedTuple):
     filter: str
     priority: int
     number: int
+
+    @property
+    def is_topic(self) -> bool:
+        return self.destination.routing == TOPIC
 
 
 class _Forwarding:
@@ -93,6 +99,8 @@ class Direction:
         # The network consumers that are to be there, and those that are.
         self._wanted: dict[_Key, WantedConsumer] = {}
         self._running: dict[_Key, _Forwarding] = {}
+        # Which of the copies of a topic over this link each of them is.
+        self._copies: dict[_Key, int] = {}
         # How often each of them has failed since it was open last.
         self._failures: Counter[_Key] = Counter()
         self._look = Wakeup()
@@ -104,12 +112,15 @@ class Direction:
 
     def compare(self, reached: Reached) -> None:
         """Work the network consumers out anew.  ``reached``: what all links of the source reach."""
-        self._wanted = {}
+        self._wanted, self._copies = {}, {}
         numbers: Counter[_Key] = Counter()
+        copies: Counter[Destination] = Counter()
         for one in self.table.wanted(reached) if self.broker is not None else ():
             alike = _Key(self.table.target_id, one.destination, one.filter, one.priority, 0)
             self._wanted[alike._replace(number=numbers[alike])] = one
+            self._copies[alike._replace(number=numbers[alike])] = copies[one.destination]
             numbers[alike] += 1
+            copies[one.destination] += 1
         for key, forwarding in self._running.items():
             if key in self._wanted:
                 forwarding.wanted = self._wanted[key]
@@ -182,27 +193,34 @@ class Direction:
         consumer = network_consumer(
             self._source,
             address,
+            topic=key.is_topic,
             filter=wanted.filter,
             window=settings.prefetch,
             priority=wanted.priority,
             routes=wanted.routes,
-            hops=settings.network_ttl,
+            # A copy of a topic is made where the message is forwarded first; what comes from others goes on once.
+            hops=1 if key.is_topic and key.number else settings.network_ttl,
         )
         forwarding.told = wanted.routes
         async with consumer:
-            queue = await self._source.queue(consumer.queue)
-            if not queue.name == queue.address == address:
-                raise NotFoundError(f"{address!r} is here not the queue of its address, but one of {queue.address!r}")
+            identify = partial(self._topic_id, broker, key)
+            if not key.is_topic:
+                queue = await self._source.queue(consumer.queue)
+                if not queue.name == queue.address == address:
+                    text = f"{address!r} is here not the queue of its address, but one of {queue.address!r}"
+                    raise NotFoundError(text)
+                identify = partial(delivery_id, broker.store, queue.number)
             forwarder = Forwarder(
                 settings=self._bridge_settings(address),
                 there=self._target,
                 consumer=consumer,
-                identify=partial(bridged_id, broker.store, queue.number),
+                identify=identify,
                 wall=self._wall,
-                address=queue.address,
+                address=address,
                 counts=self._counts,
                 warn=self._warn,
                 paused=forwarding.stopping.is_set,
+                routing=TOPIC if key.is_topic else "",
                 path=lambda delivery: path_beyond(delivery, broker.node_id, broker.name),
             )
             forwarding.consumer = consumer
@@ -220,6 +238,9 @@ class Direction:
                     with trio.move_on_after(settings.retry_interval):
                         await forwarding.stopping.wait()
                 forwarding.receiving = trio.CancelScope()
+
+    def _topic_id(self, broker: ForwardingBroker, key: _Key, delivery: Delivery) -> bytes:
+        return topic_id(broker.topics, self._copies.get(key, 0), delivery)
 
     def _bridge_settings(self, address: str) -> BridgeSettings:
         settings = self._settings

@@ -25,16 +25,16 @@ from meshq.statistics import BridgeStatistics
 
 
 class NetworkConnector(Service):
-    """A network connector, one of a broker's ``services``: forwards messages of queues here to other brokers where
-    consumers want them.
+    """A network connector, one of a broker's ``services``: forwards messages of queues and topics here to other brokers
+    where consumers want them.
 
     ``uri``: where the other brokers are, ``static:(url,url)``.  ``network_ttl``: how many brokers may forward a message
     on its way, and how far away consumers are seen.  ``duplex``: messages come from there, too, over the same
-    connection.  ``conduit_subscriptions``: all consumers of a queue there are one network consumer here, without their
-    filters.  ``decrease_network_consumer_priority``: consumers here come before those of one hop, and so on.
+    connection.  ``conduit_subscriptions``: all consumers of a destination there are one network consumer here, without
+    their filters.  ``decrease_network_consumer_priority``: consumers here come before those of one hop, and so on.
     ``suppress_duplicate_queue_subscriptions``: of two ways to a consumer the longer one is not used.
-    ``dynamically_included``: queues that are forwarded when they are wanted; none: all.  ``excluded``: destinations
-    that never are.  ``statically_included``: queues that are forwarded unasked.  ``prefetch``: messages that a network
+    ``dynamically_included``: destinations that are forwarded when they are wanted; none: all.  ``excluded``: those
+    that never are.  ``statically_included``: those that are forwarded unasked.  ``prefetch``: messages that a network
     consumer has at most.
 
     The user there needs the permission to send, and for ``duplex`` those to consume and to manage.
@@ -111,6 +111,7 @@ class NetworkConnector(Service):
         urls = self.settings.urls
         labels = [self.name] if len(urls) == 1 else [f"{self.name}/{number}" for number in range(1, len(urls) + 1)]
         self._links = [self._link(url, label, broker) for url, label in zip(urls, labels, strict=True)]
+        self._hint(broker)
         try:
             async with trio.open_nursery() as nursery:
                 for link in self._links:
@@ -120,6 +121,16 @@ class NetworkConnector(Service):
         finally:
             self._broker = None
             self._changed.tell()
+
+    def _hint(self, broker: LocalBroker) -> None:
+        """Warn if this connector lacks a setting that belongs on all connectors, and that another one here has."""
+        for name in ("decrease_network_consumer_priority", "suppress_duplicate_queue_subscriptions"):
+            having = [
+                one.name for one in broker.services if isinstance(one, NetworkConnector) and getattr(one.settings, name)
+            ]
+            if having and not getattr(self.settings, name):
+                text = f"{name} is set for {having[0]!r} and not for {self.name!r}: the shortest way may not be found"
+                self._warnings.say("network_settings_differ", text, name)
 
     def _link(self, url: str, label: str, broker: LocalBroker) -> NetworkLink:
         owner = LinkOwner(

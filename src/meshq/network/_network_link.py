@@ -104,7 +104,12 @@ class NetworkLink:
         self._counts = BridgeCounts()
         self._life = new_life()
         control = broker.control
-        self._here = ForwardingBroker(node_id=control.node_id.hex(), name=control.name, store=control.store)
+        self._here = ForwardingBroker(
+            node_id=control.node_id.hex(),
+            name=control.name,
+            store=control.store,
+            topics=hashlib.sha256(control.store).digest()[:IDENTITY_BYTES],
+        )
         #: The demand at the other broker.
         self.table: DemandTable = self._table(self._here.node_id)
         #: The name of the other broker as it was connected last.
@@ -283,7 +288,7 @@ class NetworkLink:
             return
         # What may ask there for the name of the store can't know the ids in advance.
         store = hashlib.sha256(snapshot.store + self._here.store).digest()[:IDENTITY_BYTES]
-        found = ForwardingBroker(node_id=snapshot.node_id, name=self.peer, store=store)
+        found = ForwardingBroker(node_id=snapshot.node_id, name=self.peer, store=store, topics=snapshot.store)
         if back.broker != found:
             self._end_back()
             back.broker, back.table = found, self._table(found.node_id)

@@ -40,14 +40,8 @@ def _destinations(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
         raise SettingsError(attribute.name, value, "a list of Queues(…) and Topics(…)")
 
 
-def _queues(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    _destinations(instance, attribute, value)
-    if any(type(one) is Topics for one in value):
-        raise SettingsError(attribute.name, value, "a list of Queues(…) in this version (topics to come)")
-
-
 def _names(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    _queues(instance, attribute, value)
+    _destinations(instance, attribute, value)
     if not all(one.is_name for one in value):
         raise SettingsError(attribute.name, value, "names without wildcards: what is forwarded unasked")
 
@@ -78,7 +72,7 @@ class NetworkSettings(LinkSettings):
     conduit_subscriptions: bool = attrs.field(default=True, validator=is_bool)
     decrease_network_consumer_priority: bool = attrs.field(default=False, validator=is_bool)
     suppress_duplicate_queue_subscriptions: bool = attrs.field(default=False, validator=is_bool)
-    dynamically_included: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_queues)
+    dynamically_included: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_destinations)
     excluded: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_destinations)
     statically_included: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_names)
     prefetch: int = attrs.field(default=1_000, validator=in_range(1, limits.DUPLICATE_IDS_DEFAULT, whole=True))

@@ -180,12 +180,14 @@ class Produce(Header):
     """Open the frame's channel for sends to one address under a producer's id.
 
     ``window``: how many messages may be sent and not confirmed, if that is for the node to judge; 0: it is not.
+    ``routing``: the routing type that the address has, or is made with on first use; empty: whichever.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.PRODUCE
     producer: bytes = scalar((bytes,), size=IDENTITY_BYTES)
     address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
     window: int = scalar((int,), default=0)
+    routing: str = scalar((str,), default="", key="~routing", size_max=16)
 
 
 @attrs.frozen(kw_only=True)
@@ -218,7 +220,8 @@ class Consume(Header):
     an end if that is 0.  ``cursor``, ``fence``: for the owner of this cursor, with whose ownership the browse ends.
     ``routes``: of a network consumer, the ways on which its messages go, each the ids of the brokers with ``/`` between
     them, from the one with the consumers to the next one; only for who may manage the node.  It gets messages that have
-    gone fewer than ``hops`` hops and have not been at the next broker; ``filter`` is what the consumers want.
+    gone fewer than ``hops`` hops and have not been at the next broker; ``filter`` is what the consumers want.  Its
+    ``subscription``, if any, is ``own``.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME

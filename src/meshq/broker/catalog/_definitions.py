@@ -338,6 +338,19 @@ class Definitions:
             self._add_queue(use.makes, address, durable=True, spec=AUTO_CREATED)
         return address, self._router.only(address, use.only)
 
+    def address_routed(self, name: str, routing: str) -> None:
+        """See that an address has a routing type; create the address on first use if allowed.
+
+        Raises:
+            NotFoundError: the address doesn't exist, and isn't created on first use.
+            UsageError: it has the other routing type, or can't be made.
+        """
+        found = self._router.check_address(name, check_routing("routing", routing))
+        if found is None and not name.startswith(TEMPORARY):
+            if not self._router.settings(name).auto_create_queues:
+                raise NotFoundError(f"there is no address {name!r}")
+            self._add_address(check_made(name), routing, auto_created=True)
+
     def would_make(self, target: Target) -> bool:
         """Whether sending to ``target`` would create an address or a queue."""
         if target.address.startswith(TEMPORARY) or not self._router.settings(target.address).auto_create_queues:

@@ -69,6 +69,17 @@ def forward_filter(routes: Sequence[str], hops: int, wanted: str = "") -> Filter
     return _first_that_fits(f"{far} AND ({wanted})", f"{near} AND ({wanted})", far, near)
 
 
+def topic_filter(routes: Sequence[str], hops: int, wanted: str = "") -> Filter:
+    """Return the filter of the queue of a network consumer of a topic: messages that have not been at the next broker
+    and may go on, and that ``wanted`` accepts.
+
+    It does not ask for the rest of the way, which may change while the queue stays: a copy too many ends where it is.
+    Raises:
+        FilterError: ``wanted`` is no condition.
+    """
+    return forward_filter((next_broker(routes), MORE_ROUTES), hops, wanted)
+
+
 def _path_condition(routes: Sequence[str], goes_on: str) -> str:
     target_id = next_broker(routes)
     return f"(AMQBrokerPath IS NULL OR AMQBrokerPath NOT LIKE '%{target_id}%' AND ({goes_on}))"

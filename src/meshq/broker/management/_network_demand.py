@@ -152,16 +152,24 @@ class NetworkDemand:
     def _demand(self) -> Iterator[QueueDemand]:
         addresses = self._definitions.router.addresses
         for queue in self._definitions.router.queues.values():
-            if queue.roster.consumers and self._is_told(queue):
-                routing = addresses[queue.address].routing
-                for consumer in queue.roster.consumers:
-                    text = consumer.filter.text if consumer.filter is not None else ""
-                    text = consumer.wanted.filter if consumer.routes else text
-                    yield QueueDemand(queue.address, routing, text, consumer.priority, consumer.routes)
+            consumers = queue.roster.consumers
+            if not consumers or not self._is_told(queue):
+                continue
+            if addresses[queue.address].routing == "multicast":
+                # One copy for the queue, whoever shares it.
+                one = consumers[0]
+                text = one.wanted.filter if one.routes else queue.spec.filter_text
+                yield QueueDemand(queue.address, "multicast", text, 0, one.routes)
+                continue
+            for consumer in consumers:
+                text = consumer.filter.text if consumer.filter is not None else ""
+                text = consumer.wanted.filter if consumer.routes else text
+                yield QueueDemand(queue.address, "anycast", text, consumer.priority, consumer.routes)
 
     def _is_told(self, queue: Queue) -> bool:
-        """Whether others of the network see a queue: one of this name on its address, to which the session may send."""
-        name = queue.name
-        hidden = is_hidden(queue) or name != queue.address or name in _OWN or name.startswith((INTERNAL, TEMPORARY))
-        anycast = self._definitions.router.addresses[queue.address].routing == "anycast"
-        return anycast and not hidden and may(self._principal, "send", name)
+        """Whether others of the network see a queue: the one of this name on its address, or any of a topic, to which
+        the session may send."""
+        name = queue.address
+        hidden = is_hidden(queue) or name in _OWN or name.startswith((INTERNAL, TEMPORARY))
+        topic = self._definitions.router.addresses[name].routing == "multicast"
+        return (topic or queue.name == name) and not hidden and may(self._principal, "send", name)

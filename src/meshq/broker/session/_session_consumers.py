@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import attrs
+
 from meshq import limits
 from meshq.address import MANAGEMENT
 from meshq.broker.access._access import permit
@@ -14,6 +16,7 @@ from meshq.broker.catalog._network_demand_plan import (
     are_routes,
     forward_filter,
     next_broker,
+    topic_filter,
 )
 from meshq.broker.core._pending_work import PendingWork
 from meshq.broker.events._event_bus import EventBus
@@ -154,8 +157,9 @@ class SessionConsumers:
         self._channels.open(frame)
         if not header.window or not header.window_bytes or header.rank >= limits.CONSUMER_PRIORITIES:
             raise violation("bad_header", "a consumer's window is empty, or its priority is none")
-        if header.routes and (header.browse or header.subscription or not are_routes(header.routes) or not header.hops):
-            raise violation("bad_header", "a network consumer that browses or subscribes, or with routes that are none")
+        lasting = header.subscription not in ("", "own")
+        if header.routes and (header.browse or lasting or not are_routes(header.routes) or not header.hops):
+            raise violation("bad_header", "a network consumer that browses or lasts, or with routes that are none")
         if (header.lo and not header.browse) or (not header.lo and (header.hi or header.cursor)):
             raise violation("bad_header", "numbers without a browse of them, or without the first one")
 
@@ -163,12 +167,17 @@ class SessionConsumers:
             self._channels.check_free()
             # The filter of a subscription is its queue's.
             filter = parse_filter(header.filter) if header.filter and not header.subscription else None
+            wanted = header
             if header.routes:
-                filter = forward_filter(header.routes, header.hops, header.filter)
                 permit(self.principal, "manage", MANAGEMENT)
+                if header.subscription:
+                    of_queue = topic_filter(header.routes, header.hops, header.filter)
+                    wanted = attrs.evolve(header, filter=of_queue.text)
+                else:
+                    filter = forward_filter(header.routes, header.hops, header.filter)
             known = header.queue in self._queues
-            queue = self._find_queue(header)
-            if header.routes and not known:
+            queue = self._find_queue(wanted)
+            if header.routes and not header.subscription and not known:
                 # It is there for demand at other brokers alone, and goes with it.
                 queue.auto_delete = True
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
@@ -214,8 +223,10 @@ class SessionConsumers:
             raise UsageError(f"{NETWORK_ROUTES} takes the channel of a network consumer, and routes")
         if next_broker(routes) != next_broker(consumer.routes):
             raise UsageError("a network consumer goes on sending to the broker for which it was opened")
-        queue, filter = consumer.queue, forward_filter(routes, consumer.wanted.hops, consumer.wanted.filter)
-        if filter != consumer.filter:
+        queue, filter = consumer.queue, consumer.filter
+        if not queue.spec.subscription:
+            filter = forward_filter(routes, consumer.wanted.hops, consumer.wanted.filter)
+        if filter is not None and filter != consumer.filter:
             queue.check_filter(filter, consumer.priority)
             queue.roster.refilter(consumer, filter)
             self._pending.schedule_dispatch(queue)

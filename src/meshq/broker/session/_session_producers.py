@@ -129,6 +129,8 @@ class SessionProducers:
                 check_sendable(target.address)
                 permit_sending(self._principal, target)
                 producers.check_open(header.producer, user)
+                if header.routing:
+                    self._definitions.address_routed(target.address, header.routing)
                 self._definitions.address_for(target)
             opened = ProducerState(header.producer, user, target, header.window)
             settings = self._definitions.router.settings(target.address)

@@ -148,6 +148,7 @@ class Outbox:
         "producer",
         "queued",
         "remembered",
+        "routing",
         "sent",
         "sent_on_channel",
         "unsettled",
@@ -159,6 +160,8 @@ class Outbox:
         self.producer: bytes = producer
         #: The window of unconfirmed messages that a bridge has set; 0: none.
         self.window: int = window
+        #: The routing type that the address is to have; empty: whichever.
+        self.routing: str = ""
         #: The owner, which is told what becomes of the producer.
         self.events: ProducerEvents = events
         #: The session's channel; 0 between sessions.

@@ -324,7 +324,9 @@ class SendQueue:
                 outbox.remembered = values.get("remembered")
                 self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
 
-        header = Produce(producer=outbox.producer, address=outbox.address, window=outbox.window).encode()
+        header = Produce(
+            producer=outbox.producer, address=outbox.address, window=outbox.window, routing=outbox.routing
+        ).encode()
         self._calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
 
     def _produced(self, outbox: Outbox, number: int, credit_until: int) -> None:
