@@ -243,6 +243,9 @@ class ReplicatedStage:
         places = (one.url.partition("?")[0] for one in self.members)
         return f"({','.join(places)})?insecure=true"
 
+    #: No message may come again.
+    may_come_again = ()
+
     def dial(self, name: str) -> SimNode:
         """Return the machine of a client."""
         return self.simulation.node(name)
@@ -273,7 +276,7 @@ async def replicated_scenario(simulation: Simulation) -> Outcome:
     await trio.sleep(2)
     stage.over = True
     await trio.sleep(5)
-    left = await drain(stage)
+    left = await drain(stage, stage.url)
     _check(stage, left)
     faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in FAULTS)
     return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))

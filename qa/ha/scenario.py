@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from functools import partial
+from collections.abc import Container
 from typing import Any, Final
 
 import trio
 
-from meshq import Broker, ClusterConnection, MeshqError, SharedStoreBackup, SharedStorePrimary
+from meshq import Broker, ClusterConnection, MeshqError, ScaleDown, SharedStoreBackup, SharedStorePrimary
+from meshq.abc import HAPolicy
 from meshq.concurrency import first_error
 from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult
 from meshq.testing.history._history import History
@@ -46,6 +47,9 @@ FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 6, "fail_o
 }
 #: The share of the moments before a fault at which a node that has ended is started again.
 REPAIRED: Final = 0.3
+#: The share of the runs in which backups hand over what they take over to a node with a store of its own.
+LEAVING: Final = 0.25
+TARGET: Final = "tcp://target:7001?insecure=true"
 #: The machines of the clients that are cut off.
 CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3", "loose")
 #: The calls of the disk that fail, and how often in a row at most.
@@ -59,6 +63,7 @@ SIGHTS: Final = (
     "superseded",
     "handed_over",
     "stopped_waits",
+    "scaled_down",
     "transaction",
 )
 
@@ -91,30 +96,41 @@ class Member:
     async def _live(self) -> None:
         stage = self._stage
         shared: dict[str, Any] = {"lease": LEASE_S, "lock_check_period": 0.1}
-        ha = (
-            SharedStorePrimary(wait_for_activation=False, failover_on_shutdown=stage.on_shutdown, **shared)
-            if self._first
-            else SharedStoreBackup(allow_failback=stage.failback, failover_on_shutdown=stage.on_shutdown, **shared)
-        )
+        shared["failover_on_shutdown"] = stage.on_shutdown
+        ha: HAPolicy = SharedStorePrimary(wait_for_activation=False, **shared)
+        if not self._first:
+            order = ScaleDown() if stage.target is not None else None
+            ha = SharedStoreBackup(allow_failback=stage.failback, scale_down=order, **shared)
         self.broker = broker = Broker(
             self.name,
             data_dir=DIRECTORY,
             acceptors=[self.url],
-            services=[ClusterConnection("pair", password="secret", connector="own")],
+            services=[stage.cluster(self.url)],
             connectors={"own": self.url},
-            ha=WatchedPolicy(ha, stage.acts),
+            # Of a policy that is wrapped nobody sees that it scales down.
+            ha=ha if stage.target is not None and not self._first else WatchedPolicy(ha, stage.acts),
             stop_timeout=2,
             env=self.machine.env,
         )
-        watch = partial(self._watch, broker)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
+            nursery.start_soon(self._watch, broker)
+            nursery.start_soon(self._watch_phases, broker)
             try:
                 await broker.run()
             except* MeshqError as group:
                 stage.notes.note(f"{self.name} has failed: {first_error(group)}")
             nursery.cancel_scope.cancel()
         self.down = True
+
+    async def _watch_phases(self, broker: Broker) -> None:
+        """Count the hand-overs that have ended."""
+        while True:
+            await broker.ha.wait_for(phase="scaling_down")
+            self._stage.notes.note(f"{self.name} scales down")
+            await broker.ha.wait_for(phase="waiting")
+            self._stage.notes.note(f"{self.name} waits again")
+            if broker._run.board.report.reason == "scaled_down":
+                self._stage.see("scaled_down")
 
     async def _watch(self, broker: Broker) -> None:
         async for event in broker.events():
@@ -144,7 +160,23 @@ class PairStage:
             simulation.swarm.count(f"fault.{fault}", 0)
         names = ["a", "b", "c"][: self.rng.choice((2, 2, 3))]
         self.members = [Member(self, name, 7001, first=name == "a") for name in names]
+        leaves = simulation.swarm.rng("pair/leaves").random() < LEAVING
+        #: The machine of the node that gets what backups take over; None: backups serve.
+        self.target: SimNode | None = simulation.node("target") if leaves else None
         self.over = False
+
+    def cluster(self, url: str) -> ClusterConnection:
+        """The cluster connection of a node."""
+        others = [one.url for one in self.members if one.url != url] + [TARGET] * (url != TARGET)
+        given: dict[str, Any] = {"static_connectors": others} if self.target is not None else {}
+        return ClusterConnection("pair", password="secret", connector="own", retry_interval=0.2, **given)
+
+    async def live_apart(self, machine: SimNode) -> None:
+        """Be the node to which backups hand over."""
+        service = self.cluster(TARGET)
+        about: dict[str, Any] = {"acceptors": [TARGET], "services": [service], "connectors": {"own": TARGET}}
+        async with Broker("target", data_dir="/data", env=machine.env, **about):
+            await trio.sleep_forever()
 
     def see(self, sight: str) -> None:
         """Count something that has happened."""
@@ -178,6 +210,11 @@ class PairStage:
         places = (one.url.partition("?")[0] for one in self.members)
         return f"({','.join(places)})?insecure=true"
 
+    @property
+    def may_come_again(self) -> Container[str]:
+        """Repetitions, where the duplicate ids are at another node."""
+        return self.accounts.in_doubt if self.target is not None else ()
+
     def dial(self, name: str) -> SimNode:
         """Return the machine of a client."""
         return self.simulation.node(name)
@@ -186,6 +223,8 @@ class PairStage:
 async def pair_scenario(simulation: Simulation) -> Outcome:
     """Run a pair under faults; the checkers follow."""
     stage = PairStage(simulation)
+    if stage.target is not None:
+        stage.target.spawn(stage.live_apart, stage.target)
     for member in stage.members:
         member.start()
     await _until_active(stage, 30)
@@ -206,7 +245,9 @@ async def pair_scenario(simulation: Simulation) -> Outcome:
     await trio.sleep(2)
     stage.over = True
     await trio.sleep(5)
-    left = await drain(stage)
+    left = await drain(stage, stage.url)
+    if stage.target is not None:
+        left += await drain(stage, TARGET)
     _check(stage, left)
     faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in FAULTS)
     return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))
@@ -320,7 +361,8 @@ def _check(stage: PairStage, left: list[str]) -> None:
     for epoch, names in acts.actors.items():
         if len(names) > 1:
             raise PairError(f"H3: {', '.join(sorted(names))} act in epoch {epoch}")
-    check_accounts(accounts, left)
+    # With the duplicate ids at the other node, a repetition at this one is another message.
+    check_accounts(accounts, left, may_come_again=stage.may_come_again)
 
 
 def run_pair_seed(seed: int) -> SimulationResult:

@@ -83,6 +83,14 @@ class WatchedActivation(Activation):
         """Note that clients are served."""
         self._inner.served()
 
+    def scales_down(self) -> None:
+        """Note that the node hands its store over."""
+        self._inner.scales_down()
+
+    def scaled_down(self) -> None:
+        """Note that the store is empty."""
+        self._inner.scaled_down()
+
     def order(self, *, back: bool, force: bool) -> int:
         """Order a change of role."""
         return self._inner.order(back=back, force=force)

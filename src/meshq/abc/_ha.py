@@ -108,6 +108,14 @@ class Activation(ABC):
         """Note that the node is active now; called at most once in a term."""
         return
 
+    def scales_down(self) -> None:
+        """Note that the node hands its messages over to another node, and serves no client in this term."""
+        return
+
+    def scaled_down(self) -> None:
+        """Note that another node has all messages of the store now."""
+        return
+
     def order(self, *, back: bool, force: bool) -> int:
         """Order the node that is active to hand over, as ``hand_over`` does, and return the epoch that ends.
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 import trio
 
 from meshq.abc import Activation, ActiveTerm, HAPolicy, NodeControl, StepBack
-from meshq.errors import SettingsError
-from meshq.ha._scale_down import ScaleDown
-
-
-def _scale_down(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None and type(value) is not ScaleDown:
-        raise SettingsError(attribute.name, value, "a ScaleDown, or None")
+from meshq.ha._scale_down import ScaleDown, check_scale_down
 
 
 class _AloneActivation(Activation):
@@ -47,7 +41,7 @@ class LiveOnly(HAPolicy):
     kind: ClassVar[str] = "live_only"
     wait_for_activation = True
 
-    scale_down: ScaleDown | None = attrs.field(default=None, validator=_scale_down)
+    scale_down: ScaleDown | None = attrs.field(default=None, validator=check_scale_down)
 
     def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
         """Join no competition: the node is active at once."""

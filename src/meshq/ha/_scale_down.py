@@ -36,7 +36,9 @@ def _group_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) -
 
 @attrs.frozen(kw_only=True)
 class ScaleDown:
-    """The order to hand over all that a node holds to another node when it stops cleanly.
+    """The order to hand over all that a node holds to another node: when it stops, or in place of a takeover.
+
+    A node with ``LiveOnly`` does it when it stops cleanly; a backup when it takes over what a node that is gone held.
 
     ``connectors``: the nodes that may take over, by the names or URLs of their connectors, in this order.
     ``discovery``: without ``connectors``, the group that hears of them; the broker then has the group, too.  Without
@@ -44,7 +46,8 @@ class ScaleDown:
     connection links: that of ``cluster_name``, which also goes before the same process; None: the first one.
     ``group_name``: only nodes whose ``ClusterConnection`` has this group; None: of any group.  ``enabled``: False
     leaves the order unused.  A node that no cluster connection links is dialed for this, with the user and password of
-    that cluster connection.  Without a node that can take over the stop is an ordinary one, with a warning.
+    that cluster connection.  Without a node that can take over a stop is an ordinary one, with a warning, and
+    a backup tries again.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -55,3 +58,13 @@ class ScaleDown:
     group_name: str | None = attrs.field(default=None, validator=_name_or_none)
     cluster_name: str | None = attrs.field(default=None, validator=_name_or_none)
     enabled: bool = attrs.field(default=True, validator=is_bool)
+
+
+def check_scale_down(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    """Check the setting of a policy that has an order to hand over.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if value is not None and type(value) is not ScaleDown:
+        raise SettingsError(attribute.name, value, "a ScaleDown, or None")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
 from meshq.concurrency import ChangeSignal
-from meshq.errors import MeshqError, NotActiveError, RefusedError, SettingsError
+from meshq.errors import NotActiveError, RefusedError, SettingsError
 from meshq.ha._host_questions import any_answers
 from meshq.ha._hosts_plan import Isolation
 from meshq.ha._hung_owner import HungOwner
@@ -31,29 +29,9 @@ POOL = "ha"
 RENEWALS = 3
 #: A node that has handed over registers again after so many leases, if nobody has taken the store.
 YIELDED_LEASES = 4
+#: The states in which the node has the store; in the last one it gives it away.
+HOLDING = ("activating", "active", "scaling_down", "failing_back")
 NOTHING_SEEN = Seen(owner=None, waiting=(), stopped=False)
-
-
-@asynccontextmanager
-async def joined(rules: StoreRules, control: NodeControl, root: str) -> AsyncIterator[Activation]:
-    """Join the competition, with the tasks of a node that waits and of one that has the store."""
-    failure: MeshqError | OSError | None = None
-    async with trio.open_nursery() as nursery:
-        activation = StoreActivation(rules, control, root)
-        nursery.start_soon(activation.keep)
-        if rules.check_hosts:
-            nursery.start_soon(activation.check_hosts)
-        try:
-            yield activation
-        except (MeshqError, OSError) as error:
-            # It leaves the block as it was raised, in no group.
-            failure = error
-        finally:
-            nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                await activation.leave()
-    if failure is not None:
-        raise failure
 
 
 class StoreActivation(Activation):
@@ -123,8 +101,9 @@ class StoreActivation(Activation):
         order = term.order or term.over
         if order is not None and order.reason == "failback":
             self._failbacks.gave(term.epoch.number)
-        hands_over = term.hands_over or failover or (order is None and self._rules.failover_on_shutdown)
-        reason = "stopped" if order is None else order.reason
+        at_stop = failover or (order is None and self._rules.failover_on_shutdown)
+        hands_over = term.hands_over or (at_stop and not term.emptied)
+        reason = ("scaled_down" if term.emptied else "stopped") if order is None else order.reason
         term.lease.end()
         try:
             await self._env.threads.run(self._say_released, term, reason, order is None and not hands_over, pool=POOL)
@@ -144,6 +123,18 @@ class StoreActivation(Activation):
                 # Whoever has handed over waits for that.
                 self._term.serving, self._term.renewal_due = True, -math.inf
             self._show()
+
+    def scales_down(self) -> None:
+        """Note that the node serves no client, and hands its messages over."""
+        if self._life.state == "activating":
+            self._life.on("scale_down")
+            self._forced = False
+            self._show()
+
+    def scaled_down(self) -> None:
+        """Note that backups have to leave the store alone until a primary starts."""
+        if self._term is not None:
+            self._term.emptied = True
 
     def order(self, *, back: bool, force: bool) -> int:
         """Order the node to hand over; return the epoch that ends."""
@@ -314,7 +305,7 @@ class StoreActivation(Activation):
             nursery.start_soon(self._end_late_leases)
             while True:
                 term = self._term
-                if term is None or self._life.state not in ("activating", "active", "failing_back"):
+                if term is None or self._life.state not in HOLDING:
                     await self._changed.wait()
                     continue
                 if trio.current_time() >= term.renewal_due:
@@ -380,7 +371,7 @@ class StoreActivation(Activation):
             self._order(order)
 
     def _fail_back(self) -> None:
-        serving, returned = self._life.state == "active", bool(self._returned())
+        serving, returned = self._life.state in ("active", "scaling_down"), bool(self._returned())
         if self._rules.allow_failback and self._failbacks.due(trio.current_time(), serving=serving, returned=returned):
             self._order(StepBack(reason="failback", final=not self._rules.restart_backup), hands_over=True)
 
@@ -410,7 +401,7 @@ class StoreActivation(Activation):
         if term is None or (term.order is not None and (term.order.at_once or not order.at_once)):
             return
         term.order, term.hands_over = order, term.hands_over or hands_over
-        if order.reason in ("failback", "forced") and self._life.state in ("activating", "active"):
+        if order.reason in ("failback", "forced") and self._life.state in HOLDING[:-1]:
             self._life.on("fail_back")
         self._show(order.reason)
         self._changed.tell()

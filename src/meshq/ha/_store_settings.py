@@ -12,8 +12,9 @@ from meshq.abc import Activation, HAPolicy, NodeControl
 from meshq.errors import SettingsError
 from meshq.ha._fence_plan import check_fence_command
 from meshq.ha._hosts_plan import check_hosts_of
+from meshq.ha._scale_down import ScaleDown, check_scale_down
 from meshq.ha._turns_plan import Role
-from meshq.settings import in_range, is_bool, only
+from meshq.settings import in_range, is_bool
 
 #: Seconds of a lease: below, a sync that takes long would end it; above, an operator waits for nothing.
 LEASE_S = (0.1, 3_600.0)
@@ -55,7 +56,7 @@ def _rules(policy: SharedStorePrimary | SharedStoreBackup, **of_its_own: Any) ->
 
 
 def _join(rules: StoreRules, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
-    from meshq.ha._store_activation import joined
+    from meshq.ha._store_competition import joined
 
     if control.data_dir is None:
         raise SettingsError("data_dir", None, "the directory that the nodes share")
@@ -105,7 +106,8 @@ class SharedStoreBackup(HAPolicy):
 
     ``allow_failback``: once it serves, it gives the store back to a primary that comes back; otherwise it goes on.
     ``restart_backup``: it waits again after that; otherwise its broker stops.  ``failover_on_shutdown``: a clean stop
-    of the node, while it serves, lets another backup take over.  All other settings are as of ``SharedStorePrimary``.
+    of the node, while it serves, lets another backup take over.  ``scale_down``: it never serves clients: what
+    it takes over it hands over to another node, and waits again.  All other settings are as of ``SharedStorePrimary``.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -116,7 +118,7 @@ class SharedStoreBackup(HAPolicy):
     allow_failback: bool = attrs.field(default=False, validator=is_bool)
     failover_on_shutdown: bool = attrs.field(default=False, validator=is_bool)
     restart_backup: bool = attrs.field(default=True, validator=is_bool)
-    scale_down: None = attrs.field(default=None, validator=only(None, "a backup that scales down"))
+    scale_down: ScaleDown | None = attrs.field(default=None, validator=check_scale_down)
     wait_for_activation: bool = attrs.field(default=False, validator=is_bool)
     lease: float = attrs.field(default=5.0, validator=_lease)
     lock_check_period: float = attrs.field(default=0.1, validator=in_range(*PERIOD_S))
@@ -128,6 +130,8 @@ class SharedStoreBackup(HAPolicy):
 
     def __attrs_post_init__(self) -> None:
         _check_period(self)
+        if self.wait_for_activation and self.scale_down is not None and self.scale_down.enabled:
+            raise SettingsError("wait_for_activation", True, "False for a backup that scales down: it never serves")
 
     def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
         """Join the competition for the store, after all primaries."""

@@ -152,7 +152,7 @@ class Broker:
     @property
     def urls(self) -> list[str]:
         """The acceptors' URLs with the ports that are really bound; empty unless the node waits or is active."""
-        serving = self._run.node or self._run.waiting
+        serving = self._run.listening
         return list(serving.listeners.urls) if serving is not None else []
 
     def __repr__(self) -> str:

@@ -11,19 +11,21 @@ from meshq.abc import HAPolicy, LocalBroker, NodeControl, Service
 from meshq.address import HANDOVER
 from meshq.endpoint import Endpoint
 from meshq.errors import MeshqError, NotActiveError, SettingsError, UsageError
-from meshq.ha import LiveOnly, ScaleDown
+from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup
 from meshq.logs import logger
 from meshq.node._settings import BrokerSettings
 from meshq.statistics import BridgeStatistics
 
 if TYPE_CHECKING:
-    from meshq.cluster import ClusterConnection, ClusterSettings, Departure, HandoverLinks, NodeLogin
+    from meshq.cluster import ClusterConnection, ClusterSettings, Departure, Drain, HandoverLinks, NodeLogin
 
 #: How the names of the store-and-forward queues of such links begin.
 QUEUES = f"$meshq.cluster.{HANDOVER}."
 #: Seconds for which a stop waits for a node that takes over, and for one that does not answer meanwhile.
 LINKED_S: Final = 2.0
 PATIENCE_S: Final = 30.0
+#: Seconds after which a backup that found no target looks for one again.
+AGAIN_S: Final = 5.0
 _log = logger("node")
 
 
@@ -146,9 +148,10 @@ class HandoverService(Service):
 
 def order_of(policy: HAPolicy | None, wanted: bool | None) -> ScaleDown | None:
     """Return the order to hand over at a stop.  ``wanted``: what the caller of the stop says; None: nothing."""
-    own = policy.scale_down if isinstance(policy, LiveOnly) else None
+    own = policy.scale_down if isinstance(policy, LiveOnly | SharedStoreBackup) else None
     if wanted is None:
-        return own if own is not None and own.enabled else None
+        # That of a backup is for its takeover.
+        return own if own is not None and own.enabled and isinstance(policy, LiveOnly) else None
     return (own if own is not None else ScaleDown()) if wanted else None
 
 
@@ -214,12 +217,7 @@ class LeavingBroker:
         return self._service().made
 
 
-async def hand_over(broker: LeavingBroker, name: str, order: ScaleDown) -> None:
-    """Drain a broker that stops, with a warning if that fails.
-
-    Checkpoint: always.
-    Cancellation: what has moved has moved; the rest stays.
-    """
+def _drain_of(broker: LeavingBroker, name: str, order: ScaleDown) -> Drain:
     from meshq.cluster import Drain, DrainOrder
 
     wanted = DrainOrder(
@@ -231,8 +229,35 @@ async def hand_over(broker: LeavingBroker, name: str, order: ScaleDown) -> None:
         patience_s=PATIENCE_S,
         nearest=True,
     )
+    return Drain(name, broker, wanted)
+
+
+async def take_over_and_hand_over(broker: LeavingBroker, name: str, order: ScaleDown) -> None:
+    """Drain a broker that has taken a store over, until another node has everything.
+
+    Checkpoint: always.
+    Cancellation: what has moved has moved; the rest stays in the store.
+    """
+    while True:
+        try:
+            async with _drain_of(broker, name, order):
+                pass
+        except MeshqError as error:
+            text = "%s has taken over, and finds no node for what it holds; it tries again in %g s: %s"
+            _log.warning(text, name, AGAIN_S, error, extra={"event": "scale_down_waits"})
+            await trio.sleep(AGAIN_S)
+        else:
+            return
+
+
+async def hand_over(broker: LeavingBroker, name: str, order: ScaleDown) -> None:
+    """Drain a broker that stops, with a warning if that fails.
+
+    Checkpoint: always.
+    Cancellation: what has moved has moved; the rest stays.
+    """
     try:
-        async with Drain(name, broker, wanted):
+        async with _drain_of(broker, name, order):
             pass
     except NotActiveError as error:
         # Another stop does not wait for it.

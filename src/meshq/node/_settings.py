@@ -311,8 +311,14 @@ class BrokerSettings:
 
     @property
     def scale_down(self) -> ScaleDown | None:
-        """The order to hand over at a stop; None: there is none."""
-        return self.ha.scale_down if isinstance(self.ha, LiveOnly) else None
+        """The order to hand over, at a stop or in place of a takeover; None: there is none."""
+        return self.ha.scale_down if isinstance(self.ha, LiveOnly | SharedStoreBackup) else None
+
+    @property
+    def takeover(self) -> ScaleDown | None:
+        """The order to hand the messages of a lost node over; None: this node serves when it takes over."""
+        order = self.scale_down if isinstance(self.ha, SharedStoreBackup) else None
+        return order if order is not None and order.enabled else None
 
     def _check_pair(self) -> None:
         """Check the settings that the policies of a pair need."""

@@ -8,16 +8,17 @@ import attrs
 import trio
 
 from meshq import abc
-from meshq.abc import RoleBoard
+from meshq.abc import RoleBoard, StepBack
 from meshq.broker import EventBus
 from meshq.errors import ClosedError, NotActiveError, RefusedError
-from meshq.ha import LiveOnly
+from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
 from meshq.node._broker_life import BROKER_TRANSITIONS, log_state
 from meshq.node._credentials import credentials_of
 from meshq.node._node import Node
+from meshq.node._scale_down import LeavingBroker, take_over_and_hand_over
 from meshq.node._settings import BrokerSettings
 from meshq.node._store import journal_of
 from meshq.node._turn import StartReport, Turn, checked_activation, checked_block, checked_term, only_cancelled
@@ -56,6 +57,8 @@ class BrokerRun:
         #: The node while it is active, and the node while it waits; at most one of the two is there.
         self.node: Node | None = None
         self.waiting: WaitingNode | None = None
+        #: The node while it hands over what it has taken over, and serves no client.
+        self.handing_over: Node | None = None
         #: The id of the node, as far as it is known.
         self.node_id: NodeId | None = NodeId(settings.node_id) if settings.node_id is not None else None
         #: Whether the one who stopped the broker wants another node to take over.
@@ -66,6 +69,17 @@ class BrokerRun:
         """The kind of the policy by which the node is active."""
         ha = self._settings.ha
         return LiveOnly.kind if ha is None else ha.kind
+
+    @property
+    def _ends_then(self) -> bool:
+        """Whether the broker stops after such a hand-over."""
+        policy = self._settings.ha
+        return isinstance(policy, SharedStoreBackup) and not policy.restart_backup
+
+    @property
+    def listening(self) -> Node | WaitingNode | None:
+        """The node that has the acceptors now."""
+        return self.node or self.handing_over or self.waiting
 
     async def hand_over(self, *, back: bool, force: bool) -> None:
         """Hand the role over, or take it, as the policy does it.
@@ -164,32 +178,56 @@ class BrokerRun:
             self.instance = self.instance or node.core.settings.instance
             turn.node = node
             async with trio.open_nursery() as nursery:
-                await node.start(nursery)
-                self.node = node
-                self._publish(node.inproc)
-                self._change_state("activate")
-                turn.active = True
-                if self._activation is not None:
-                    self._activation.served()
-                self._note_role()
-                report.make()
-                await turn.over.wait()
-                if turn.step_back is None:
-                    self._change_state("stop")
-                    await node.stop()
+                if settings.takeover is None:
+                    await node.start(nursery)
+                    await self._serve_clients(node, turn, report)
                 else:
-                    await node.stop(step_back=turn.step_back.reason)
+                    await self._hand_all_over(node, turn, settings.takeover, nursery)
                 nursery.cancel_scope.cancel()
         except BaseException as error:
             if not (turn.scope.cancel_called and only_cancelled(error)) and not turn.excuses(error):
                 self._ended_by(error)
             raise
         finally:
-            self.node = None
+            self.node = self.handing_over = None
             if node is not None:
                 self._withdraw(node.inproc)
                 with trio.CancelScope(shield=True):
                     await node.close()
+
+    async def _serve_clients(self, node: Node, turn: Turn, report: StartReport) -> None:
+        """Be active until the turn is over."""
+        self.node = node
+        self._publish(node.inproc)
+        self._change_state("activate")
+        turn.active = True
+        if self._activation is not None:
+            self._activation.served()
+        self._note_role()
+        report.make()
+        await turn.over.wait()
+        if turn.step_back is None:
+            self._change_state("stop")
+            await node.stop()
+        else:
+            await node.stop(step_back=turn.step_back.reason)
+
+    async def _hand_all_over(self, node: Node, turn: Turn, order: ScaleDown, nursery: trio.Nursery) -> None:
+        """Serve no client, hand all messages over to another node, and step back."""
+        why = f"the broker {self.name!r} has taken over, and hands over to another node what it holds"
+        node.core.closing.take_nothing_in(why)
+        await node.start(nursery)
+        self.handing_over = node
+        self._publish(node.inproc)
+        activation = self._activation
+        if activation is not None:
+            activation.scales_down()
+        leaving = LeavingBroker(self._settings, lambda: node.handover, trio.lowlevel.current_trio_token)
+        await take_over_and_hand_over(leaving, self.name, order)
+        if activation is not None:
+            activation.scaled_down()
+        turn.step_back = StepBack(reason="scaled_down", final=self._ends_then)
+        await node.stop(step_back="scaled_down")
 
     async def _take_turns(self, policy: abc.HAPolicy, env: abc.Env, report: StartReport) -> None:
         """Wait and be active by turns, as the policy says, until the broker is stopped."""
@@ -237,8 +275,7 @@ class BrokerRun:
             del self._env.local[self.name]
 
     def _urls(self) -> tuple[str, ...]:
-        serving = self.node or self.waiting
-        return self._settings.dialed(() if serving is None else serving.listeners.urls)
+        return self._settings.dialed(() if self.listening is None else self.listening.listeners.urls)
 
     def _note_role(self) -> None:
         """Notify of another role: of a new one as soon as clients are served."""
@@ -270,7 +307,8 @@ class BrokerRun:
                 await waiting.start(nursery)
                 self.waiting = waiting
                 self._publish(waiting.inproc)
-                self._change_state("wait")
+                if self.life.state != "waiting":
+                    self._change_state("wait")
                 if report is not None:
                     report.make()
                 nursery.start_soon(wait_for_term)
@@ -287,7 +325,8 @@ class BrokerRun:
         settings = self._settings
         if not self._stop.is_set():
             self.turn = turn = Turn(term)
-            self._change_state("start")
+            if settings.takeover is None:
+                self._change_state("start")
             if term.data_dir is not None:
                 settings = attrs.evolve(settings, data_dir=term.data_dir)
             if term.guard is not None:
