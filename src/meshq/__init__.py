@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from meshq.errors import UsageError as UsageError
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ha import LiveOnly as LiveOnly
+    from meshq.ha import MajorityVote as MajorityVote
     from meshq.ha import ReplicationBackup as ReplicationBackup
     from meshq.ha import ReplicationPrimary as ReplicationPrimary
     from meshq.ha import ScaleDown as ScaleDown
@@ -349,6 +350,7 @@ _HOME: Final = {
     "PeerStatistics": "meshq.cluster",
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",
+    "MajorityVote": "meshq.ha",
     "QueueOnNode": "meshq.client",
     "Queues": "meshq.network",
     "ScaleDown": "meshq.ha",

@@ -37,6 +37,7 @@ from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._programs import NoPrograms, Programs
 from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
+from meshq.abc._quorum import QuorumProvider, QuorumRecord, QuorumSession
 from meshq.abc._redirection import Redirector, Redirectors
 from meshq.abc._replicas import ReplicaEnd, ReplicaHost, ReplicaLine
 from meshq.abc._replication import (
@@ -103,6 +104,9 @@ __all__ = [
     "PeerQueues",
     "PinnedGroups",
     "Programs",
+    "QuorumProvider",
+    "QuorumRecord",
+    "QuorumSession",
     "RecordSource",
     "Redirect",
     "Redirector",

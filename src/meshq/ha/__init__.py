@@ -4,10 +4,12 @@ from meshq.ha._live_only import LiveOnly
 from meshq.ha._scale_down import ScaleDown
 from meshq.ha._shared_directory import SharedDirectory
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
+from meshq.ha.quorum import MajorityVote
 from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 
 __all__ = [
     "LiveOnly",
+    "MajorityVote",
     "ReplicationBackup",
     "ReplicationPrimary",
     "ScaleDown",
