@@ -82,6 +82,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "mesh": frozenset({"checkers", "simulation"}),
         "chain": frozenset({"checkers", "simulation"}),
         "ha": frozenset({"checkers", "simulation"}),
+        "quorum": frozenset({"qa"}),
         "balanced": frozenset({"checkers", "simulation"}),
         "network": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),

@@ -16,7 +16,16 @@ from meshq.abc._datagrams import Datagrams, DatagramSocket
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._groups import PinnedGroups
-from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack, TermGuard
+from meshq.abc._ha import (
+    Activation,
+    ActiveTerm,
+    HAPolicy,
+    QuorumProvider,
+    QuorumRecord,
+    QuorumSession,
+    StepBack,
+    TermGuard,
+)
 from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
     AddressCredits,
@@ -37,7 +46,6 @@ from meshq.abc._local import FrameLink, FrameReceiver, LocalAcceptor
 from meshq.abc._network import Listener, Network, Stream, Tls, TlsSide
 from meshq.abc._programs import NoPrograms, Programs
 from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions, OwnAnswers
-from meshq.abc._quorum import QuorumProvider, QuorumRecord, QuorumSession
 from meshq.abc._redirection import Redirector, Redirectors
 from meshq.abc._replicas import ReplicaEnd, ReplicaHost, ReplicaLine
 from meshq.abc._replication import (

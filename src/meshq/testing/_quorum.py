@@ -1,7 +1,8 @@
-"""A quorum in memory, for tests of what asks one."""
+"""A quorum in memory, for tests."""
 
 from __future__ import annotations
 
+import errno
 from contextlib import AbstractAsyncContextManager
 
 import attrs
@@ -15,7 +16,7 @@ from meshq.ha.quorum import HeldLock, RunningSession, SessionBlock
 
 @attrs.define
 class _Place:
-    """What the quorum knows of a node id: ``free_at``: when others may have the lock."""
+    """The lock and the record of a node id; from ``free_at`` on others may have the lock."""
 
     record: QuorumRecord = attrs.field(factory=QuorumRecord)
     holder: bytes = b""
@@ -50,7 +51,7 @@ class MemoryQuorum(QuorumProvider):
         return self.place(node_id).record
 
     def place(self, node_id: bytes) -> _Place:
-        """Return what is known of a node id."""
+        """Return the lock and the record of a node id."""
         return self._places.setdefault(node_id, _Place())
 
     def reaches(self, instance: bytes) -> bool:
@@ -133,4 +134,5 @@ class MemoryQuorumSession(RunningSession):
     async def _ask(self) -> None:
         await trio.lowlevel.checkpoint()
         if not self._quorum.reaches(self._instance):
-            raise ConnectionBrokenError("the quorum can't be reached", outcome="not_done")
+            cut = OSError(errno.EHOSTUNREACH, "cut off by the test")
+            raise ConnectionBrokenError("the quorum can't be reached", outcome="not_done") from cut

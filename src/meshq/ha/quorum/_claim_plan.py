@@ -1,4 +1,4 @@
-"""Which node may claim a node id, by the record of the quorum and the counters of the copies; and what it stores."""
+"""Decides whether a node may claim a node id, by the record of the quorum and the counter of the store."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from meshq.concurrency import ChangeSignal
 
 
 class HeldLock:
-    """A lock with an end, which renewals move; once the end has passed the lock is lost, whatever renewals say."""
+    """A lock with an end that renewals move.  Once the end has passed, later renewals do not count."""
 
     def __init__(self) -> None:
         self._until = 0.0

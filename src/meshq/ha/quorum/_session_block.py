@@ -26,7 +26,7 @@ class RunningSession(QuorumSession):
 
 
 class SessionBlock(AbstractAsyncContextManager[QuorumSession]):
-    """The block of a quorum session; what the body raises leaves the block in no group."""
+    """The block of a quorum session.  An error of the body leaves the block as it was raised."""
 
     def __init__(self, session: RunningSession) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""A vote of other nodes: who has said what, and what is decided; and when the next vote is held."""
+"""A vote of other nodes, with its answers and its decision, and the times of several votes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meshq.errors import UsageError
 
 
 class Vote:
-    """One vote, in which each other node answers yes or no.
+    """A vote in which other nodes answer yes or no.
 
     ``needed`` answers of yes decide for it; the vote is lost as soon as the voters that are left can't reach that
     number.  The decision is final: answers that come later change nothing.  A voter counts once, by its first answer.
@@ -52,7 +52,7 @@ class Vote:
         return self._decision
 
     def close(self) -> bool:
-        """Count everybody who has not answered as no; return the decision."""
+        """End the vote: a missing answer counts as no.  Return the decision."""
         if self._decision is None:
             self._decision = False
         return self._decision
