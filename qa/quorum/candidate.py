@@ -36,6 +36,8 @@ class Candidate(Paused):
         self._interval: Interval | None = None
         # Which of the locks that this life has had; a renewal belongs to one.
         self._number = 0
+        # Whether the record is being read or changed: one at a time.
+        self._busy = False
         self._later(0.3, self._acquire)
 
     def restart(self) -> None:
@@ -66,7 +68,7 @@ class Candidate(Paused):
         began, replies, life = self.clock, dict[str, Reply](), self._life
         over = False
 
-        def go_on() -> None:
+        def resume() -> None:
             nonlocal over
             if not over and life == self._life:
                 over = True
@@ -78,7 +80,7 @@ class Candidate(Paused):
             replies[name] = reply
             granted = sum(one.granted for one in replies.values())
             if granted >= ask.wanted or len(replies) - granted > len(self._witnesses) - ask.wanted:
-                go_on()
+                resume()
 
         def answered(witness: WitnessNode, reply: Reply) -> None:
             deliver = partial(self.do, partial(arrived, witness.name, reply))
@@ -88,9 +90,9 @@ class Candidate(Paused):
             deliver = partial(witness.ask, ask.question, partial(answered, witness))
             self.world.send(self.name, witness.name, deliver)
         if ask.wanted == 0:
-            go_on()
+            resume()
         else:
-            self.world.after(CUT_S, partial(self.do, go_on))
+            self.world.after(CUT_S, partial(self.do, resume))
 
     # -- what it does -------------------------------------------------------------------------------------------------
 
@@ -101,7 +103,20 @@ class Candidate(Paused):
             self.world.history.counts["leases run out"] += 1
         return self._until > 0.0
 
+    def _change_run(self, steps: Steps[Any], then: Callable[[Any], None]) -> None:
+        number, self._busy = self._number, True
+
+        def ended(value: Any) -> None:
+            self._busy = False
+            if number == self._number:
+                then(value)
+
+        self._run(steps, ended)
+
     def _acquire(self) -> None:
+        if self._busy:
+            self._later(0.3, self._acquire)
+            return
         self.world.history.counts["tries"] += 1
         asked = self.world.now
         self._run(self._lock.acquire(), lambda until: self._acquired(asked, until))
@@ -118,12 +133,12 @@ class Candidate(Paused):
         self._interval = Interval(self.name, self.world.now, self.real(until))
         self.world.history.acting.append(self._interval)
         self._later(SESSION_S * SHARE / 3, partial(self._renew, self._number))
-        self._run(self._lock.read(held=True), partial(self._found, asked))
+        self._change_run(self._lock.read(held=True), partial(self._found, asked))
 
     def _found(self, asked: float, record: QuorumRecord | Exception) -> None:
         if isinstance(record, QuorumRecord):
             self.world.history.found.append((asked, record))
-            self._change(record)
+            self._change(self._number, record)
 
     def _renew(self, number: int) -> None:
         if number != self._number:
@@ -147,8 +162,8 @@ class Candidate(Paused):
                 self._interval.end = self.real(until)
             self._later(SESSION_S * SHARE / 3, partial(self._renew, number))
 
-    def _change(self, record: QuorumRecord) -> None:
-        if not self._holds:
+    def _change(self, number: int, record: QuorumRecord) -> None:
+        if number != self._number or not self._holds:
             return
         if self.world.dice.random() < 0.15:
             self._stop()
@@ -157,21 +172,25 @@ class Candidate(Paused):
             return
         new = attrs.evolve(record, sequence=record.sequence + 1, holder=self.name)
         asked = self.world.now
-        self._run(self._lock.compare_and_set(record, new), partial(self._changed, asked, record, new))
+        self._change_run(self._lock.compare_and_set(record, new), partial(self._changed, asked, record, new))
 
     def _changed(self, asked: float, before: QuorumRecord, new: QuorumRecord, stored: bool | Exception) -> None:
         if stored is True:
             self.world.history.stored.append((asked, self.world.now, before, new))
-            self._later(0.2, partial(self._change, new))
+            self._later(0.2, partial(self._change, self._number, new))
         elif self._holds:
             self.world.history.counts["records in doubt"] += 1
-            self._run(self._lock.read(held=True), lambda found: self._again(found))
+            self._read_again(self._number)
+
+    def _read_again(self, number: int) -> None:
+        if number == self._number and self._holds:
+            self._change_run(self._lock.read(held=True), self._again)
 
     def _again(self, found: QuorumRecord | Exception) -> None:
         if isinstance(found, QuorumRecord):
-            self._later(0.2, partial(self._change, found))
+            self._later(0.2, partial(self._change, self._number, found))
         elif self._holds:
-            self._later(0.2, lambda: self._run(self._lock.read(held=True), self._again))
+            self._later(0.2, partial(self._read_again, self._number))
 
     def _stop(self) -> None:
         self._until = 0.0

@@ -1,4 +1,4 @@
-"""One schedule of a quorum: candidates and witnesses, faults at random, and the checks of what has happened.
+"""A schedule of a quorum: candidates, witnesses, random faults, and the checks.
 
 Q9: no two candidates may act at the same moment.  Q11: a witness promises a ballot once.  C1: a record that was stored
 replaces the one before, and no other was stored in its place.  C2: who gets the lock finds the last record that was
@@ -21,7 +21,7 @@ FAULTS: Final = ("witness killed", "witness paused", "candidate paused", "candid
 
 
 def run_schedule(seed: int, *, witness: type[Witness] = Witness, lock: type[Lock] = Lock) -> History:
-    """Run one schedule; what is wrong with it stands in ``problems``."""
+    """Run a schedule; ``problems`` of the history lists each broken rule."""
     world = World(seed)
     dice = world.dice
     witnesses = [WitnessNode(world, f"w{index}", witness) for index in range(dice.choice((3, 3, 5)))]

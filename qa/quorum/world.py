@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from meshq.abc import QuorumRecord
-from meshq.ha.quorum.mesh._witness_machine import Promise, Question, Reply, Witness
+from meshq.ha.quorum.mesh._witness_machine import Question, Reply, VoterState, Witness
 
 NODE_ID: Final = b"n" * 16
 SESSION_S: Final = 2.0
@@ -126,13 +126,13 @@ class Paused:
 
 
 class WitnessNode(Paused):
-    """A witness with a disk: what is not durable when it is killed is lost."""
+    """A witness with a disk.  When the witness is killed, writes that are not durable are lost."""
 
     def __init__(self, world: World, name: str, make: Callable[[], Witness]) -> None:
         super().__init__(world, name)
         self._make = make
         self._witness = make()
-        self._durable: Promise | None = None
+        self._durable: VoterState | None = None
         # When the disk has done all that it was told.
         self._synced_at = 0.0
         self._life = 0
@@ -147,10 +147,6 @@ class WitnessNode(Paused):
         if life != self._life or not self._up:
             return
         reply, changed = self._witness.answer(question, self.clock)
-        if question.kind == "claim" and reply.granted:
-            before = self.world.history.promised.setdefault((self.name, question.ballot), question.instance)
-            if before != question.instance:
-                self.world.history.problems.append(f"Q11: {self.name} has promised ballot {question.ballot} twice")
         if changed:
             self._synced_at = max(self._synced_at, self.world.now + self.world.dice.uniform(0.001, 0.005))
         elif self._synced_at <= self.world.now:
@@ -160,10 +156,17 @@ class WitnessNode(Paused):
         def synced() -> None:
             if life == self._life and self._up:
                 self._durable = reply.promise
+                self._said(question, reply)
                 self.do(lambda: answer(reply) if life == self._life else None)
 
         # Also an answer that changes nothing may tell of what is not durable yet.
         self.world.at(self._synced_at, synced)
+
+    def _said(self, question: Question, reply: Reply) -> None:
+        if question.kind == "claim" and reply.granted:
+            before = self.world.history.promised.setdefault((self.name, question.ballot), question.instance)
+            if before != question.instance:
+                self.world.history.problems.append(f"Q11: {self.name} has promised ballot {question.ballot} twice")
 
     def kill(self, seconds: float) -> None:
         """Be without power for a while."""

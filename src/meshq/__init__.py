@@ -129,6 +129,9 @@ if TYPE_CHECKING:
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ha import LiveOnly as LiveOnly
     from meshq.ha import MajorityVote as MajorityVote
+    from meshq.ha import MeshQuorum as MeshQuorum
+    from meshq.ha import QuorumNode as QuorumNode
+    from meshq.ha import QuorumNodeStatistics as QuorumNodeStatistics
     from meshq.ha import ReplicationBackup as ReplicationBackup
     from meshq.ha import ReplicationPrimary as ReplicationPrimary
     from meshq.ha import ScaleDown as ScaleDown
@@ -351,6 +354,9 @@ _HOME: Final = {
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",
     "MajorityVote": "meshq.ha",
+    "MeshQuorum": "meshq.ha",
+    "QuorumNode": "meshq.ha",
+    "QuorumNodeStatistics": "meshq.ha",
     "QueueOnNode": "meshq.client",
     "Queues": "meshq.network",
     "ScaleDown": "meshq.ha",

@@ -5,11 +5,15 @@ from meshq.ha._scale_down import ScaleDown
 from meshq.ha._shared_directory import SharedDirectory
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
 from meshq.ha.quorum import MajorityVote
+from meshq.ha.quorum.mesh import MeshQuorum, QuorumNode, QuorumNodeStatistics
 from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 
 __all__ = [
     "LiveOnly",
     "MajorityVote",
+    "MeshQuorum",
+    "QuorumNode",
+    "QuorumNodeStatistics",
     "ReplicationBackup",
     "ReplicationPrimary",
     "ScaleDown",

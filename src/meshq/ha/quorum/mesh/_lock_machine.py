@@ -12,7 +12,7 @@ import attrs
 
 from meshq.abc import QuorumRecord
 from meshq.errors import ConnectionBrokenError, RefusedError, caused
-from meshq.ha.quorum.mesh._witness_machine import Promise, Question, Reply
+from meshq.ha.quorum.mesh._witness_machine import Question, Reply, VoterState
 
 T = TypeVar("T")
 _GONE: Final = "a higher ballot was promised to another session"
@@ -61,9 +61,10 @@ class Lock:
         self._lease_s = session_s * share
         # Of the lock that was taken last; and the highest one that was seen anywhere.
         self._ballot = 0
+        #: Whether witnesses may have promised that ballot and not have it back.
+        self.claimed: bool = False
         self._highest = 0
         self._number = 0
-        self._servers: tuple[str, ...] = ()
         self._record = QuorumRecord()
         # A record that was sent, with the one before it: it may be kept or not, and has to be before anything else.
         self._doubt: tuple[QuorumRecord, QuorumRecord] | None = None
@@ -77,14 +78,15 @@ class Lock:
         """
         servers, first = yield from self._known_servers()
         # No ballot is used twice, also if nobody has heard of it: a release that is late would end the second use.
-        ballot = self._highest = self._highest + 1
+        self._ballot = ballot = self._highest = self._highest + 1
+        self.claimed = True
         claim = self._question("claim", ballot=ballot, session_s=self._session_s, servers=servers)
         # The first claim of a node id ties it to all of its witnesses: so two sets that overlap have one that refuses.
         wanted = self._size if first else self._majority
         answers = yield Ask(claim, wanted)
         self._note(answers)
         if answers.granted < wanted:
-            yield Ask(self._question("release", ballot=ballot, forget=True), 0)
+            yield from self._give_up(forget=True)
             self._check_servers(answers.refused("servers"), servers)
             if answers.refused("held") or answers.refused("ballot"):
                 return 0.0
@@ -93,12 +95,11 @@ class Lock:
         store = self._question("store", ballot=ballot, number=1, record=newest, servers=servers)
         stored = yield Ask(store, self._majority)
         if stored.granted < self._majority:
-            yield Ask(self._question("release", ballot=ballot), 0)
+            yield from self._give_up(forget=False)
             if stored.refused("ballot"):
                 return 0.0
             raise self._unreachable(self._majority, stored)
-        self._ballot, self._number, self._servers = ballot, 1, servers
-        self._record, self._doubt = newest, None
+        self._number, self._record, self._doubt = 1, newest, None
         return answers.began + self._lease_s
 
     def renew(self) -> Steps[float]:
@@ -150,7 +151,12 @@ class Lock:
 
     def release(self) -> Steps[None]:
         """Give the lock back."""
+        self.claimed = False
         yield Ask(self._question("release", ballot=self._ballot), self._size)
+
+    def _give_up(self, *, forget: bool) -> Steps[None]:
+        self.claimed = False
+        yield Ask(self._question("release", ballot=self._ballot, forget=forget), 0)
 
     def _settle_doubt(self) -> Steps[None]:
         if self._doubt is None:
@@ -198,7 +204,7 @@ class Lock:
 
     @staticmethod
     def _other_servers(theirs: tuple[str, ...], mine: tuple[str, ...]) -> RefusedError:
-        text = f"the node id belongs to the quorum of {', '.join(theirs)}, and this session asks {', '.join(mine)}"
+        text = f"the node id belongs to the quorum of {', '.join(theirs)}, and this session has answers of {', '.join(mine)}"
         return RefusedError(text, outcome="not_done")
 
     def _unreachable(self, wanted: int, answers: Answers, why: str = "") -> ConnectionBrokenError:
@@ -207,5 +213,5 @@ class Lock:
         return caused(ConnectionBrokenError(f"{text}: {why}" if why else text, outcome="unknown"), None)
 
 
-def _newest(answers: Answers) -> Promise:
+def _newest(answers: Answers) -> VoterState:
     return max((reply.promise for reply in answers.replies.values()), key=lambda promise: promise.kept)

@@ -41,7 +41,7 @@ class Question:
 
 
 @attrs.frozen(kw_only=True)
-class Promise:
+class VoterState:
     """The durable memory of a witness about a node id.
 
     ``ballot``, ``instance``, ``session_s``: what was promised last, to whom, and for how long without a renewal.
@@ -64,40 +64,44 @@ class Reply:
 
     granted: bool
     reason: Reason
-    promise: Promise
+    promise: VoterState
 
 
 class Witness:
     """The promises of a witness, by node id."""
 
     def __init__(self) -> None:
-        self._promises: dict[bytes, Promise] = {}
+        self._promises: dict[bytes, VoterState] = {}
         # When a promise may be broken; by the clock of the witness, which it has anew after a restart.
         self._free_at: dict[bytes, float] = {}
 
     @property
-    def promises(self) -> dict[bytes, Promise]:
+    def promises(self) -> dict[bytes, VoterState]:
         """The promises, by node id."""
         return dict(self._promises)
 
-    def recover(self, node_id: bytes, promise: Promise, now: float) -> None:
+    def promised(self, node_id: bytes) -> VoterState:
+        """Return the promise for a node id."""
+        return self._promises.get(node_id, VoterState())
+
+    def recover(self, node_id: bytes, promise: VoterState, now: float) -> None:
         """Take over a stored promise.  Unless it was given back, it lasts for a whole session from now on."""
         self._promises[node_id] = promise
         self._free_at[node_id] = now + promise.session_s
 
     def held(self, node_id: bytes, now: float) -> bool:
         """Whether a session has the promise."""
-        promise = self._promises.get(node_id, Promise())
+        promise = self._promises.get(node_id, VoterState())
         return not promise.released and now < self._free_at[node_id]
 
     def answer(self, question: Question, now: float) -> tuple[Reply, bool]:
         """Answer a question; also return whether the promise has changed, which is durable before the answer goes."""
-        before = self._promises.get(question.node_id, Promise())
+        before = self._promises.get(question.node_id, VoterState())
         after, reason = self._judge(question, before, now)
         self._promises[question.node_id] = after
         return Reply(granted=not reason, reason=reason, promise=after), after is not before
 
-    def _judge(self, question: Question, promise: Promise, now: float) -> tuple[Promise, Reason]:
+    def _judge(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
         match question.kind:
             case "claim":
                 return self._claim(question, promise, now)
@@ -115,7 +119,7 @@ class Witness:
                 pass
         return promise, ""
 
-    def _claim(self, question: Question, promise: Promise, now: float) -> tuple[Promise, Reason]:
+    def _claim(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
         if promise.servers not in ((), question.servers):
             return promise, "servers"
         if promise.instance != question.instance and self.held(question.node_id, now):
@@ -133,7 +137,7 @@ class Witness:
         )
         return after, ""
 
-    def _store(self, question: Question, promise: Promise) -> tuple[Promise, Reason]:
+    def _store(self, question: Question, promise: VoterState) -> tuple[VoterState, Reason]:
         if promise.ballot != question.ballot:
             return promise, "ballot"
         place = (question.ballot, question.number)
