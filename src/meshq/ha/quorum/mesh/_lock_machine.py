@@ -204,7 +204,8 @@ class Lock:
 
     @staticmethod
     def _other_servers(theirs: tuple[str, ...], mine: tuple[str, ...]) -> RefusedError:
-        text = f"the node id belongs to the quorum of {', '.join(theirs)}, and this session has answers of {', '.join(mine)}"
+        named = ", ".join(theirs)
+        text = f"the node id belongs to the quorum of {named}, and this session has answers of {', '.join(mine)}"
         return RefusedError(text, outcome="not_done")
 
     def _unreachable(self, wanted: int, answers: Answers, why: str = "") -> ConnectionBrokenError:
