@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     path = Path(RESULTS) / f"{options.result}.json" if options.result else None
     run: dict[str, Any] = {"first": options.first, "schedules": 0, "cpu_s": 0.0, "failed": [], "counts": {}}
+    run["commits"] = []
     if options.resume and path is not None and path.exists():
         (run,) = json.loads(path.read_text(encoding="utf-8"))["runs"]
     while run["schedules"] < options.schedules:
@@ -52,8 +53,10 @@ def main(arguments: list[str] | None = None) -> int:
         run["cpu_s"] = round(run["cpu_s"] + time.process_time() - cpu, 1)
         run["counts"] = dict(sorted(counts.items()))
         if path is not None:
-            about = {"command": "python -m qa.quorum", **about_here()}
-            result = {"kind": "quorum", "format": 1, "runs": [{**about, **run}]}
+            run = {**run, "command": "python -m qa.quorum", **about_here()}
+            if run["commit"] not in run["commits"]:
+                run["commits"] = [*run["commits"], run["commit"]]
+            result = {"kind": "quorum", "format": 1, "runs": [run]}
             path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(f"{run['schedules']} schedules, {len(run['failed'])} failed, {run['cpu_s']} processor seconds\n")
     return 1 if run["failed"] else 0
