@@ -130,7 +130,7 @@ def _state(parts: list[Any]) -> VoterState:
 
 
 def encode_state(node_id: bytes, state: VoterState) -> bytes:
-    """Return the record of a journal: what a witness remembers of a node id."""
+    """Return the bytes of a promise, as the journal of a witness keeps the promise."""
     return _pack([VERSION, node_id, *_state_parts(state)])
 
 

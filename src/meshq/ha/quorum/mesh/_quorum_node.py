@@ -51,7 +51,10 @@ TICK_S: Final = (0.01, 60.0)
 
 @attrs.frozen(kw_only=True)
 class QuorumNodeStatistics:
-    """The figures of a ``QuorumNode``: open connections, node ids that it knows, and of these those that are held."""
+    """The figures of a ``QuorumNode``.
+
+    ``connections``: open ones.  ``node_ids``: known ones.  ``held``: node ids of which a session has the promise.
+    """
 
     connections: int
     node_ids: int
@@ -59,7 +62,7 @@ class QuorumNodeStatistics:
 
 
 class QuorumNode:
-    """A node of a quorum of witnesses: it keeps what it has promised, and never serves messages.
+    """A witness, one node of a quorum: the witness keeps its promises in a journal, and serves no messages.
 
     ``async with QuorumNode(...) as node``, or ``await nursery.start(node.run)``.  ``name``: differs from those of the
     other witnesses.  ``acceptors``: URLs or ``Acceptor``; plaintext beyond the loopback device needs ``insecure=True``.
@@ -133,7 +136,7 @@ class QuorumNode:
         return await self._block.close(error, self.stop)
 
     async def stop(self) -> None:
-        """Stop: ``run`` ends, and nothing is promised any more.  Checkpoint: always."""
+        """Stop: ``run`` ends, and nothing is promised any more.  Checkpoint: always.  Cancellation: the node stops."""
         self._running.cancel()
         await trio.lowlevel.checkpoint()
 
