@@ -137,6 +137,8 @@ if TYPE_CHECKING:
     from meshq.ha import ScaleDown as ScaleDown
     from meshq.ha import SharedStoreBackup as SharedStoreBackup
     from meshq.ha import SharedStorePrimary as SharedStorePrimary
+    from meshq.ha import Vote as Vote
+    from meshq.ha import VoteSchedule as VoteSchedule
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
     from meshq.lb import ConsistentHash as ConsistentHash
@@ -353,6 +355,8 @@ _HOME: Final = {
     "PeerStatistics": "meshq.cluster",
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",
+    "Vote": "meshq.ha",
+    "VoteSchedule": "meshq.ha",
     "MajorityVote": "meshq.ha",
     "MeshQuorum": "meshq.ha",
     "QuorumNode": "meshq.ha",

@@ -65,7 +65,7 @@ def test_who_has_not_answered_when_the_vote_is_closed_has_said_no() -> None:
     assert vote.add("b", True) is False
 
 
-def test_more_answers_than_voters_are_refused() -> None:
+def test_answers_beyond_the_last_voter_change_nothing() -> None:
     vote = MajorityVote().vote(others=4)
     for index, yes in enumerate((True, True, False)):
         vote.add(f"n{index}", yes)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-from meshq.errors import UsageError
-
 
 class Vote:
     """A vote in which other nodes answer yes or no.
@@ -39,14 +37,8 @@ class Vote:
         return self._decision
 
     def add(self, voter: str, yes: bool) -> bool | None:
-        """Count the answer of a voter, unless the vote is decided or the voter was counted; return the decision.
-
-        Raises:
-            UsageError: more voters answer than were asked; nothing is counted.
-        """
+        """Count the answer of a voter, unless the vote is decided or the voter was counted; return the decision."""
         if self._decision is None and voter not in self._answers:
-            if len(self._answers) == self.others:
-                raise UsageError(f"{voter} answers a vote of {self.others} others, all of which have answered")
             self._answers[voter] = yes
             self._decide()
         return self._decision

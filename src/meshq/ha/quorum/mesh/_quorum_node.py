@@ -32,6 +32,7 @@ from meshq.ha.quorum.mesh._node_life import QUORUM_NODE_TRANSITIONS
 from meshq.ha.quorum.mesh._witness_machine import Question, Reply, Witness
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
+from meshq.loops import check_in_trio
 from meshq.settings import Acceptor, Secret
 from meshq.store import PLAIN, Journal
 from meshq.wire import SALT_BYTES, Verifier, make_verifier
@@ -127,6 +128,7 @@ class QuorumNode:
         return QuorumNodeStatistics(connections=self._connections, node_ids=len(ids), held=held)
 
     async def __aenter__(self) -> QuorumNode:
+        check_in_trio("QuorumNode")
         await self._block.open(self.run)
         return self
 
@@ -137,6 +139,7 @@ class QuorumNode:
 
     async def stop(self) -> None:
         """Stop: ``run`` ends, and nothing is promised any more.  Checkpoint: always.  Cancellation: the node stops."""
+        check_in_trio("QuorumNode")
         self._running.cancel()
         await trio.lowlevel.checkpoint()
 
@@ -150,6 +153,7 @@ class QuorumNode:
             DamagedError: the journal has what no witness has promised.
             ConnectionBrokenError: an address can't be bound.
         """
+        check_in_trio("QuorumNode")
         env = self._env()
         failed = True
         try:
