@@ -22,6 +22,7 @@ from meshq.cluster._peer_life import PEER_TRANSITIONS
 from meshq.cluster.leaving._drain_plan import DRAIN_TRANSITIONS
 from meshq.concurrency._block_life import BLOCK_TRANSITIONS
 from meshq.ha._role_life import ROLE_TRANSITIONS
+from meshq.ha.quorum.mesh._node_life import QUORUM_NODE_TRANSITIONS
 from meshq.ha.replication._replica_machine import FOLLOWING_TRANSITIONS
 from meshq.ha.replication._replicator_machine import REPLICA_TRANSITIONS
 from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
@@ -40,6 +41,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "design" / "life-cycles.md"
 TABLES: dict[str, tuple[str, Transitions]] = {
     "Broker": ("node/_broker_life.py", BROKER_TRANSITIONS),
     "Part of a node in a shared store": ("ha/_role_life.py", ROLE_TRANSITIONS),
+    "Node of a quorum": ("ha/quorum/mesh/_node_life.py", QUORUM_NODE_TRANSITIONS),
     "Part of a node in replication": ("ha/replication/_role_life.py", REPLICATION_ROLE_TRANSITIONS),
     "Replica, as its primary sees it": ("ha/replication/_replicator_machine.py", REPLICA_TRANSITIONS),
     "Node that follows": ("ha/replication/_replica_machine.py", FOLLOWING_TRANSITIONS),

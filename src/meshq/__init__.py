@@ -128,11 +128,17 @@ if TYPE_CHECKING:
     from meshq.errors import UsageError as UsageError
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ha import LiveOnly as LiveOnly
+    from meshq.ha import MajorityVote as MajorityVote
+    from meshq.ha import MeshQuorum as MeshQuorum
+    from meshq.ha import QuorumNode as QuorumNode
+    from meshq.ha import QuorumNodeStatistics as QuorumNodeStatistics
     from meshq.ha import ReplicationBackup as ReplicationBackup
     from meshq.ha import ReplicationPrimary as ReplicationPrimary
     from meshq.ha import ScaleDown as ScaleDown
     from meshq.ha import SharedStoreBackup as SharedStoreBackup
     from meshq.ha import SharedStorePrimary as SharedStorePrimary
+    from meshq.ha import Vote as Vote
+    from meshq.ha import VoteSchedule as VoteSchedule
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
     from meshq.lb import ConsistentHash as ConsistentHash
@@ -349,6 +355,12 @@ _HOME: Final = {
     "PeerStatistics": "meshq.cluster",
     "Drain": "meshq.cluster",
     "LiveOnly": "meshq.ha",
+    "Vote": "meshq.ha",
+    "VoteSchedule": "meshq.ha",
+    "MajorityVote": "meshq.ha",
+    "MeshQuorum": "meshq.ha",
+    "QuorumNode": "meshq.ha",
+    "QuorumNodeStatistics": "meshq.ha",
     "QueueOnNode": "meshq.client",
     "Queues": "meshq.network",
     "ScaleDown": "meshq.ha",

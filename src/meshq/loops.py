@@ -16,7 +16,7 @@ def check_in_trio(name: str) -> None:
     """
     if not trio.lowlevel.in_trio_task():
         instead = f"meshq.aio.{name} for asyncio, meshq.blocking.{name} without async"
-        if name == "Journal":
+        if name in ("Journal", "QuorumNode"):
             instead = "trio.run"
         raise UsageError(f"meshq.{name} needs a task of trio, and this is none; use {instead}")
 

@@ -30,7 +30,8 @@ _BELOW_NODE = GROUND | {
 _APPLICATION = _BELOW_NODE | {"__init__", "node", "console", "config", "cli", "demo", "blocking", "aio"}
 
 #: Unit -> the units that its files may import.  A unit may always import itself.
-#: ``env`` is imported where a default is made of it, by what can be used alone: store, client, node.
+#: ``env`` is imported where a default is made of it, by what can be used alone: store, client, node, and in ``ha`` the
+#: quorum of witnesses.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(sorted(VOCABULARY), VOCABULARY),
     "abc": VOCABULARY,
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "network": GROUND | {"bridge", "client", "discovery"},
     "cluster": GROUND | {"bridge", "client", "discovery", "lb", "wire"},
     "lb.balancer": GROUND | {"cluster", "discovery", "client", "lb"},
-    "ha": GROUND | {"cluster", "client", "discovery", "store", "wire"},
+    "ha": GROUND | {"cluster", "client", "discovery", "env", "store", "wire"},
     "node": _BELOW_NODE,
     "portal": GROUND | {"env", "client"},
     "blocking": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "node", "portal"},
@@ -82,6 +83,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "mesh": frozenset({"checkers", "simulation"}),
         "chain": frozenset({"checkers", "simulation"}),
         "ha": frozenset({"checkers", "simulation"}),
+        "quorum": frozenset({"qa"}),
         "balanced": frozenset({"checkers", "simulation"}),
         "network": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),

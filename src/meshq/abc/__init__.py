@@ -16,7 +16,16 @@ from meshq.abc._datagrams import Datagrams, DatagramSocket
 from meshq.abc._disk import Disk, File
 from meshq.abc._env import Entropy, Env, WallClock, no_failpoint
 from meshq.abc._groups import PinnedGroups
-from meshq.abc._ha import Activation, ActiveTerm, HAPolicy, StepBack, TermGuard
+from meshq.abc._ha import (
+    Activation,
+    ActiveTerm,
+    HAPolicy,
+    QuorumProvider,
+    QuorumRecord,
+    QuorumSession,
+    StepBack,
+    TermGuard,
+)
 from meshq.abc._held import HeldMessages, HeldQueues, RemoteDemand
 from meshq.abc._links import (
     AddressCredits,
@@ -103,6 +112,9 @@ __all__ = [
     "PeerQueues",
     "PinnedGroups",
     "Programs",
+    "QuorumProvider",
+    "QuorumRecord",
+    "QuorumSession",
     "RecordSource",
     "Redirect",
     "Redirector",

@@ -4,14 +4,22 @@ from meshq.ha._live_only import LiveOnly
 from meshq.ha._scale_down import ScaleDown
 from meshq.ha._shared_directory import SharedDirectory
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
+from meshq.ha.quorum import MajorityVote, Vote, VoteSchedule
+from meshq.ha.quorum.mesh import MeshQuorum, QuorumNode, QuorumNodeStatistics
 from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 
 __all__ = [
     "LiveOnly",
+    "MajorityVote",
+    "MeshQuorum",
+    "QuorumNode",
+    "QuorumNodeStatistics",
     "ReplicationBackup",
     "ReplicationPrimary",
     "ScaleDown",
     "SharedDirectory",
     "SharedStoreBackup",
     "SharedStorePrimary",
+    "Vote",
+    "VoteSchedule",
 ]

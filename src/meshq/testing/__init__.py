@@ -7,10 +7,10 @@ Every name is loaded when it is first used: the plugin loads neither trio nor th
 the real network and the real disk, and fail when a test tells them to.  ``run_seed`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
 compete for the place of the active one, ``MemoryBroadcast`` carries announcements between them, ``MemoryDatagrams``
-takes the place of UDP, and ``MemorySink`` is a partner who has the records of a journal.  ``check_admission``,
-``check_disk``, ``check_endpoint``, ``check_ha_policy``, ``check_network``, ``check_replication_sink``,
-``check_stream``, ``check_target_policy``, ``check_threads`` and ``check_topology_source`` say whether a part of your
-own keeps the contract of ``meshq.abc``.
+takes the place of UDP, ``MemoryQuorum`` decides which node serves, and ``MemorySink`` is a partner who has the records
+of a journal.  ``check_admission``, ``check_disk``, ``check_endpoint``, ``check_ha_policy``, ``check_network``,
+``check_quorum``, ``check_replication_sink``, ``check_stream``, ``check_target_policy``, ``check_threads`` and
+``check_topology_source`` say whether a part of your own keeps the contract of ``meshq.abc``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from meshq.testing._network import MemoryNetwork as MemoryNetwork
     from meshq.testing._network_link import NetworkSettings as NetworkSettings
     from meshq.testing._node import SimNode as SimNode
+    from meshq.testing._quorum import MemoryQuorum as MemoryQuorum
     from meshq.testing._replication import MemorySink as MemorySink
     from meshq.testing._simulation import DeadlockError as DeadlockError
     from meshq.testing._simulation import OvertimeError as OvertimeError
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from meshq.testing.conformance._network import NetworkCheck as NetworkCheck
     from meshq.testing.conformance._network import NetworkSides as NetworkSides
     from meshq.testing.conformance._network import check_network as check_network
+    from meshq.testing.conformance._quorum import QUORUM_CHECKS as QUORUM_CHECKS
+    from meshq.testing.conformance._quorum import MakeQuorum as MakeQuorum
+    from meshq.testing.conformance._quorum import check_quorum as check_quorum
     from meshq.testing.conformance._replication import REPLICATION_SINK_CHECKS as REPLICATION_SINK_CHECKS
     from meshq.testing.conformance._replication import MakeSink as MakeSink
     from meshq.testing.conformance._replication import ReadBatches as ReadBatches
@@ -118,12 +122,14 @@ _HOME: Final[dict[str, str]] = {
     "HistoryError": "meshq.testing.history._end",
     "InlineThreads": "meshq.testing._threads",
     "MakeNetworkSides": "meshq.testing.conformance._network",
+    "MakeQuorum": "meshq.testing.conformance._quorum",
     "MakePolicies": "meshq.testing.conformance._ha",
     "MakeSink": "meshq.testing.conformance._replication",
     "MemoryBroadcast": "meshq.testing._broadcast",
     "MemoryDatagrams": "meshq.testing._datagrams",
     "MemoryHAPolicy": "meshq.testing._ha",
     "MemoryNetwork": "meshq.testing._network",
+    "MemoryQuorum": "meshq.testing._quorum",
     "MemoryRole": "meshq.testing._ha",
     "MemorySink": "meshq.testing._replication",
     "MovableClock": "meshq.testing._movable_clock",
@@ -156,6 +162,8 @@ _HOME: Final[dict[str, str]] = {
     "check_disk": "meshq.testing.conformance._disk",
     "check_endpoint": "meshq.testing.conformance._broadcast",
     "check_ha_policy": "meshq.testing.conformance._ha",
+    "check_quorum": "meshq.testing.conformance._quorum",
+    "QUORUM_CHECKS": "meshq.testing.conformance._quorum",
     "check_network": "meshq.testing.conformance._network",
     "check_policy": "meshq.testing.conformance._balancing",
     "check_replication_sink": "meshq.testing.conformance._replication",

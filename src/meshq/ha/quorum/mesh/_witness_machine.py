@@ -1,0 +1,146 @@
+"""A witness: one voter of a quorum, which promises a ballot of a node id to one session, and keeps a record.
+
+Witnesses do not know each other.  A session that wants the lock asks all of them for a promise with a *ballot*, a
+number that is higher than all that were promised; more than half of the promises are the lock.  A witness promises each
+ballot once, and breaks no promise while its lease lasts.  A record is kept under the ballot of the lock, and a session
+that gets the lock stores the newest record that it was told under its own ballot, before it does anything else: so what
+more than half have kept is never lost.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from meshq.abc import QuorumRecord
+
+Kind = Literal["read", "claim", "renew", "store", "release"]
+#: ``held``: another session has the promise.  ``ballot``: a higher one was promised.  ``servers``: the node id belongs
+#: to another set of witnesses.
+Reason = Literal["", "held", "ballot", "servers"]
+
+
+@attrs.frozen(kw_only=True)
+class Question:
+    """A question of a session to a witness.
+
+    ``number``: of a record under one ballot; of two records that a witness has kept the later one counts.
+    ``forget``: of a release: nothing was stored under the ballot, so that the node id belongs to no set of witnesses.
+    """
+
+    kind: Kind
+    node_id: bytes
+    instance: bytes = b""
+    ballot: int = 0
+    session_s: float = 0.0
+    servers: tuple[str, ...] = ()
+    number: int = 0
+    record: QuorumRecord = attrs.field(factory=QuorumRecord)
+    forget: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class VoterState:
+    """The durable memory of a witness about a node id.
+
+    ``ballot``, ``instance``, ``session_s``: what was promised last, to whom, and for how long without a renewal.
+    ``released``: the session has given the lock back.  ``servers``: the names of all witnesses of the node id.
+    ``kept``: the ballot and the number under which ``record`` was kept.
+    """
+
+    ballot: int = 0
+    instance: bytes = b""
+    session_s: float = 0.0
+    released: bool = True
+    servers: tuple[str, ...] = ()
+    kept: tuple[int, int] = (0, 0)
+    record: QuorumRecord = attrs.field(factory=QuorumRecord)
+
+
+@attrs.frozen(kw_only=True)
+class Reply:
+    """The answer of a witness, with the promise of the witness for the node id."""
+
+    granted: bool
+    reason: Reason
+    promise: VoterState
+
+
+class Witness:
+    """The promises of a witness, by node id."""
+
+    def __init__(self) -> None:
+        self._promises: dict[bytes, VoterState] = {}
+        # When a promise may be broken; by the clock of the witness, which it has anew after a restart.
+        self._free_at: dict[bytes, float] = {}
+
+    @property
+    def promises(self) -> dict[bytes, VoterState]:
+        """The promises, by node id."""
+        return dict(self._promises)
+
+    def promised(self, node_id: bytes) -> VoterState:
+        """Return the promise for a node id."""
+        return self._promises.get(node_id, VoterState())
+
+    def recover(self, node_id: bytes, promise: VoterState, now: float) -> None:
+        """Take over a stored promise.  Unless it was given back, it lasts for a whole session from now on."""
+        self._promises[node_id] = promise
+        self._free_at[node_id] = now + promise.session_s
+
+    def held(self, node_id: bytes, now: float) -> bool:
+        """Whether a session has the promise."""
+        promise = self._promises.get(node_id, VoterState())
+        return not promise.released and now < self._free_at[node_id]
+
+    def answer(self, question: Question, now: float) -> tuple[Reply, bool]:
+        """Answer a question; also return whether the promise has changed, which is durable before the answer goes."""
+        before = self._promises.get(question.node_id, VoterState())
+        after, reason = self._judge(question, before, now)
+        self._promises[question.node_id] = after
+        return Reply(granted=not reason, reason=reason, promise=after), after is not before
+
+    def _judge(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
+        match question.kind:
+            case "claim":
+                return self._claim(question, promise, now)
+            case "renew":
+                if promise.ballot != question.ballot or promise.released:
+                    return promise, "ballot"
+                self._free_at[question.node_id] = now + promise.session_s
+            case "store":
+                return self._store(question, promise)
+            case "release":
+                if promise.ballot == question.ballot and promise.instance == question.instance:
+                    forget = question.forget and promise.kept == (0, 0)
+                    return attrs.evolve(promise, released=True, servers=() if forget else promise.servers), ""
+            case "read":
+                pass
+        return promise, ""
+
+    def _claim(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
+        if promise.servers not in ((), question.servers):
+            return promise, "servers"
+        if promise.instance != question.instance and self.held(question.node_id, now):
+            return promise, "held"
+        if question.ballot <= promise.ballot:
+            return promise, "ballot"
+        self._free_at[question.node_id] = now + question.session_s
+        after = attrs.evolve(
+            promise,
+            ballot=question.ballot,
+            instance=question.instance,
+            session_s=question.session_s,
+            released=False,
+            servers=question.servers,
+        )
+        return after, ""
+
+    def _store(self, question: Question, promise: VoterState) -> tuple[VoterState, Reason]:
+        if promise.ballot != question.ballot:
+            return promise, "ballot"
+        place = (question.ballot, question.number)
+        if place <= promise.kept:
+            return promise, ""
+        return attrs.evolve(promise, kept=place, record=question.record), ""
