@@ -49,7 +49,7 @@ BUGS: Final = (
         checkers=("Q1", "Q2"),
         required=True,
         soon="storage",
-        soon_seed=5,
+        soon_seed=0,
     ),
     Bug(
         name="forget the duplicate cache at restart",
@@ -67,7 +67,7 @@ BUGS: Final = (
         checkers=("Q4", "Q5", "Q7"),
         required=True,
         soon="storage",
-        soon_seed=11,
+        soon_seed=23,
     ),
     Bug(
         name="reuse a sequence number",
