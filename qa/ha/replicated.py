@@ -295,7 +295,7 @@ async def _faults(stage: ReplicatedStage) -> None:
         if member.down and kind not in ("cut", "clock"):
             # One node at a time: the other one is what is left.
             continue
-        if kind in (*DEADLY, "stall") and not stage.other(member).settled:
+        if kind in DEADLY and not stage.other(member).settled:
             # An operator who starts an old store sees to it that the newer one is there until the two have met.
             continue
         stage.simulation.swarm.count(f"fault.{kind}")

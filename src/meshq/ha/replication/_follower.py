@@ -45,7 +45,7 @@ class FollowEnd:
     ``node``: the one that was followed; None: it did not let this one follow.  ``may_take_over``: this node has all
     that was confirmed.  ``reason``: ``crash``, ``stopped``, ``forced`` or ``failback`` of the other node, or why this
     one could not go on.
-    ``waiting``: the other node does not act either; what it remembers.
+    ``waiting``: the other node does not act either; what it remembers.  ``nobody``: nobody listens there.
     """
 
     error: MeshqError | OSError | None = None
@@ -53,6 +53,12 @@ class FollowEnd:
     may_take_over: bool = False
     reason: str = "crash"
     waiting: Log | None = None
+    nobody: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether the link has ended by silence."""
+        return self.error is not None and isinstance(self.error.__cause__, TimeoutError)
 
 
 class Follower:
@@ -321,7 +327,14 @@ class Follower:
         position = self.following.position
         may = not broken and self.durable >= position and self.following.may_take_over(self.durable, self.last)
         self.following.end()
-        return FollowEnd(error=error, node=self.node, may_take_over=may, reason=self._reason, waiting=self._waiting)
+        return FollowEnd(
+            error=error,
+            node=self.node,
+            may_take_over=may,
+            reason=self._reason,
+            waiting=self._waiting,
+            nobody=self._link.nobody,
+        )
 
     async def _run(self, function: Callable[..., object], *arguments: object) -> None:
         await self._env.threads.run(function, *arguments, pool=POOL)

@@ -19,6 +19,10 @@ FOLLOWING_TRANSITIONS: Final[Transitions] = {
 }
 
 
+#: No epoch reaches this number.
+EPOCHS_MAX: Final = 2**53
+
+
 class Following:
     """How far a node follows the log of another one.
 
@@ -48,7 +52,7 @@ class Following:
     def accepted(self, epoch: int) -> None:
         """Note the epoch of the log.  Raises: RemoteProtocolError: it is older than one that is known here."""
         self._on("accept")
-        if epoch < self.epoch or epoch < 1:
+        if not max(self.epoch, 1) <= epoch < EPOCHS_MAX:
             raise violation("bad_header", f"a log of epoch {epoch}, after epoch {self.epoch}")
         self.epoch = epoch
 

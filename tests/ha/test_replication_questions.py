@@ -1,0 +1,291 @@
+"""A node of a pair asks another one: what counts as gone, as silent and as an answer."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from meshq import ReplicationPrimary
+from meshq.abc import NodeControl
+from meshq.client import LogPiece
+from meshq.client.link._link_end import nobody_there
+from meshq.concurrency import ChangeSignal
+from meshq.errors import ConnectionBrokenError, RemoteProtocolError
+from meshq.ha.replication._acting_side import ActingSide
+from meshq.ha.replication._asking import Answer, Asker
+from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._meeting_plan import gives_way
+from meshq.ha.replication._own_pauses import OwnPauses
+from meshq.ha.replication._reach import Reach, same_place
+from meshq.ha.replication._replica_machine import Following
+from meshq.ha.replication._replicator_machine import ReplicationBounds
+from meshq.ha.replication._standpoints import CLAIMED, is_stranger
+from meshq.ha.replication._term import ReplicationTerm
+from meshq.logs import Warnings
+from meshq.wire import Log, Replicate
+from tests.ha.replicated import machines, url_of
+from tests.ha.test_replication_in_doubt import pair, primary
+
+OWN, THEIRS, NODE = b"o" * 16, b"t" * 16, b"n" * 16
+
+
+# -- a connection that can't be made
+
+
+@pytest.mark.parametrize(
+    ("cause", "gone"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), True),
+        (TimeoutError("waited"), True),
+        (LookupError("no broker"), True),
+        (OSError(errno.EMFILE, "no descriptors here"), False),
+        (OSError(errno.ENOTCONN, "has closed at once"), False),
+        (EOFError("the stream has ended"), False),
+    ],
+)
+def test_only_a_connection_that_can_not_be_made_says_that_nobody_is_there(cause: Exception, gone: bool) -> None:
+    error = ConnectionBrokenError("can't be reached", outcome="not_done")
+    error.__cause__ = cause
+    assert nobody_there(error) is gone
+    ended = ConnectionBrokenError("has ended")
+    ended.__cause__ = cause
+    assert not nobody_there(ended)
+
+
+def test_a_system_without_descriptors_is_found_behind_the_error_of_all_its_attempts() -> None:
+    error, inner = ConnectionBrokenError("can't be reached", outcome="not_done"), OSError("all attempts failed")
+    inner.__cause__ = ExceptionGroup("all", [OSError(errno.ECONNREFUSED, "one"), OSError(errno.EMFILE, "other")])
+    error.__cause__ = inner
+    assert not nobody_there(error)
+
+
+# -- tries
+
+
+class TimedLinks:
+    """Links that answer in turn, each after its time."""
+
+    def __init__(self, *answers: tuple[float, Log | Exception]) -> None:
+        self.answers = list(answers)
+        self.nobody = False
+
+    def factory(self, url: str) -> TimedLinks:
+        return self
+
+    def log_link(self, wanted: Replicate, *, instance: bytes) -> TimedLinks:
+        return self
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        yield
+
+    async def receive(self) -> LogPiece:
+        after, answer = self.answers.pop(0)
+        await trio.sleep(after)
+        if isinstance(answer, Exception):
+            self.nobody = isinstance(answer, ConnectionBrokenError) and answer.outcome == "not_done"
+            raise answer
+        return LogPiece(header=answer, first=0, body=b"")
+
+
+def asker(*answers: tuple[float, Log | Exception]) -> Asker:
+    """Make one whose questions are answered so."""
+    return Asker(cast("Reach", TimedLinks(*answers)), OWN, lambda ends: Replicate(instance=OWN, node_name="a"))
+
+
+async def test_a_slow_way_has_time_for_an_answer_and_each_later_try_has_more() -> None:
+    answer = Log(kind="waiting", name="b")
+    assert (await asker((2.5, answer)).ask("u")).log == answer
+    assert (await asker((5.0, answer), (5.0, answer)).ask("u", patience_s=20)).log == answer
+
+
+async def test_a_connection_that_is_made_and_closed_is_no_node_that_is_gone() -> None:
+    closed = [(0.01, ConnectionBrokenError("has ended the link")) for _ in range(100)]
+    found = await asker(*closed).ask("u", patience_s=4)
+    assert (found.lives, found.gone) == (True, False)
+    found = await asker(closed[0], (0, ConnectionBrokenError("refused", outcome="not_done"))).ask("u", patience_s=4)
+    assert (found.lives, found.gone) == (False, True)
+
+
+async def test_an_answer_of_another_node_at_the_same_place_says_nothing() -> None:
+    other, right = Log(kind="waiting", name="c"), Log(kind="waiting", name="b")
+    assert (await asker((0, other), (0, right)).ask("u", patience_s=4, name="b")).log == right
+    found = await asker(*[(0, other)] * 100).ask("u", patience_s=4, name="b")
+    assert found == Answer()
+
+
+def test_strangers_are_told_from_nodes_of_the_pair() -> None:
+    own = Replicate(instance=OWN, node_name="a", node_id=NODE, group="fish")
+    assert is_stranger(Log(kind="waiting", instance=OWN, node_id=NODE), own)
+    assert is_stranger(Log(kind="waiting", instance=THEIRS, node_id=b"x" * 16, group="fish"), own)
+    assert is_stranger(Log(kind="waiting", instance=THEIRS, group="bird"), own)
+    assert not is_stranger(Log(kind="waiting", instance=THEIRS, node_id=NODE, group="bird"), own)
+    assert not is_stranger(Log(kind="waiting", instance=THEIRS), own)
+
+
+def test_places_are_compared_as_they_are_read() -> None:
+    assert same_place("tcp://A.example:1?insecure=true", "tcp://a.example:1")
+    assert not same_place("tcp://a.example:1", "tcp://a.example:2")
+    assert not same_place("", "tcp://a.example:2")
+
+
+# -- pauses
+
+
+def test_a_node_finds_on_its_clock_how_long_it_stood_still() -> None:
+    pauses = OwnPauses(0.0, 0.5)
+    for moment in (0.5, 1.0, 1.9):
+        pauses.note(moment)
+    assert pauses.longest_s(0.0, 2.0) == 0.0
+    assert pauses.longest_s(0.0, 6.0) == 3.5
+    assert pauses.longest_s(5.9, 6.1) == 3.5
+    assert pauses.longest_s(6.0, 6.5) == 0.0
+    assert pauses.longest_s(6.4, 10.0) == 3.0
+
+
+# -- two that serve
+
+
+def test_of_two_that_serve_in_one_epoch_exactly_one_gives_way() -> None:
+    for one, other in (((1, False, OWN), (1, False, THEIRS)), ((2, True, OWN), (2, True, THEIRS))):
+        assert gives_way(one, other) is not gives_way(other, one)
+    assert not gives_way((1, False, OWN), (1, False, OWN))
+    assert gives_way((1, True, THEIRS), (2, False, OWN))
+    assert gives_way((1, False, THEIRS), (1, True, OWN))
+
+
+def test_an_epoch_that_no_node_can_reach_is_refused() -> None:
+    Following(1).accepted(CLAIMED - 1)
+    with pytest.raises(RemoteProtocolError):
+        Following(1).accepted(CLAIMED)
+
+
+# -- what becomes of a replica that was in sync
+
+
+class Answers:
+    """Answers questions in turn; the last one again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers: Iterator[Answer] = iter(answers)
+        self._last = Answer()
+
+    async def ask(self, url: str, *, ends: bytes = b"", patience_s: float = 0.0, name: str = "") -> Answer:
+        self._last = next(self._answers, self._last)
+        await trio.sleep(0.1 if self._last.log is not None or self._last.gone else patience_s)
+        return self._last
+
+
+def says(epoch: int, kind: str = "waiting") -> Answer:
+    """Make an answer of the replica."""
+    return Answer(log=Log(kind=kind, name="b", epoch=epoch, node_id=NODE, instance=THEIRS, flags=0), lives=True)
+
+
+async def settled(*answers: Answer, pause_s: float = 0.0) -> tuple[list[str], list[str]]:
+    """End the link to a replica in sync, which answers so; return the orders, and the reasons for a drop."""
+    orders: list[str] = []
+    drops: list[str] = []
+    pauses = OwnPauses(trio.current_time() - pause_s, 0.1)
+    reach: Any = type("R", (), {"call_timeout": 2.0, "patience": 4.0, "pause_s_max": 2.0})()
+    control: Any = type("C", (), {"instance": OWN, "name": "a", "board": None})()
+    policy: Any = type("P", (), {"primary": True, "initial_replication_sync_timeout": 30})()
+    async with trio.open_nursery() as nursery:
+        side = ActingSide(
+            policy,
+            cast("NodeControl", control),
+            cast("Reach", reach),
+            nursery=nursery,
+            changed=ChangeSignal(),
+            order=lambda order: orders.append(order.reason),
+            asker=cast("Asker", Answers(*answers)),
+            give_in=lambda wanted: None,
+            pauses=pauses,
+            warnings=Warnings("ha", trio.current_time),
+        )
+        term = side.term = ReplicationTerm(1, ReplicationBounds(sync_s=30, slow_s=5))
+        term.start = cast("Any", type("S", (), {"node_id": NODE})())
+        wanted = Replicate(instance=THEIRS, node_name="b", place="tcp://b:1")
+        side.feeder = feeder = cast("Feeder", type("F", (), {"wanted": wanted})())
+        side._drop = drops.append  # type: ignore[method-assign]
+        await side._settle(feeder, term, "link")
+    return orders, drops
+
+
+async def test_a_replica_that_takes_the_role_or_refuses_to_say_is_not_dropped() -> None:
+    gone, silent, refuses = Answer(gone=True), Answer(), Answer(lives=True)
+    assert await settled(says(CLAIMED)) == (["superseded"], [])
+    assert await settled(says(CLAIMED), gone) == (["superseded"], [])
+    assert await settled(refuses) == (["superseded"], [])
+    assert await settled(says(2, "accepted")) == (["superseded"], [])
+    assert await settled(says(CLAIMED), says(1)) == ([], ["link"])
+    assert await settled(gone) == ([], ["link"])
+    assert await settled(silent) == ([], ["link"])
+
+
+async def test_a_node_that_stood_still_asks_longer_whether_its_replica_takes_the_role() -> None:
+    gone = Answer(gone=True)
+    assert await settled(gone, gone, says(2, "accepted"), pause_s=3.0) == (["superseded"], [])
+    before = trio.current_time()
+    assert await settled(gone, pause_s=3.0) == ([], ["link"])
+    assert trio.current_time() - before >= 6
+
+
+# -- brokers
+
+
+async def test_a_replica_gives_in_to_a_primary_in_its_first_life() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await pair(ground, nursery)
+        before = trio.current_time()
+        ground.network.silence("node", "node")
+        ground.threads["b"].close("write")
+        async with ground.client_of("a") as client:
+            # The replica is slow, and says so when it is asked: confirms wait for no longer than that.
+            await client.send("q", b"one")
+            assert trio.current_time() - before < 2
+        assert first.ha.unprotected and first.state == "active"
+        assert second.state == "waiting"
+
+
+async def test_strangers_and_the_node_itself_hold_up_no_start() -> None:
+    async with machines() as (ground, nursery):
+        await ground.start(nursery, ground.broker("b", None))
+        other = ground.broker("c", ReplicationPrimary(group_name="bird"), cluster={"static_connectors": []})
+        await ground.start(nursery, other)
+        places = [url_of("b"), url_of("c"), "tcp://localhost:7001"]
+        ha = ReplicationPrimary(check_for_live_server=True, group_name="fish", wait_for_activation=False)
+        mine = await ground.start(nursery, ground.broker("a", ha, cluster={"static_connectors": places}))
+        await mine.ha.wait_for(role="primary", phase="active", timeout=20)
+
+
+async def test_a_start_waits_for_a_node_that_takes_connections_and_closes_them() -> None:
+    async with machines() as (ground, nursery):
+        listener = await ground.network.host("node").listen("127.0.0.1", 7002)
+
+        async def close_all() -> None:
+            while True:
+                (await listener.accept()).close()
+
+        nursery.start_soon(close_all)
+        first = await ground.start(nursery, primary(ground))
+        await trio.sleep(20)
+        assert first.state == "waiting"
+
+
+async def test_a_replica_that_stood_still_for_too_long_does_not_take_over() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await pair(ground, nursery)
+        assert second.ha.phase == "in_sync"
+        # Half a second is the least after which the other one may have gone on without it.
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+        clock.jump(5)
+        await ground.crash(first)
+        await trio.sleep(10)
+        assert second.state == "waiting"
