@@ -24,7 +24,7 @@ from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicat
 from meshq.ha.replication._standpoints import CLAIMED
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ids import Position
-from meshq.wire import Log, Replicate
+from meshq.wire import Log, Logged, Replicate
 from tests.ha.replicated import machines, url_of
 from tests.ha.test_replication_faults import told
 from tests.ha.test_replication_in_doubt import backup, pair, primary, taken_over
@@ -213,6 +213,16 @@ async def test_nothing_is_sent_after_a_large_body_that_was_not_read_and_nothing_
     term.place(batch(2))
     feeder.leaving()
     assert line.sent == (["batch"] if body else ["batch", "batch", "stopped"])
+    # A replica that is in sync and has heard the last word takes over, also if its disk was a little behind.
+    assert term.yielded is not body
+
+
+async def test_a_replica_that_can_not_go_on_after_the_last_word_was_not_handed_the_role() -> None:
+    feeder, _, term = fed()
+    term.place(batch(1))
+    feeder.leaving()
+    assert term.yielded
+    feeder.heard(Logged(kind="failed", reason="disk"), 0)
     assert not term.yielded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -11,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from meshq import ReplicationPrimary
+from meshq import Broker, ClusterConnection, ReplicationBackup, ReplicationPrimary
 from meshq.abc import NodeControl
 from meshq.client import LogPiece
 from meshq.client.link._link_end import nobody_there
@@ -24,13 +25,13 @@ from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._replica_machine import Following
-from meshq.ha.replication._replicator_machine import ReplicationBounds
+from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
 from meshq.ha.replication._standpoints import CLAIMED, is_stranger
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.logs import Warnings
 from meshq.wire import Log, Replicate
 from tests.ha.replicated import machines, url_of
-from tests.ha.test_replication_in_doubt import pair, primary
+from tests.ha.test_replication_in_doubt import pair, primary, taken_over
 
 OWN, THEIRS, NODE = b"o" * 16, b"t" * 16, b"n" * 16
 
@@ -289,3 +290,95 @@ async def test_a_replica_that_stood_still_for_too_long_does_not_take_over() -> N
         await ground.crash(first)
         await trio.sleep(10)
         assert second.state == "waiting"
+
+
+# -- a copy that is on its way to its place
+
+
+def test_a_replica_that_was_sent_a_copy_has_its_time_and_each_sign_of_work_begins_it_anew() -> None:
+    replicator = Replicator(10, ReplicationBounds(sync_s=30, slow_s=5))
+    replicator.accept()
+    assert replicator.deadline == math.inf
+    replicator.expect(10, 100)
+    assert (replicator.expired(129), replicator.deadline) == ("", 130)
+    replicator.progressed(120, 0)
+    assert (replicator.expired(149), replicator.expired(150)) == ("", "sync_timeout")
+    replicator.heard(10, 149)
+    assert replicator.deadline == math.inf
+
+
+def test_the_bytes_that_a_replica_lacks_are_counted_from_its_joining_on() -> None:
+    replicator = Replicator(0, ReplicationBounds(sync_s=30, slow_s=5))
+    replicator.accept()
+    replicator.place(1, 0, 100)
+    replicator.join(0)
+    replicator.place(2, 0, 20)
+    replicator.place(4, 0, 3)
+    assert replicator.backlog.size_bytes == 23
+    replicator.heard(2, 1)
+    assert replicator.backlog.size_bytes == 3
+    replicator.drop()
+    assert replicator.backlog.size_bytes == 0
+
+
+async def test_a_replica_that_puts_a_copy_in_its_place_answers_signs_of_life_and_has_a_bound() -> None:
+    async with machines() as (ground, nursery):
+        ha = ReplicationPrimary(initial_replication_sync_timeout=10)
+        cluster = {"connection_ttl": 2, "static_connectors": []}
+        first = await ground.start(nursery, ground.broker("a", ha, cluster=cluster))
+        gate = ground.threads["b"].close("install_copy")
+        mine = {"connection_ttl": 2, "static_connectors": [url_of("a")]}
+        second = await ground.start(nursery, ground.broker("b", ReplicationBackup(), cluster=mine))
+        await second.ha.wait_for(phase="syncing", timeout=5)
+        await trio.sleep(7)
+        # Longer than the silence that ends a link.
+        assert [one.dropped_reason for one in first.ha.replicas] == [""]
+        await trio.sleep(4)
+        assert [one.dropped_reason for one in first.ha.replicas] == ["sync_timeout"]
+        gate.set()
+        ground.threads["b"].open()
+        await second.ha.wait_for(phase="in_sync", timeout=20)
+
+
+async def test_a_second_node_with_the_name_and_the_place_of_a_replica_does_not_end_its_link() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await pair(ground, nursery)
+        before = first.ha.replicas[0].instance
+        cluster = {"static_connectors": [url_of("a")], "connector": "own"}
+        twin = Broker(
+            "b",
+            data_dir="/data",
+            acceptors=[url_of("c")],
+            connectors={"own": url_of("b")},
+            services=[ClusterConnection("c", password="p", **cluster)],
+            ha=ReplicationBackup(),
+            env=ground.env("c"),
+        )
+        await ground.start(nursery, twin)
+        await trio.sleep(10)
+        assert (first.ha.replicas[0].instance, first.ha.replicas[0].in_sync, second.ha.phase) == (
+            before,
+            True,
+            "in_sync",
+        )
+
+
+async def test_a_primary_whose_copy_was_cut_off_by_a_loss_serves_after_a_turn_as_a_backup() -> None:
+    async with machines() as (ground, nursery):
+        second = await taken_over(ground, nursery)
+        ground.threads["b"].close("_read")
+        again = await ground.start(nursery, primary(ground))
+        await again.ha.wait_for(phase="syncing", timeout=10)
+        await ground.crash(again)
+        await ground.crash(second)
+        for ha, state, epoch in (
+            (ReplicationPrimary(check_for_live_server=True, wait_for_activation=False), "waiting", 2),
+            (ReplicationBackup(), "waiting", 2),
+            (ReplicationPrimary(check_for_live_server=True, wait_for_activation=False), "active", 3),
+        ):
+            again = await ground.start(nursery, ground.broker("a", ha, cluster={"static_connectors": [url_of("b")]}))
+            await trio.sleep(10)
+            assert (again.state, again.ha.epoch <= epoch) == (state, True)
+            if state == "waiting":
+                await ground.crash(again)
+        assert again.ha.epoch == 3

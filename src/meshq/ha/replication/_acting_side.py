@@ -120,7 +120,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             url=wanted.place,
             in_sync=not reason and term.replicator.in_sync,
             records_behind=term.replicator.behind,
-            bytes_behind=feeder.queued_bytes,
+            bytes_behind=term.replicator.backlog.size_bytes,
             since=feeder.since,
             dropped_reason=reason,
         )
@@ -208,11 +208,24 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             raise self._refused("encryption_key", wanted, about)
         feeder = self.feeder
         if feeder is not None and self._is_again(wanted, feeder.wanted):
-            # A node follows by one link: the old one is over for it, and so it does not take over.
-            feeder.end("left", known=True)
-            self._drop("left")
+            if wanted.instance == feeder.wanted.instance:
+                self._end_left(feeder)
+            else:
+                self._nursery.start_soon(self._look_who, feeder)
         if not term.replicator.free:
             raise decline("too_many_sessions", f"{name!r} has a replica already")
+
+    def _end_left(self, feeder: Feeder) -> None:
+        """End the old link of a node, which follows by one link: so it does not take over."""
+        feeder.end("left", known=True)
+        self._drop("left")
+
+    async def _look_who(self, feeder: Feeder) -> None:
+        """Ask at the place of the replica whether its life is over: whoever says its name may be another node."""
+        wanted = feeder.wanted
+        log = (await self._asker.ask(wanted.place, name=wanted.node_name)).log
+        if log is not None and log.instance != wanted.instance and self.feeder is feeder:
+            self._end_left(feeder)
 
     def _is_again(self, wanted: Replicate, before: Replicate) -> bool:
         return bool(wanted.place) and (wanted.place, wanted.node_name) == (before.place, before.node_name)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 import trio
 
 from meshq.errors import MeshqError
 from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._standpoints import is_stranger
 from meshq.wire import Log, Replicate
 
+#: Refusals by a node without a policy of replication, and by this one, which has reached itself.
+STRANGERS: Final = ("role_not_served", "same_node")
 #: Seconds for the first try, in which a login over a slow way has room; each later one has twice as many, up to half of
 #: what is left.
 QUESTION_S = 3.0
@@ -60,6 +64,16 @@ class Asker:
                 return found
             await trio.sleep(pause_s)
             try_s, pause_s = 2 * try_s, min(2 * pause_s, PAUSE_S_MAX)
+
+    async def finds_stranger(self, url: str) -> bool:
+        """Ask once; return whether an answer shows that no other node of the pair is there.
+
+        Checkpoint: always.
+        Cancellation: the question is dropped.
+        """
+        answer = await self.ask(url)
+        known = answer.log is not None and is_stranger(answer.log, self._wanted(b""))
+        return known or answer.refusal in STRANGERS
 
     async def _once(self, url: str, ends: bytes, seconds: float) -> Answer:
         """Ask once."""

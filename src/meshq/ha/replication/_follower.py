@@ -11,6 +11,7 @@ import trio
 from meshq.abc import Env, StoredBatch, StoredSegment
 from meshq.client import LogLink, LogPiece
 from meshq.errors import DamagedError, JournalBrokenError, MeshqError, RemoteProtocolError
+from meshq.ha.replication._backlog_machine import Backlog
 from meshq.ha.replication._batch_format import followed, unpack_batch
 from meshq.ha.replication._node_directory import BodyFile, NodeDirectory, is_body
 from meshq.ha.replication._replica_machine import Following
@@ -99,6 +100,12 @@ class Follower:
         self._waiting: Log | None = None
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
+        self._backlog = Backlog()
+
+    @property
+    def bytes_behind(self) -> int:
+        """The bytes of the batches that were taken, and are not on this disk yet."""
+        return self._backlog.size_bytes
 
     @property
     def durable(self) -> int:
@@ -196,6 +203,7 @@ class Follower:
             return
         self.following.batch(first, len(batch.rows))
         if self._journal is not None:
+            self._backlog.add(self.following.position, len(body))
             self._journal.log.follow(followed(batch))
             self.following.unsynced_bytes += len(body)
             if self.following.unsynced_bytes > UNSYNCED_BYTES_MAX:
@@ -213,16 +221,22 @@ class Follower:
             await self._run(self._copy.add, segment, batches)
 
     async def _take_copied(self, header: Log, first: int, body: bytes) -> None:
-        node, directory = self.node, self._directory
+        node, copy = self.node, self._copy
         self.following.copied(first)
-        if self._copy is None or node is None or self._segment:
+        if copy is None or node is None or self._segment:
             raise violation("illegal_frame", "a copy that is not whole")
-        await self._run(self._copy.finish, first)
-        await self._run(directory.install_copy, self._standing(in_sync=False), self._keep)
-        self._bodies = BodyFile(self._env.disk, f"{directory.root}/large")
-        journal = Journal(directory.root, env=self._env, node_id=node.node_id, encryption_keys=self._keys)
-        await journal.open()
-        self._journal = journal
+        # A large store takes its time, and the other node has signs of life answered meanwhile.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._link.attend)
+            try:
+                self._journal = journal = await self._install(copy, node, first)
+            except (MeshqError, OSError) as error:
+                failure: MeshqError | OSError | None = error
+            else:
+                failure = None
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         journal.attach(
             JournalOwner(
                 durable_moved=self._durable_moved,
@@ -237,6 +251,18 @@ class Follower:
         await self._nursery.start(journal.run)
         self._durable_moved(journal.durable)
         self._progress("copied", self)
+
+    async def _install(self, copy: StoreCopy, node: FollowedNode, last: int) -> Journal:
+        """Put the copy in its place, and open it; each step is a sign of work."""
+        directory = self._directory
+        await self._run(copy.finish, last)
+        self._link.tell(Logged(kind="working"))
+        await self._run(directory.install_copy, self._standing(in_sync=False), self._keep)
+        self._link.tell(Logged(kind="working"))
+        self._bodies = BodyFile(self._env.disk, f"{directory.root}/large")
+        journal = Journal(directory.root, env=self._env, node_id=node.node_id, encryption_keys=self._keys)
+        await journal.open()
+        return journal
 
     async def _take_body(self, header: Log, first: int, body: bytes) -> None:
         if not is_body(header.name):
@@ -300,6 +326,7 @@ class Follower:
     # -- the journal
 
     def _durable_moved(self, position: int) -> None:
+        self._backlog.reached(position)
         self._link.tell(Logged(), position)
 
     def _journal_failed(self, error: MeshqError) -> None:

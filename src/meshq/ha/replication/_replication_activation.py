@@ -107,6 +107,9 @@ class ReplicationActivation(Activation):
         self._standing = await self._env.threads.run(self._directory.enter, pool=POOL)
         self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
         self._acting.standing = self._standing
+        if self._acting.node_id and not (self._rules.primary or self._standing.as_backup):
+            # An operator who makes a primary of it later knows what that means.
+            await self._remember(attrs.evolve(self._standing, as_backup=True))
         self._control.board.replicas = self._acting
         self._nursery.start_soon(self._keep)
         self._nursery.start_soon(self._note_pauses)
@@ -129,7 +132,7 @@ class ReplicationActivation(Activation):
         own = standpoint(self._standing, primary=self._rules.primary)
         first = self._rules.primary and not self._stepped_back
         alone = unasked(own, first=first) or (first and self._made_primary)
-        if alone and self._standing.named <= own.epoch and not self._rules.check_for_live_server:
+        if alone and self._named <= own.epoch and not self._rules.check_for_live_server:
             if self._standing.partner or self._standing.members:
                 text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
                 self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")
@@ -230,7 +233,7 @@ class ReplicationActivation(Activation):
         own = standpoint(self._standing, primary=self._rules.primary)
         self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
         first = not self._stepped_back
-        if own.epoch >= max(self._newest, self._standing.named) and may_start(
+        if own.epoch >= max(self._newest, self._named) and may_start(
             own, answers, first=first, refused=refused, asked=self._made_primary
         ):
             return False, "started"
@@ -267,6 +270,11 @@ class ReplicationActivation(Activation):
             self._complain(end.error)
         self._show()
         return end
+
+    @property
+    def _named(self) -> int:
+        """The epoch below which this node does not serve by itself; who makes a primary of a backup knows best."""
+        return 0 if self._made_primary else self._standing.named
 
     @property
     def _made_primary(self) -> bool:
@@ -325,12 +333,7 @@ class ReplicationActivation(Activation):
         """Whether who has answered is no other node of this pair, so that it makes no difference to it."""
         if end.waiting is not None:
             return is_stranger(end.waiting, self._wanted())
-        if end.nobody or end.silent:
-            return False
-        answer = await self._asker.ask(url)
-        return answer.refusal in ("role_not_served", "same_node") or (
-            answer.log is not None and is_stranger(answer.log, self._wanted())
-        )
+        return not (end.nobody or end.silent) and await self._asker.finds_stranger(url)
 
     async def _takes_over(self, url: str, end: FollowEnd, began: float) -> bool:
         """Whether the other node is gone, and has given up nobody while this one stood still."""
@@ -391,7 +394,7 @@ class ReplicationActivation(Activation):
         before = self._standing
         self._standing = standing = attrs.evolve(
             before,
-            epoch=before.epoch + 1,
+            epoch=max(before.epoch, before.named) + 1,
             activation=before.activation + 1,
             acted=True,
             in_sync=True,
@@ -485,6 +488,7 @@ class ReplicationActivation(Activation):
                 in_sync=(control.name, *in_sync) if term is not None else told,
                 replicas=replicas,
                 records_behind=behind,
+                bytes_behind=follower.bytes_behind if behind and follower is not None else 0,
                 unprotected=term is not None and term.serving and not in_sync,
                 last_error=self._last_error,
             )
