@@ -31,6 +31,7 @@ from meshq.ha.replication._term import ReplicationTerm
 from meshq.logs import Warnings
 from meshq.wire import Log, Replicate
 from tests.ha.replicated import machines, url_of
+from tests.ha.test_replication_faults import told
 from tests.ha.test_replication_in_doubt import pair, primary, taken_over
 
 OWN, THEIRS, NODE = b"o" * 16, b"t" * 16, b"n" * 16
@@ -343,7 +344,8 @@ async def test_a_replica_that_puts_a_copy_in_its_place_answers_signs_of_life_and
 async def test_a_second_node_with_the_name_and_the_place_of_a_replica_does_not_end_its_link() -> None:
     async with machines() as (ground, nursery):
         first, second = await pair(ground, nursery)
-        before = first.ha.replicas[0].instance
+        before, seen = first.ha.replicas[0].instance, list[Any]()
+        nursery.start_soon(told, first, seen)
         cluster = {"static_connectors": [url_of("a")], "connector": "own"}
         twin = Broker(
             "b",
@@ -356,11 +358,9 @@ async def test_a_second_node_with_the_name_and_the_place_of_a_replica_does_not_e
         )
         await ground.start(nursery, twin)
         await trio.sleep(10)
-        assert (first.ha.replicas[0].instance, first.ha.replicas[0].in_sync, second.ha.phase) == (
-            before,
-            True,
-            "in_sync",
-        )
+        (replica,) = first.ha.replicas
+        assert (replica.instance, replica.in_sync, second.ha.phase) == (before, True, "in_sync")
+        assert not [one for one in seen if one.kind == "replica_dropped"]
 
 
 async def test_a_primary_whose_copy_was_cut_off_by_a_loss_serves_after_a_turn_as_a_backup() -> None:
