@@ -382,3 +382,25 @@ async def test_a_primary_whose_copy_was_cut_off_by_a_loss_serves_after_a_turn_as
             if state == "waiting":
                 await ground.crash(again)
         assert again.ha.epoch == 3
+
+
+async def test_a_client_sees_the_replica_and_what_it_lacks() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await ground.pair(nursery)
+        async with ground.client_of("a") as client:
+            assert (await client.ha()).replicas == (("b", url_of("b"), True, 0, 0, ""),)
+            await client.send("q", b"first")
+            ground.threads["b"].close("write")
+            with trio.move_on_after(0.4):
+                await client.send("q", b"x" * 1000)
+            # The figures are shown anew as often as a node looks for others.
+            await trio.sleep(0.8)
+            (replica,) = first.ha.replicas
+            lacks = (second.ha.records_behind, second.ha.bytes_behind)
+            # The answer waits for what the session has sent before.
+            status = await client.ha()
+            ground.threads["b"].open()
+        assert (replica.in_sync, replica.records_behind, lacks[0]) == (True, 1, 1)
+        assert min(replica.bytes_behind, lacks[1]) > 1000
+        assert status.replicas[0][:2] == ("b", url_of("b"))
+        assert status.replicas[0][3:5] == (1, replica.bytes_behind)
