@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from meshq import Broker, ClusterConnection, ReplicationBackup, ReplicationPrimary
+from meshq import Broker, ClusterConnection, Message, ReplicationBackup, ReplicationPrimary
 from meshq.abc import NodeControl
 from meshq.client import LogPiece
 from meshq.client.link._link_end import nobody_there
@@ -266,18 +266,25 @@ async def test_strangers_and_the_node_itself_hold_up_no_start() -> None:
         await mine.ha.wait_for(role="primary", phase="active", timeout=20)
 
 
-async def test_a_start_waits_for_a_node_that_takes_connections_and_closes_them() -> None:
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_start_waits_for_a_node_that_takes_connections_and_closes_them_or_says_nothing(closes: bool) -> None:
     async with machines() as (ground, nursery):
         listener = await ground.network.host("node").listen("127.0.0.1", 7002)
+        taken: list[Any] = []
 
-        async def close_all() -> None:
+        async def take_all() -> None:
             while True:
-                (await listener.accept()).close()
+                # A node that is stopped takes connections, too: its system does.
+                taken.append(await listener.accept())
+                if closes:
+                    taken.pop().close()
 
-        nursery.start_soon(close_all)
+        nursery.start_soon(take_all)
         first = await ground.start(nursery, primary(ground))
-        await trio.sleep(20)
+        await trio.sleep(150)
         assert first.state == "waiting"
+        for one in taken:
+            one.close()
 
 
 async def test_a_replica_that_stood_still_for_too_long_does_not_take_over() -> None:
@@ -404,3 +411,34 @@ async def test_a_client_sees_the_replica_and_what_it_lacks() -> None:
         assert min(replica.bytes_behind, lacks[1]) > 1000
         assert status.replicas[0][:2] == ("b", url_of("b"))
         assert status.replicas[0][3:5] == (1, replica.bytes_behind)
+
+
+async def test_a_primary_that_comes_back_looks_copies_is_in_sync_and_then_serves_with_all_that_was_confirmed() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await ground.pair(nursery, allow_failback=True)
+        seen: list[Any] = []
+        async with ground.client() as client:
+            for number in range(3):
+                await client.send("q", Message(b"%d" % number, duplicate_id=f"{number}"))
+            await ground.crash(first)
+            await second.ha.wait_for(role="primary", phase="active", timeout=10)
+            await client.send("q", Message(b"3", duplicate_id="3"))
+            again = ground.broker("a", ReplicationPrimary(check_for_live_server=True))
+            nursery.start_soon(told, second, seen)
+            nursery.start_soon(told, again, seen)
+            await ground.start(nursery, again)
+            assert (again.state, again.ha.epoch) == ("active", 3)
+            await second.ha.wait_for(phase="in_sync", timeout=60)
+            steps = [(one.kind, getattr(one, "role", ""), getattr(one, "reason", "")) for one in seen]
+            wanted = [
+                ("sync_begun", "", ""),
+                ("sync_done", "", ""),
+                ("role_changed", "backup", "failback"),
+                ("role_changed", "primary", "failback"),
+            ]
+            assert [one for one in steps if one in wanted][:4] == wanted
+            async with client.consumer("q") as consumer:
+                bodies = []
+                while (delivery := await consumer.receive(timeout=1)) is not None:
+                    bodies.append(bytes(delivery.body))
+            assert bodies == [b"0", b"1", b"2", b"3"]
