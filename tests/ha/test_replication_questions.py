@@ -32,7 +32,7 @@ from meshq.logs import Warnings
 from meshq.wire import Log, Replicate
 from tests.ha.replicated import machines, url_of
 from tests.ha.test_replication_faults import told
-from tests.ha.test_replication_in_doubt import pair, primary, taken_over
+from tests.ha.test_replication_in_doubt import backup, pair, primary, taken_over
 
 OWN, THEIRS, NODE = b"o" * 16, b"t" * 16, b"n" * 16
 
@@ -442,3 +442,18 @@ async def test_a_primary_that_comes_back_looks_copies_is_in_sync_and_then_serves
                 while (delivery := await consumer.receive(timeout=1)) is not None:
                     bodies.append(bytes(delivery.body))
             assert bodies == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_replica_that_has_not_read_yet_that_it_is_in_sync_and_is_to_take_over_lets_nobody_else_serve() -> None:
+    async with machines() as (ground, nursery):
+        first = await ground.start(nursery, primary(ground))
+        gate = ground.threads["b"].close("remember")
+        second = await ground.start(nursery, backup(ground))
+        await first.ha.wait_for(in_sync=True, timeout=20)
+        nursery.start_soon(first.ha.fail_over)
+        await trio.sleep(3)
+        assert (first.state, second.state) == ("waiting", "waiting")
+        gate.set()
+        ground.threads["b"].open()
+        await second.ha.wait_for(role="primary", phase="active", timeout=10)
+        assert (second.ha.epoch, first.state) == (2, "waiting")

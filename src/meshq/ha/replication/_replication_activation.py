@@ -380,10 +380,11 @@ class ReplicationActivation(Activation):
             self._life.on("follow")
         elif step == "dropped":
             self._acting.claiming = False
-        elif step == "in_sync":
-            # Whoever asks is told to wait: this node takes over as soon as the link ends.
+        else:
+            # Whoever asks is told to wait: this node takes over as soon as the link ends, if a word says so that came.
             self._acting.claiming = True
-            self._life.on("reach")
+            if step == "in_sync":
+                self._life.on("reach")
         self._show()
         self._changed.tell()
 
