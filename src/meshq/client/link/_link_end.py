@@ -69,7 +69,7 @@ def closed_by(peer: str, close: Close) -> LinkEnd:
 
 
 def nobody_there(error: ConnectionBrokenError) -> bool:
-    """Whether an attempt to connect says that nobody listens there: no connection was made, for no fault of this side.
+    """Whether a failed attempt to connect says that a place has no listener, and is no fault of this side.
 
     A connection that is made and then ends is no sign of that, be it before the first word.
     """

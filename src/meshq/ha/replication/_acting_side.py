@@ -187,7 +187,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         return wanted.epoch > term.epoch or (wanted.acts and gives_way(self.order_in(term), other))
 
     def order_in(self, term: ReplicationTerm) -> tuple[int, bool, bytes]:
-        """Return the place of this node in the order of those that serve."""
+        """Return the place of the node in the order of serving nodes."""
         return (term.epoch, not self._rules.primary, self._control.instance)
 
     def _check(self, wanted: Replicate, node_id: bytes, term: ReplicationTerm) -> None:
@@ -221,7 +221,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self._drop("left")
 
     async def _look_who(self, feeder: Feeder) -> None:
-        """Ask at the place of the replica whether its life is over: whoever says its name may be another node."""
+        """Ask at the place of the replica whether its life is over; a name alone is said by other nodes, too."""
         wanted = feeder.wanted
         log = (await self._asker.ask(wanted.place, name=wanted.node_name)).log
         if log is not None and log.instance != wanted.instance and self.feeder is feeder:
@@ -252,7 +252,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, name=self._control.name, **self._who())
 
     def _who(self) -> dict[str, Any]:
-        """Return what tells this node from those of other pairs."""
+        """Return the fields that tell the node from the nodes of other pairs."""
         control = self._control
         return {"node_id": self.node_id, "instance": control.instance, "group": self._rules.group_name or ""}
 

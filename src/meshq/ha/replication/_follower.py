@@ -11,7 +11,6 @@ import trio
 from meshq.abc import Env, StoredBatch, StoredSegment
 from meshq.client import LogLink, LogPiece
 from meshq.errors import DamagedError, JournalBrokenError, MeshqError, RemoteProtocolError
-from meshq.ha.replication._backlog_machine import Backlog
 from meshq.ha.replication._batch_format import followed, unpack_batch
 from meshq.ha.replication._node_directory import BodyFile, NodeDirectory, is_body
 from meshq.ha.replication._replica_machine import Following
@@ -100,12 +99,11 @@ class Follower:
         self._waiting: Log | None = None
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
-        self._backlog = Backlog()
 
     @property
     def bytes_behind(self) -> int:
         """The bytes of the batches that were taken, and are not on this disk yet."""
-        return self._backlog.size_bytes
+        return self.following.backlog.size_bytes
 
     @property
     def durable(self) -> int:
@@ -203,13 +201,11 @@ class Follower:
             return
         self.following.batch(first, len(batch.rows))
         if self._journal is not None:
-            self._backlog.add(self.following.position, len(body))
+            self.following.backlog.add(self.following.position, len(body))
             self._journal.log.follow(followed(batch))
-            self.following.unsynced_bytes += len(body)
-            if self.following.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            if self.following.backlog.size_bytes > UNSYNCED_BYTES_MAX:
                 # What waits for the disk is in memory.
                 await self._journal.wait_durable(self._journal.last)
-                self.following.unsynced_bytes = 0
 
     async def _take_segment(self, header: Log, first: int, body: bytes) -> None:
         batches, self._segment = self._segment, []
@@ -326,7 +322,7 @@ class Follower:
     # -- the journal
 
     def _durable_moved(self, position: int) -> None:
-        self._backlog.reached(position)
+        self.following.backlog.reached(position)
         self._link.tell(Logged(), position)
 
     def _journal_failed(self, error: MeshqError) -> None:

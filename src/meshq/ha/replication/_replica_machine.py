@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from meshq.ha.replication._backlog_machine import Backlog
 from meshq.lifecycle import LifeCycle, Transitions
 from meshq.wire import violation
 
@@ -35,8 +36,8 @@ class Following:
         #: The last position that was taken, and the one at which this node is in sync.
         self.position: int = 0
         self.goal: int = 0
-        #: Bytes that were taken since the disk had everything.
-        self.unsynced_bytes: int = 0
+        #: The batches that were taken, and are not on the disk yet.
+        self.backlog: Backlog = Backlog()
         self._life = LifeCycle("a node that follows", FOLLOWING_TRANSITIONS, first="asking")
 
     @property

@@ -336,12 +336,12 @@ class ReplicationActivation(Activation):
         return not (end.nobody or end.silent) and await self._asker.finds_stranger(url)
 
     async def _takes_over(self, url: str, end: FollowEnd, began: float) -> bool:
-        """Whether the other node is gone, and has given up nobody while this one stood still."""
+        """Whether the primary is gone, and this node had no pause in which it may have been dropped."""
         gone = await self._is_gone(url, end)
         return gone and self._pauses.longest_s(began, trio.current_time()) <= self._reach.pause_s_max
 
     async def _note_pauses(self) -> None:
-        """Note that the node runs, and give up what is followed when it has stood still for too long."""
+        """Note that the node runs, and end its link to the primary after a pause that was too long."""
         while True:
             await trio.sleep(self._pauses.period_s)
             began, follower = trio.current_time() - self._pauses.period_s, self._follower

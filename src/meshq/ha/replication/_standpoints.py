@@ -29,12 +29,12 @@ def standpoint_of(answer: Log) -> Standpoint:
 
 
 def order_of(answer: Log) -> tuple[int, bool, bytes]:
-    """Return the place of a node that serves in the order of those that do."""
+    """Return the place of a node in the order of serving nodes, from its answer."""
     return (answer.epoch, not answer.flags & PRIMARY, answer.instance)
 
 
 def is_stranger(answer: Log, own: Replicate) -> bool:
-    """Whether an answer comes from no other node of the pair: from this one itself, or from a node of another pair."""
+    """Whether an answer comes from a node of another pair, or from the node that has asked."""
     if answer.instance and answer.instance == own.instance:
         return True
     if answer.node_id and own.node_id:
