@@ -108,6 +108,11 @@ class ReplicaMember:
         return not (self.down or ended) and self.machine.state == "running"
 
     @property
+    def there(self) -> bool:
+        """Whether a broker runs there that takes connections: one that is being started refuses them."""
+        return self.up and self.broker is not None and self.broker.state not in ("new", "starting")
+
+    @property
     def settled(self) -> bool:
         """Whether the node is down, or has found the other one since it was started."""
         return self.down or (self.broker is not None and self.broker.ha.phase in SETTLED)
@@ -122,7 +127,7 @@ class ReplicaMember:
         stage = self._stage
         if self.machine.state == "dead":
             self.machine.start()
-        if self.down and (self.name == stage.served_last or stage.other(self).up):
+        if self.down and (self.name == stage.served_last or stage.other(self).there):
             self.down = False
             self.machine.spawn(self._live)
 
@@ -298,7 +303,7 @@ async def _faults(stage: ReplicatedStage) -> None:
         if member.down and kind not in ("cut", "clock"):
             # One node at a time: the other one is what is left.
             continue
-        if kind in (*DEADLY, "stall") and not stage.other(member).settled:
+        if kind in DEADLY and not stage.other(member).settled:
             # An operator who starts an old store sees to it that the newer one is there until the two have met.
             continue
         stage.simulation.swarm.count(f"fault.{kind}")

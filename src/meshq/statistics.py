@@ -260,7 +260,10 @@ class RoleStatus:
     """The role of a node in its pair, with the fields that ``broker.ha`` has in the program of the node.
 
     ``acting``: the name of the node that serves, and ``acting_url``; empty: nobody is known.  ``waiting``: names and
-    URLs of the other nodes that would take over, the next one first.
+    URLs of the other nodes that would take over, the next one first.  ``records_behind``, ``bytes_behind``: what the
+    node itself was given as a replica, and does not have on its disk yet.  ``replicas``: of those that follow it, and
+    of the last one that was dropped, the name, the URL, whether it is in sync, how many records and bytes it lacks,
+    and why it was dropped; empty: it is there.
     """
 
     policy: str
@@ -273,13 +276,24 @@ class RoleStatus:
     acting_url: str
     last_error: str
     waiting: tuple[tuple[str, str], ...] = ()
+    records_behind: int = 0
+    bytes_behind: int = 0
+    replicas: tuple[tuple[str, str, bool, int, int, str], ...] = ()
 
     @classmethod
     def of(cls, values: Mapping[str, Any], waiting: Sequence[tuple[str, str]]) -> RoleStatus:
         """Build the record from a broker's answer; unknown values of a newer broker are ignored."""
         known = _known(cls, values)
-        known.pop("waiting", None)
-        return cls(**known, waiting=tuple(waiting))
+        for rows in ("waiting", "replicas"):
+            known.pop(rows, None)
+        replicas: list[tuple[str, str, bool, int, int, str]] = []
+        while f"replica_name{len(replicas)}" in values:
+            name, url, in_sync, records, size, dropped = (
+                values[f"replica_{key}{len(replicas)}"]
+                for key in ("name", "url", "in_sync", "records_behind", "bytes_behind", "dropped")
+            )
+            replicas.append((name, url, in_sync, records, size, dropped))
+        return cls(**known, waiting=tuple(waiting), replicas=tuple(replicas))
 
 
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,19 @@ def test_directories_are_made_in_the_working_directory(tmp_path: Path, monkeypat
         RealDisk().make_directory("")
 
 
+def test_a_directory_is_removed_when_nothing_is_left_in_it_and_no_link_to_one_is_followed(tmp_path: Path) -> None:
+    disk = RealDisk()
+    disk.make_directory(f"{tmp_path}/d/x")
+    (tmp_path / "link").symlink_to(tmp_path / "d")
+    with pytest.raises(OSError, match="not empty"):
+        disk.remove(f"{tmp_path}/d")
+    disk.remove(f"{tmp_path}/d/x")
+    disk.remove(f"{tmp_path}/link")
+    assert disk.names(str(tmp_path)) == ["d"]
+    with pytest.raises(FileNotFoundError):
+        disk.remove(f"{tmp_path}/d/x")
+
+
 def test_where_no_directory_can_be_made_the_reason_is_told(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "file").touch()

@@ -15,16 +15,16 @@ from meshq.abc import ReplicaLine, ReplicatedBatch, StepBack
 from meshq.client import LogPiece
 from meshq.env import real_env
 from meshq.errors import ConnectionBrokenError, RefusedError
-from meshq.ha.replication._acting_side import CLAIMED
 from meshq.ha.replication._asking import QUESTION_S, Asker
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_activation import ReplicationActivation
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
+from meshq.ha.replication._standpoints import CLAIMED
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ids import Position
-from meshq.wire import Log, Replicate
+from meshq.wire import Log, Logged, Replicate
 from tests.ha.replicated import machines, url_of
 from tests.ha.test_replication_faults import told
 from tests.ha.test_replication_in_doubt import backup, pair, primary, taken_over
@@ -123,6 +123,8 @@ class Links:
 
     def __init__(self, *answers: Log | Exception | None) -> None:
         self.answers = list(answers)
+        #: As of a link to a place where nobody listens.
+        self.nobody = False
 
     def factory(self, url: str) -> Links:
         return self
@@ -139,6 +141,7 @@ class Links:
         if answer is None:
             await trio.sleep_forever()
         if isinstance(answer, Exception):
+            self.nobody = isinstance(answer, ConnectionBrokenError) and answer.outcome == "not_done"
             raise answer
         assert answer is not None
         return LogPiece(header=answer, first=0, body=b"")
@@ -151,9 +154,9 @@ def asker(*answers: Log | Exception | None) -> Asker:
 
 async def test_a_node_that_is_silent_or_refuses_is_asked_again_and_one_that_is_not_there_is_not() -> None:
     accepted = Log(kind="accepted", epoch=CLAIMED)
-    assert (await asker(None, RefusedError("full"), None, accepted).ask("u", patience_s=5)).log == accepted
+    assert (await asker(None, RefusedError("full"), None, accepted).ask("u", patience_s=12)).log == accepted
     before = trio.current_time()
-    answer = await asker(ConnectionBrokenError("refused")).ask("u", patience_s=5)
+    answer = await asker(ConnectionBrokenError("refused", outcome="not_done")).ask("u", patience_s=5)
     assert (answer.log, answer.lives, trio.current_time()) == (None, False, before)
     answer = await asker(*[None] * 20).ask("u", patience_s=5)
     assert (answer.log, answer.lives) == (None, False)
@@ -210,6 +213,16 @@ async def test_nothing_is_sent_after_a_large_body_that_was_not_read_and_nothing_
     term.place(batch(2))
     feeder.leaving()
     assert line.sent == (["batch"] if body else ["batch", "batch", "stopped"])
+    # A replica that is in sync and has heard the last word takes over, also if its disk was a little behind.
+    assert term.yielded is not body
+
+
+async def test_a_replica_that_can_not_go_on_after_the_last_word_was_not_handed_the_role() -> None:
+    feeder, _, term = fed()
+    term.place(batch(1))
+    feeder.leaving()
+    assert term.yielded
+    feeder.heard(Logged(kind="failed", reason="disk"), 0)
     assert not term.yielded
 
 

@@ -73,15 +73,16 @@ def remembers_no_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeDirectory, "remember", lambda directory, standing: None)
 
 
-MISTAKES = [
-    confirms_before_the_replica,
-    drops_the_tail_of_the_catch_up,
-    promotes_who_is_not_in_sync,
-    believes_a_link_that_has_ended,
-    says_that_it_waits_while_it_may_take_over,
-    sends_no_large_body,
-    remembers_no_epoch,
-]
+#: The mistakes, each with the first seed that finds it; where that changes, more are tried.
+MISTAKES = {
+    confirms_before_the_replica: 17,
+    drops_the_tail_of_the_catch_up: 1,
+    promotes_who_is_not_in_sync: 3,
+    believes_a_link_that_has_ended: 6,
+    says_that_it_waits_while_it_may_take_over: 0,
+    sends_no_large_body: 0,
+    remembers_no_epoch: 0,
+}
 
 
 @pytest.mark.seeds
@@ -89,7 +90,7 @@ MISTAKES = [
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
-    for seed in range(SEEDS):
+    for seed in dict.fromkeys((MISTAKES[mistake], *range(SEEDS))):
         failure = run_replicated_pair_seed(seed).failure
         if isinstance(failure, PairError):
             assert str(failure).startswith(("H1", "H2", "H3", "H4"))

@@ -480,3 +480,23 @@ def test_a_fuse_of_one_process_is_not_burnt_by_the_calls_of_another() -> None:
     with pytest.raises(SimulatedCrash):
         one.names("/")
     assert other.alive
+
+
+def test_a_directory_is_removed_when_nothing_is_left_in_it() -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_directory("/d/x")
+    durable_file(disk, "/d/x/f", b"1")
+    with pytest.raises(OSError, match="not empty"):
+        disk.remove("/d/x")
+    disk.remove("/d/x/f")
+    disk.sync_directory("/d/x")
+    disk.remove("/d/x")
+    assert disk.names("/d") == []
+    with pytest.raises(FileNotFoundError):
+        disk.names("/d/x")
+    disk.sync_directory("/d")
+    disk.sync_directory("/")
+    disk.make_directory("/d/x")
+    assert disk.names("/d/x") == []
+    disk.power_loss()
+    assert set(disk.names("/d")) <= {"x"}

@@ -71,7 +71,7 @@ class Disk(ABC):
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file, or a directory in which nothing is left; ``OSError`` if something is."""
 
     @abstractmethod
     def names(self, directory: str) -> list[str]:

@@ -240,7 +240,13 @@ class RealDisk(Disk):
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        os.unlink(path)
+        try:
+            os.unlink(path)
+        except (IsADirectoryError, PermissionError):
+            # Systems have either error for a directory.
+            if not os.path.isdir(path) or os.path.islink(path):
+                raise
+            os.rmdir(path)
 
     def names(self, directory: str) -> list[str]:
         return sorted(_with_descriptor(directory, lambda: os.listdir(directory)))

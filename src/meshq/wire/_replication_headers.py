@@ -24,8 +24,8 @@ class Replicate(Header):
     peer, and where it is reached.  ``group``: of its policy; empty: none.  ``primary``: it is configured as a primary.
     ``epoch``: the highest that it knows of that node id.  ``fingerprint``: of its encryption key; empty: it has none.
     ``asks``: it wants to know only whether the server acts, and in which epoch.  ``acts``: it acts itself in ``epoch``.
-    ``ends``: and has given up the server as its replica, which takes over no more.  ``ttl_ms``: after so long a silence
-    the link is given up.
+    ``ends``: and has given up the server as its replica, which takes over no more, if its life is the one that was
+    ``given_up``.  ``ttl_ms``: after so long a silence the link is given up.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.REPLICATE
@@ -40,6 +40,7 @@ class Replicate(Header):
     asks: bool = scalar((bool,), default=False)
     acts: bool = scalar((bool,), default=False)
     ends: bool = scalar((bool,), default=False)
+    given_up: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
     ttl_ms: int = scalar((int,), default=60_000)
 
 
@@ -59,6 +60,8 @@ class Log(Header):
     the reason ``name``.  ``dropped``, last: the replica is not
     waited for any more.  ``waiting``, first and last: the server does not act; ``epoch`` and ``activation`` as it
     remembers them, ``flags``: 1 it has acted in that epoch, 2 it was in sync then, 4 it is configured as a primary.
+    Both answers, ``accepted`` and ``waiting``, have the ``node_id`` of the server's store, the ``instance`` of its life
+    and the ``group`` of its policy, as far as there are any.
 
     ``more``: the body goes on in the next frame.
     """
@@ -66,6 +69,8 @@ class Log(Header):
     frame_type: ClassVar[FrameType] = FrameType.LOG
     kind: str = scalar((str,), size_max=16)
     node_id: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
+    instance: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
+    group: str = scalar((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
     journal_id: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
     name: str = scalar((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
     place: str = scalar((str,), default="", size_max=PLACE_CHARACTERS_MAX)

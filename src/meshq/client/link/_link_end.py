@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 from meshq.endpoint import Endpoint
@@ -17,6 +18,12 @@ _LEAVE: Final = frozenset(
 )  # fmt: skip
 #: Refusals that end a link and nothing else.
 _LOST: Final = frozenset({"session_taken", "silent"})
+
+#: Errors that say nothing about the other side: no room for another connection here, a wall on this side, a connection
+#: that was made and has ended, a handshake that has failed (whose number is that of ``EPERM``).
+_NOT_OF_THERE: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM, errno.EACCES, errno.ENOTCONN}
+)
 
 
 class LinkEnd:
@@ -59,3 +66,23 @@ def closed_by(peer: str, close: Close) -> LinkEnd:
         closed = ConnectionBrokenError(f"{peer} has closed the connection: {close.text}")
         return LinkEnd(caused(closed, error_of(close.code, close.text)))
     return LinkEnd(error_of(close.code, close.text), fatal=True)
+
+
+def nobody_there(error: ConnectionBrokenError) -> bool:
+    """Whether a failed attempt to connect says that a place has no listener, and is no fault of this side.
+
+    A connection that is made and then ends is no sign of that, be it before the first word.
+    """
+    cause = error.__cause__
+    if error.outcome != "not_done" or not isinstance(cause, OSError | LookupError):
+        return False
+    return not _numbers(cause) & _NOT_OF_THERE
+
+
+def _numbers(error: BaseException | None) -> set[int]:
+    """Return the numbers of all the errors of a system behind an error."""
+    if error is None:
+        return set()
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error.__cause__,)
+    found = {error.errno} if isinstance(error, OSError) and error.errno is not None else set()
+    return found.union(*(_numbers(one) for one in inner))

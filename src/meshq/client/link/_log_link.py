@@ -14,7 +14,7 @@ from meshq import limits
 from meshq.client.link._backlog_writer import BacklogWriter
 from meshq.client.link._connector import ConnectTarget
 from meshq.client.link._handshake import Handshake, HandshakeOwner, HandshakeUser
-from meshq.client.link._link_end import closed_by
+from meshq.client.link._link_end import closed_by, nobody_there
 from meshq.client.link._login import Login
 from meshq.client.session._session import LinkOwner
 from meshq.concurrency import ChangeSignal, first_error
@@ -35,6 +35,9 @@ from meshq.wire import (
     header_of,
     violation,
 )
+
+#: Seconds to connect in, at most.
+CONNECT_S_MAX = 30.0
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +63,8 @@ class LogLink(HandshakeUser, HandshakeOwner):
         self._parts: list[bytes] = []
         self._changed = ChangeSignal()
         self._end: MeshqError | None = None
+        #: Whether no connection could be made, because nobody listens there, or nothing leads there.
+        self.nobody: bool = False
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
@@ -70,7 +75,7 @@ class LogLink(HandshakeUser, HandshakeOwner):
         Raises:
             MeshqError: the node can't be reached.
         """
-        self._link = link = await self._target.open()
+        self._link = link = await self._open()
         writer = BacklogWriter()
         failure: BaseException | None = None
         try:
@@ -92,6 +97,17 @@ class LogLink(HandshakeUser, HandshakeOwner):
         if failure is not None:
             raise failure
 
+    async def _open(self) -> Link:
+        """Connect; also where the URL says to wait for ever, not for ever."""
+        try:
+            with trio.move_on_after(CONNECT_S_MAX):
+                return await self._target.open()
+            late = ConnectionBrokenError(f"{self._target} can't be reached: no connection in time", outcome="not_done")
+            raise caused(late, TimeoutError(f"waited {CONNECT_S_MAX:g} s for a connection"))
+        except ConnectionBrokenError as error:
+            self.nobody = nobody_there(error)
+            raise
+
     async def receive(self) -> LogPiece:
         """Return the next piece.
 
@@ -106,6 +122,16 @@ class LogLink(HandshakeUser, HandshakeOwner):
                 raise self._end
             await self._more()
         return self._pieces.popleft()
+
+    async def attend(self) -> None:
+        """Answer signs of life, and keep the pieces that come, until the link has ended.
+
+        Checkpoint: always.
+        Cancellation: nothing is lost.
+        """
+        await trio.lowlevel.checkpoint()
+        while self._end is None:
+            await self._more()
 
     async def _more(self) -> None:
         link = self._link

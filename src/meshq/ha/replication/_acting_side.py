@@ -14,26 +14,23 @@ from meshq.ha.replication._asking import PAUSE_S, Asker
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._node_directory import BodyFile
+from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_settings import ReplicationRules
 from meshq.ha.replication._replicator_machine import ReplicationBounds
 from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._standpoints import ACTED, CLAIMED, IN_SYNC, PRIMARY, order_of
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.logs import Warnings
 from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed
 from meshq.wire import Log, Logged, Replicate, decline
-
-#: What a node that waits says of itself.
-ACTED, IN_SYNC, PRIMARY = 1, 2, 4
-#: Stands for the epoch of a node that may take the role at any moment.
-CLAIMED = 2**53
 
 
 class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     """A node's part as the one that is followed.
 
     ``changed``: told when the replica has changed.  ``order``: ends the term.  ``asker``: asks other nodes.
-    ``give_in``: ends to follow the node that asks.
+    ``give_in``: ends to follow the node that asks.  ``pauses``: in which this node did not run.
     """
 
     def __init__(
@@ -47,8 +44,10 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         order: Callable[[StepBack], None],
         asker: Asker,
         give_in: Callable[[Replicate], None],
+        pauses: OwnPauses,
         warnings: Warnings,
     ) -> None:
+        self._pauses = pauses
         self._asker = asker
         self._give_in = give_in
         self._rules = rules
@@ -60,6 +59,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self._warnings = warnings
         #: The memory of the node while it does not act.
         self.standing: Standing = Standing()
+        #: The id of the node whose store it has; empty: it has none.
+        self.node_id: bytes = b""
         #: Whether the node may take the role at any moment: it is in sync, or about to.
         self.claiming: bool = False
         #: The term; None: the node does not act.
@@ -119,7 +120,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             url=wanted.place,
             in_sync=not reason and term.replicator.in_sync,
             records_behind=term.replicator.behind,
-            bytes_behind=feeder.queued_bytes,
+            bytes_behind=term.replicator.backlog.size_bytes,
             since=feeder.since,
             dropped_reason=reason,
         )
@@ -133,7 +134,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     def follow(self, wanted: Replicate, line: ReplicaLine[Log], peer: str) -> ReplicaEnd[Logged]:
         """Let another node follow the log."""
         term, control = self.term, self._control
-        if wanted.ends and term is None:
+        if wanted.ends and wanted.given_up == control.instance and term is None:
             self._give_in(wanted)
         start = term.start if term is not None else None
         if term is None or start is None or start.source is None or not term.serving or term.order is not None:
@@ -143,6 +144,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         accepted = Log(
             kind="accepted",
             node_id=node_id,
+            instance=control.instance,
+            group=self._rules.group_name or "",
             journal_id=start.journal_id,
             name=control.name,
             place=self._reach.own_url,
@@ -178,8 +181,14 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _is_over(self, wanted: Replicate, term: ReplicationTerm) -> bool:
         """Whether a node that asks knows of a later term, or serves in one that goes first."""
-        own = (term.epoch, not self._rules.primary)
-        return wanted.epoch > term.epoch or (wanted.acts and gives_way(own, (wanted.epoch, not wanted.primary)))
+        if wanted.epoch >= CLAIMED:
+            return False
+        other = (wanted.epoch, not wanted.primary, wanted.instance)
+        return wanted.epoch > term.epoch or (wanted.acts and gives_way(self.order_in(term), other))
+
+    def order_in(self, term: ReplicationTerm) -> tuple[int, bool, bytes]:
+        """Return the place of the node in the order of serving nodes."""
+        return (term.epoch, not self._rules.primary, self._control.instance)
 
     def _check(self, wanted: Replicate, node_id: bytes, term: ReplicationTerm) -> None:
         """Check a node that wants to follow.  Raises: MeshqError."""
@@ -199,11 +208,24 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             raise self._refused("encryption_key", wanted, about)
         feeder = self.feeder
         if feeder is not None and self._is_again(wanted, feeder.wanted):
-            # A node follows by one link: the old one is over for it, and so it does not take over.
-            feeder.end("left", known=True)
-            self._drop("left")
+            if wanted.instance == feeder.wanted.instance:
+                self._end_left(feeder)
+            else:
+                self._nursery.start_soon(self._look_who, feeder)
         if not term.replicator.free:
             raise decline("too_many_sessions", f"{name!r} has a replica already")
+
+    def _end_left(self, feeder: Feeder) -> None:
+        """End the old link of a node, which follows by one link: so it does not take over."""
+        feeder.end("left", known=True)
+        self._drop("left")
+
+    async def _look_who(self, feeder: Feeder) -> None:
+        """Ask at the place of the replica whether its life is over; a name alone is said by other nodes, too."""
+        wanted = feeder.wanted
+        log = (await self._asker.ask(wanted.place, name=wanted.node_name)).log
+        if log is not None and log.instance != wanted.instance and self.feeder is feeder:
+            self._end_left(feeder)
 
     def _is_again(self, wanted: Replicate, before: Replicate) -> bool:
         return bool(wanted.place) and (wanted.place, wanted.node_name) == (before.place, before.node_name)
@@ -222,11 +244,17 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             activation=standing.activation,
             flags=flags,
             name=self._control.name,
+            **self._who(),
         )
 
     def _busy(self) -> Log:
         """The answer of a node that is about to act, or is about to stop: no other node is to act."""
-        return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, name=self._control.name)
+        return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, name=self._control.name, **self._who())
+
+    def _who(self) -> dict[str, Any]:
+        """Return the fields that tell the node from the nodes of other pairs."""
+        control = self._control
+        return {"node_id": self.node_id, "instance": control.instance, "group": self._rules.group_name or ""}
 
     def _answer(self, line: ReplicaLine[Log], answer: Log) -> ReplicaEnd[Logged]:
         line.send(answer)
@@ -280,28 +308,40 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
         A node that was stopped for a while finds the end of the link, or the time of the replica, first.
         """
-        until = trio.current_time() + self._reach.patience + self._reach.call_timeout
+        began, wanted = trio.current_time(), feeder.wanted
+        until = began + self._reach.patience + self._reach.call_timeout
         patience = min(self._reach.call_timeout, self._reach.patience)
         takes = False
-        while self.feeder is feeder and trio.current_time() < until:
-            ends = not (term.leaving or term.order)
-            log = (await self._asker.ask(feeder.wanted.place, ends=ends, patience_s=patience)).log
+        while self.feeder is feeder and self.term is term:
+            ends = b"" if term.leaving or term.order else wanted.instance
+            answer = await self._asker.ask(wanted.place, ends=ends, patience_s=patience, name=wanted.node_name)
+            log = answer.log
             if log is not None and self._goes_first(log, term):
-                self._order(StepBack(reason="superseded", at_once=True))
-                return
+                break
             takes = takes or (log is not None and log.epoch == CLAIMED)
-            # Who takes the role can't be reached for a moment.
-            if not takes or (log is not None and log.epoch != CLAIMED):
+            now = trio.current_time()
+            # Who takes the role can't be reached for a moment; and it may have begun while this node did not run.
+            slept = self._pauses.longest_s(began - 2 * self._reach.patience, now) > patience / 4
+            may_serve = takes or answer.lives or (answer.gone and slept)
+            if (log is not None and log.epoch != CLAIMED) or not may_serve or (now >= until and answer.gone and slept):
+                self._drop_settled(feeder, term, reason)
+                return
+            if now >= until:
                 break
             await trio.sleep(PAUSE_S)
+        if self.feeder is feeder and self.term is term:
+            # The other one serves, or may, for all that is known: this one confirms nothing without it.
+            self._order(StepBack(reason="superseded", at_once=True))
+
+    def _drop_settled(self, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
         if self.feeder is feeder and self.term is term:
             self._drop(reason)
 
     def _goes_first(self, log: Log, term: ReplicationTerm) -> bool:
         """Whether another node serves for the same node id, in a term that goes first."""
-        own, start = (term.epoch, not self._rules.primary), term.start
+        start = term.start
         same = log.kind == "accepted" and start is not None and log.node_id == bytes(start.node_id)
-        return same and gives_way(own, (log.epoch, not log.flags & PRIMARY))
+        return same and gives_way(self.order_in(term), order_of(log))
 
     def _drop(self, reason: str) -> None:
         """Wait for the replica no more."""

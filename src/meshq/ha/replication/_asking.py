@@ -3,64 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 import trio
 
-from meshq.errors import ConnectionBrokenError, MeshqError
+from meshq.errors import MeshqError
 from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._standpoints import is_stranger
 from meshq.wire import Log, Replicate
 
-#: Seconds for one try.
-QUESTION_S = 0.5
-#: Seconds between two tries, where the node lives and has no answer yet.
+#: Refusals by a node without a policy of replication, and by this one, which has reached itself.
+STRANGERS: Final = ("role_not_served", "same_node")
+#: Seconds for the first try, in which a login over a slow way has room; each later one has twice as many, up to half of
+#: what is left.
+QUESTION_S = 3.0
+#: Seconds between two tries, where the node lives and has no answer yet: the first ones, and the most.
 PAUSE_S = 0.05
+PAUSE_S_MAX = 1.0
 
 
 @attrs.frozen(kw_only=True)
 class Answer:
     """An answer.
 
-    ``log``: what the node says; None: nothing.  ``lives``: it is there.
+    ``log``: what the node says; None: nothing.  ``lives``: it has taken a connection, and has ended it, or refused to
+    say.  ``gone``: nobody listens there.  None of the three: it is silent.  ``refusal``: why it has refused.
     """
 
     log: Log | None = None
     lives: bool = False
+    gone: bool = False
+    refusal: str = ""
 
 
 class Asker:
-    """Asks, for one node.  ``wanted``: makes the question; with the word whether a replica is given up."""
+    """Asks, for one node.  ``wanted``: makes the question; with the life of a replica that is given up."""
 
-    def __init__(self, reach: Reach, instance: bytes, wanted: Callable[[bool], Replicate]) -> None:
+    def __init__(self, reach: Reach, instance: bytes, wanted: Callable[[bytes], Replicate]) -> None:
         self._reach = reach
         self._instance = instance
         self._wanted = wanted
 
-    async def ask(self, url: str, *, ends: bool = False, patience_s: float = 0.0) -> Answer:
-        """Ask once; again for so many seconds, while the node is silent, or refuses to say.
+    async def ask(self, url: str, *, ends: bytes = b"", patience_s: float = 0.0, name: str = "") -> Answer:
+        """Ask once; again for so many seconds by the clock, while the node is silent, or refuses to say.
+
+        ``ends``: the life of a replica, which is to take over no more.  ``name``: only a node of this name counts;
+        another one may have its place meanwhile, which says nothing.
 
         Checkpoint: always.
         Cancellation: the question is dropped.
         """
-        until = trio.current_time() + patience_s
+        until, try_s, pause_s = trio.current_time() + patience_s, QUESTION_S, PAUSE_S
         while True:
-            found = await self._once(url, ends)
-            over = trio.current_time() >= until
-            if found is not None and (over or found.log is not None or not found.lives):
+            left = until - trio.current_time()
+            found = await self._once(url, ends, max(QUESTION_S, min(try_s, left / 2)))
+            if found.log is not None and name and found.log.name != name:
+                found = Answer()
+            if found.log is not None or found.gone or trio.current_time() >= until:
                 return found
-            if over:
-                return Answer()
-            await trio.sleep(PAUSE_S)
+            await trio.sleep(pause_s)
+            try_s, pause_s = 2 * try_s, min(2 * pause_s, PAUSE_S_MAX)
 
-    async def _once(self, url: str, ends: bool) -> Answer | None:
-        """Ask once; None: nothing was heard."""
-        with trio.move_on_after(QUESTION_S):
+    async def finds_stranger(self, url: str) -> bool:
+        """Ask once; return whether an answer shows that no other node of the pair is there.
+
+        Checkpoint: always.
+        Cancellation: the question is dropped.
+        """
+        answer = await self.ask(url)
+        known = answer.log is not None and is_stranger(answer.log, self._wanted(b""))
+        return known or answer.refusal in STRANGERS
+
+    async def _once(self, url: str, ends: bytes, seconds: float) -> Answer:
+        """Ask once."""
+        with trio.move_on_after(seconds):
             try:
                 link = self._reach.factory(url).log_link(self._wanted(ends), instance=self._instance)
-                async with link.connected():
-                    return Answer(log=(await link.receive()).header, lives=True)
-            except ConnectionBrokenError:
-                return Answer()
-            except MeshqError:
-                return Answer(lives=True)
-        return None
+                try:
+                    async with link.connected():
+                        return Answer(log=(await link.receive()).header, lives=True)
+                except MeshqError as error:
+                    silent = isinstance(error.__cause__, TimeoutError)
+                    lives = not silent and not link.nobody
+                    return Answer(gone=link.nobody, lives=lives, refusal=error.refusal or "")
+            except MeshqError as error:
+                return Answer(lives=True, refusal=error.refusal or "")
+        return Answer()

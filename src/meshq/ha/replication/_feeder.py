@@ -76,10 +76,12 @@ class Feeder(ReplicaEnd[Logged]):
         if self._ended:
             return
         if answer.kind == "failed":
+            # It has said so itself: it does not take over.
+            self._term.yielded = False
             self.end(answer.reason or "left", answer.text, known=True)
             return
-        if answer.kind == "working" and self._written:
-            replicator.progressed(now, self._written.popleft())
+        if answer.kind == "working":
+            replicator.progressed(now, self._written.popleft() if self._written else self._sent)
         if answer.kind == "position" and replicator.heard(first, now):
             self._say(Log(kind="in_sync", members=(self.wanted.node_name,)), first)
             self._line.flush()
@@ -101,7 +103,8 @@ class Feeder(ReplicaEnd[Logged]):
             self._line.flush()
             return
         replicator = self._term.replicator
-        self._term.yielded = replicator.in_sync and not replicator.behind
+        # A replica that is in sync and hears that takes over, be it that its disk is a little behind.
+        self._term.yielded = replicator.in_sync
         self._line.send(last, replicator.placed)
         self._line.flush()
 
@@ -123,6 +126,7 @@ class Feeder(ReplicaEnd[Logged]):
             self._term.taker = None
         self._term.bodies.end()
         self._line.send(Log(kind="dropped"), 0)
+        self._queue.clear()
         self._line.end(f"the replica is dropped ({reason}) {text}".strip())
         self._changed.tell()
         self._over(reason, known)
@@ -158,10 +162,13 @@ class Feeder(ReplicaEnd[Logged]):
             if batches:
                 self._say(Log(kind="segment", segment=segment.number, base=segment.base, compacted=segment.compacted))
         self._say(Log(kind="copied"), upto)
+        term.replicator.expect(upto, trio.current_time())
+        term.changed.tell()
         rounds = CatchUp(upto)
         await self._until_has(upto)
         while not rounds.nearly(term.replicator.placed, term.replicator.has):
             rounds.position = await self._send_tail(rounds.position, source.synced)
+            term.replicator.expect(rounds.position, trio.current_time())
             await self._until_has(rounds.position)
         self._check()
         goal = term.replicator.join(trio.current_time())

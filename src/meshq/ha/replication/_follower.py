@@ -45,7 +45,7 @@ class FollowEnd:
     ``node``: the one that was followed; None: it did not let this one follow.  ``may_take_over``: this node has all
     that was confirmed.  ``reason``: ``crash``, ``stopped``, ``forced`` or ``failback`` of the other node, or why this
     one could not go on.
-    ``waiting``: the other node does not act either; what it remembers.
+    ``waiting``: the other node does not act either; what it remembers.  ``nobody``: nobody listens there.
     """
 
     error: MeshqError | OSError | None = None
@@ -53,6 +53,12 @@ class FollowEnd:
     may_take_over: bool = False
     reason: str = "crash"
     waiting: Log | None = None
+    nobody: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether the link has ended by silence."""
+        return self.error is not None and isinstance(self.error.__cause__, TimeoutError)
 
 
 class Follower:
@@ -93,6 +99,11 @@ class Follower:
         self._waiting: Log | None = None
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
+
+    @property
+    def bytes_behind(self) -> int:
+        """The bytes of the batches that were taken, and are not on this disk yet."""
+        return self.following.backlog.size_bytes
 
     @property
     def durable(self) -> int:
@@ -190,12 +201,11 @@ class Follower:
             return
         self.following.batch(first, len(batch.rows))
         if self._journal is not None:
+            self.following.backlog.add(self.following.position, len(body))
             self._journal.log.follow(followed(batch))
-            self.following.unsynced_bytes += len(body)
-            if self.following.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            if self.following.backlog.size_bytes > UNSYNCED_BYTES_MAX:
                 # What waits for the disk is in memory.
                 await self._journal.wait_durable(self._journal.last)
-                self.following.unsynced_bytes = 0
 
     async def _take_segment(self, header: Log, first: int, body: bytes) -> None:
         batches, self._segment = self._segment, []
@@ -207,16 +217,22 @@ class Follower:
             await self._run(self._copy.add, segment, batches)
 
     async def _take_copied(self, header: Log, first: int, body: bytes) -> None:
-        node, directory = self.node, self._directory
+        node, copy = self.node, self._copy
         self.following.copied(first)
-        if self._copy is None or node is None or self._segment:
+        if copy is None or node is None or self._segment:
             raise violation("illegal_frame", "a copy that is not whole")
-        await self._run(self._copy.finish, first)
-        await self._run(directory.install_copy, self._standing(in_sync=False), self._keep)
-        self._bodies = BodyFile(self._env.disk, f"{directory.root}/large")
-        journal = Journal(directory.root, env=self._env, node_id=node.node_id, encryption_keys=self._keys)
-        await journal.open()
-        self._journal = journal
+        # A large store takes its time, and the other node has signs of life answered meanwhile.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._link.attend)
+            try:
+                self._journal = journal = await self._install(copy, node, first)
+            except (MeshqError, OSError) as error:
+                failure: MeshqError | OSError | None = error
+            else:
+                failure = None
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         journal.attach(
             JournalOwner(
                 durable_moved=self._durable_moved,
@@ -231,6 +247,18 @@ class Follower:
         await self._nursery.start(journal.run)
         self._durable_moved(journal.durable)
         self._progress("copied", self)
+
+    async def _install(self, copy: StoreCopy, node: FollowedNode, last: int) -> Journal:
+        """Put the copy in its place, and open it; each step is a sign of work."""
+        directory = self._directory
+        await self._run(copy.finish, last)
+        self._link.tell(Logged(kind="working"))
+        await self._run(directory.install_copy, self._standing(in_sync=False), self._keep)
+        self._link.tell(Logged(kind="working"))
+        self._bodies = BodyFile(self._env.disk, f"{directory.root}/large")
+        journal = Journal(directory.root, env=self._env, node_id=node.node_id, encryption_keys=self._keys)
+        await journal.open()
+        return journal
 
     async def _take_body(self, header: Log, first: int, body: bytes) -> None:
         if not is_body(header.name):
@@ -294,6 +322,7 @@ class Follower:
     # -- the journal
 
     def _durable_moved(self, position: int) -> None:
+        self.following.backlog.reached(position)
         self._link.tell(Logged(), position)
 
     def _journal_failed(self, error: MeshqError) -> None:
@@ -321,7 +350,14 @@ class Follower:
         position = self.following.position
         may = not broken and self.durable >= position and self.following.may_take_over(self.durable, self.last)
         self.following.end()
-        return FollowEnd(error=error, node=self.node, may_take_over=may, reason=self._reason, waiting=self._waiting)
+        return FollowEnd(
+            error=error,
+            node=self.node,
+            may_take_over=may,
+            reason=self._reason,
+            waiting=self._waiting,
+            nobody=self._link.nobody,
+        )
 
     async def _run(self, function: Callable[..., object], *arguments: object) -> None:
         await self._env.threads.run(function, *arguments, pool=POOL)

@@ -57,10 +57,10 @@ def unasked(own: Standpoint, *, first: bool) -> bool:
     return own.primary and first and (own.acted or own.epoch == 0)
 
 
-def gives_way(own: tuple[int, bool], other: tuple[int, bool]) -> bool:
+def gives_way(own: tuple[int, bool, bytes], other: tuple[int, bool, bytes]) -> bool:
     """Whether a node that serves steps back, because another one serves, too.
 
-    Each is an epoch, and whether the node is a backup: in one epoch the backup has taken over from the primary, which
-    came back and did not ask.
+    Each is an epoch, whether the node is a backup, and its instance: in one epoch the backup has taken over from the
+    primary, which came back and did not ask.  Of two that are alike one of them goes first, the same for both.
     """
     return other > own

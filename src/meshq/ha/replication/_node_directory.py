@@ -92,6 +92,7 @@ class NodeDirectory:
         self._complete_moves()
         for name in to_remove(self._names(""), keep):
             self._remove_files(name)
+            self._remove_empty(name)
 
     def _complete_moves(self) -> None:
         try:
@@ -123,6 +124,15 @@ class NodeDirectory:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 self._disk.remove(f"{self.root}/{path}")
+
+    def _remove_empty(self, saved: str) -> None:
+        """Remove the directories of a saved store that has no files any more; one that has others of a user stays."""
+        for part in (*(f"{saved}/{name}" for name in self._names(saved) if name in PARTS), saved):
+            if not self._names(part):
+                # The names that were in it are gone before it is.
+                self._disk.sync_directory(f"{self.root}/{part}")
+                self._disk.remove(f"{self.root}/{part}")
+        self._disk.sync_directory(self.root)
 
     # -- files
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from hashlib import blake2b
 from typing import cast
 
@@ -10,6 +11,7 @@ import attrs
 from meshq.abc import NodeControl
 from meshq.client import ClientFactory
 from meshq.cluster import ClusterConnection
+from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 from meshq.wire import FINGERPRINT_BYTES
 
@@ -50,12 +52,13 @@ class Reach:
         """The URLs of the other nodes, in their order."""
         connectors, own = self.control.connectors, self.own_url
         named = [connectors.get(name, name) for name in self.connection.settings.static_connectors]
-        return tuple(dict.fromkeys(url for url in named if url != own))
+        return tuple(dict.fromkeys(url for url in named if not same_place(url, own)))
 
     @property
     def call_timeout(self) -> float:
-        """Seconds for which confirms wait for a replica from which nothing comes."""
-        return self.connection.settings.call_timeout
+        """Seconds for which confirms wait for a replica from which nothing comes; never without end."""
+        found = self.connection.settings.call_timeout
+        return found if found < math.inf else PATIENCE_S_MAX
 
     @property
     def connection_ttl(self) -> float:
@@ -66,6 +69,11 @@ class Reach:
     def patience(self) -> float:
         """Seconds for which a node that may live is asked again."""
         return min(self.connection_ttl, PATIENCE_S_MAX)
+
+    @property
+    def pause_s_max(self) -> float:
+        """Seconds for which a node may stand still, and not be given up by the other one."""
+        return min(self.call_timeout, self.patience)
 
     def factory(self, url: str) -> ClientFactory:
         """Make the factory of links to a node.  Raises: SettingsError."""
@@ -78,3 +86,12 @@ class Reach:
         if not keys:
             return b""
         return blake2b(node_id, digest_size=FINGERPRINT_BYTES, key=keys[0].reveal(), person=b"meshq replicas").digest()
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two URLs name one place: options, capitals of a host and the way to write it make no difference."""
+    try:
+        places = [attrs.evolve(Endpoint.parse(url), options=()) for url in (one, other)]
+    except SettingsError:
+        return one == other
+    return places[0] == places[1]

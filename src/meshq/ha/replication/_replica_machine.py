@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from meshq.ha.replication._backlog_machine import Backlog
 from meshq.lifecycle import LifeCycle, Transitions
 from meshq.wire import violation
 
@@ -19,6 +20,10 @@ FOLLOWING_TRANSITIONS: Final[Transitions] = {
 }
 
 
+#: No epoch reaches this number.
+EPOCHS_MAX: Final = 2**53
+
+
 class Following:
     """How far a node follows the log of another one.
 
@@ -31,8 +36,8 @@ class Following:
         #: The last position that was taken, and the one at which this node is in sync.
         self.position: int = 0
         self.goal: int = 0
-        #: Bytes that were taken since the disk had everything.
-        self.unsynced_bytes: int = 0
+        #: The batches that were taken, and are not on the disk yet.
+        self.backlog: Backlog = Backlog()
         self._life = LifeCycle("a node that follows", FOLLOWING_TRANSITIONS, first="asking")
 
     @property
@@ -48,7 +53,7 @@ class Following:
     def accepted(self, epoch: int) -> None:
         """Note the epoch of the log.  Raises: RemoteProtocolError: it is older than one that is known here."""
         self._on("accept")
-        if epoch < self.epoch or epoch < 1:
+        if not max(self.epoch, 1) <= epoch < EPOCHS_MAX:
             raise violation("bad_header", f"a log of epoch {epoch}, after epoch {self.epoch}")
         self.epoch = epoch
 

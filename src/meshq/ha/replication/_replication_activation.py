@@ -12,20 +12,22 @@ import trio
 from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
-from meshq.ha.replication._acting_side import ACTED, CLAIMED, IN_SYNC, PRIMARY, ActingSide
+from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._asking import Asker
 from meshq.ha.replication._follower import FollowEnd, Follower
 from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start, unasked
 from meshq.ha.replication._node_directory import NodeDirectory
-from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._own_pauses import OwnPauses
+from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._replica_machine import Following
 from meshq.ha.replication._replication_settings import ReplicationRules
 from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._standpoints import CLAIMED, is_stranger, order_of, standpoint, standpoint_of
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.lifecycle import LifeCycle
 from meshq.logs import Warnings
-from meshq.wire import Log, Replicate
+from meshq.wire import Replicate
 
 POOL = "ha"
 
@@ -68,6 +70,7 @@ class ReplicationActivation(Activation):
         self._warnings = Warnings("ha", trio.current_time)
         self._changed = ChangeSignal()
         self._asker = Asker(reach, control.instance, lambda ends: self._wanted(asks=True, ends=ends))
+        self._pauses = OwnPauses(trio.current_time(), max(0.05, min(reach.pause_s_max / 4, 5.0)))
         self._acting = ActingSide(
             rules,
             control,
@@ -77,10 +80,10 @@ class ReplicationActivation(Activation):
             order=self._order,
             asker=self._asker,
             give_in=self._give_in,
+            pauses=self._pauses,
             warnings=self._warnings,
         )
         self._standing = Standing()
-        self._node_id = b""
         self._follower: Follower | None = None
         self._last_error = ""
         # The latest epoch of another node that waits.
@@ -102,10 +105,14 @@ class ReplicationActivation(Activation):
         """
         # Kept there and not returned: the result of a cancelled call is lost.
         self._standing = await self._env.threads.run(self._directory.enter, pool=POOL)
-        self._node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
+        self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
         self._acting.standing = self._standing
+        if self._acting.node_id and not (self._rules.primary or self._standing.as_backup):
+            # An operator who makes a primary of it later knows what that means.
+            await self._remember(attrs.evolve(self._standing, as_backup=True))
         self._control.board.replicas = self._acting
         self._nursery.start_soon(self._keep)
+        self._nursery.start_soon(self._note_pauses)
         self._show("started")
 
     def leave(self) -> None:
@@ -125,7 +132,7 @@ class ReplicationActivation(Activation):
         own = standpoint(self._standing, primary=self._rules.primary)
         first = self._rules.primary and not self._stepped_back
         alone = unasked(own, first=first) or (first and self._made_primary)
-        if alone and self._standing.named <= own.epoch and not self._rules.check_for_live_server:
+        if alone and self._named <= own.epoch and not self._rules.check_for_live_server:
             if self._standing.partner or self._standing.members:
                 text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
                 self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")
@@ -168,6 +175,8 @@ class ReplicationActivation(Activation):
         term = self._acting.term
         if term is not None and self._life.state == "activating":
             term.serving = True
+            if term.start is not None:
+                self._acting.node_id = bytes(term.start.node_id)
             self._life.on("activate")
             self._show()
             self._changed.tell()
@@ -207,22 +216,24 @@ class ReplicationActivation(Activation):
         answers: list[Standpoint | None] = []
         refused = False
         for url in self._reach.urls:
-            end = await self._follow(url)
+            began, end = trio.current_time(), await self._follow(url)
             if end.node is not None:
                 # Who has yielded, or stopped, has said so; a link that has ended says less.
-                if end.may_take_over and (end.reason != "crash" or await self._is_gone(url, end)):
+                if end.may_take_over and (end.reason != "crash" or await self._takes_over(url, end, began)):
                     return True, end.reason
                 await self._doubt()
                 self._acting.claiming = False
                 self._lose()
                 return True, ""
-            refused = refused or (end.waiting is None and not isinstance(end.error, ConnectionBrokenError))
-            answers.append(None if end.waiting is None else standpoint_of(end.waiting))
+            stranger = await self._is_stranger(url, end)
+            refused = refused or not (end.waiting or end.nobody or stranger)
+            if not stranger:
+                answers.append(None if end.waiting is None else standpoint_of(end.waiting))
         await trio.lowlevel.checkpoint()
         own = standpoint(self._standing, primary=self._rules.primary)
         self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
         first = not self._stepped_back
-        if own.epoch >= max(self._newest, self._standing.named) and may_start(
+        if own.epoch >= max(self._newest, self._named) and may_start(
             own, answers, first=first, refused=refused, asked=self._made_primary
         ):
             return False, "started"
@@ -261,9 +272,14 @@ class ReplicationActivation(Activation):
         return end
 
     @property
+    def _named(self) -> int:
+        """The epoch below which this node does not serve by itself; who makes a primary of a backup knows best."""
+        return 0 if self._made_primary else self._standing.named
+
+    @property
     def _made_primary(self) -> bool:
         """Whether the node was a backup before, and has a store."""
-        return self._rules.primary and self._standing.as_backup and bool(self._node_id)
+        return self._rules.primary and self._standing.as_backup and bool(self._acting.node_id)
 
     async def _doubt(self) -> None:
         """Remember that the store is not known to be whole."""
@@ -286,19 +302,19 @@ class ReplicationActivation(Activation):
         with trio.CancelScope(shield=True):
             try:
                 found = await self._env.threads.run(self._directory.standing, pool=POOL)
-                self._node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
+                self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
             except (MeshqError, OSError) as error:
                 self._complain(error)
                 return self._standing
         self._acting.standing = found
         return found
 
-    def _wanted(self, *, asks: bool = False, ends: bool = False) -> Replicate:
+    def _wanted(self, *, asks: bool = False, ends: bytes = b"") -> Replicate:
         control, ttl_s = self._control, self._reach.connection_ttl
-        term = self._acting.term
+        term, known = self._acting.term, self._acting.node_id
         return Replicate(
             # A backup that has served for nobody yet follows whoever lets it.
-            node_id=control.wanted_id or (self._node_id if self._rules.primary or self._standing.epoch else b""),
+            node_id=control.wanted_id or (known if self._rules.primary or self._standing.epoch or term else b""),
             instance=control.instance,
             node_name=control.name,
             place=self._reach.own_url,
@@ -308,9 +324,31 @@ class ReplicationActivation(Activation):
             fingerprint=self._reach.fingerprint(control.instance),
             asks=asks,
             acts=term is not None,
-            ends=ends,
+            ends=bool(ends),
+            given_up=ends,
             ttl_ms=min(86_400_000, math.ceil(ttl_s * 1000)) if ttl_s < math.inf else 86_400_000,
         )
+
+    async def _is_stranger(self, url: str, end: FollowEnd) -> bool:
+        """Whether who has answered is no other node of this pair, so that it makes no difference to it."""
+        if end.waiting is not None:
+            return is_stranger(end.waiting, self._wanted())
+        return not (end.nobody or end.silent) and await self._asker.finds_stranger(url)
+
+    async def _takes_over(self, url: str, end: FollowEnd, began: float) -> bool:
+        """Whether the primary is gone, and this node had no pause in which it may have been dropped."""
+        gone = await self._is_gone(url, end)
+        return gone and self._pauses.longest_s(began, trio.current_time()) <= self._reach.pause_s_max
+
+    async def _note_pauses(self) -> None:
+        """Note that the node runs, and end its link to the primary after a pause that was too long."""
+        while True:
+            await trio.sleep(self._pauses.period_s)
+            began, follower = trio.current_time() - self._pauses.period_s, self._follower
+            if self._pauses.longest_s(began, trio.current_time()) > self._reach.pause_s_max and follower is not None:
+                self._acting.claiming = False
+                if follower.following.state != "ended":
+                    follower.give_in()
 
     async def _is_gone(self, url: str, end: FollowEnd) -> bool:
         """Whether a node whose link has ended does not say that it lives: it may have ended the link by itself.
@@ -318,8 +356,8 @@ class ReplicationActivation(Activation):
         One that is silent, or refuses to say, is asked again until its silence is as long as the one that ends a link.
         If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
         """
-        silent = end.error is not None and isinstance(end.error.__cause__, TimeoutError)
-        answer = await self._asker.ask(url, patience_s=0.0 if silent else self._reach.patience)
+        name = end.node.name if end.node is not None else ""
+        answer = await self._asker.ask(url, patience_s=0.0 if end.silent else self._reach.patience, name=name)
         log, node = answer.log, end.node
         if log is None or node is None:
             return not answer.lives
@@ -342,10 +380,11 @@ class ReplicationActivation(Activation):
             self._life.on("follow")
         elif step == "dropped":
             self._acting.claiming = False
-        elif step == "in_sync":
-            # Whoever asks is told to wait: this node takes over as soon as the link ends.
+        else:
+            # Whoever asks is told to wait: this node takes over as soon as the link ends, if a word says so that came.
             self._acting.claiming = True
-            self._life.on("reach")
+            if step == "in_sync":
+                self._life.on("reach")
         self._show()
         self._changed.tell()
 
@@ -356,7 +395,7 @@ class ReplicationActivation(Activation):
         before = self._standing
         self._standing = standing = attrs.evolve(
             before,
-            epoch=before.epoch + 1,
+            epoch=max(before.epoch, before.named) + 1,
             activation=before.activation + 1,
             acted=True,
             in_sync=True,
@@ -395,13 +434,12 @@ class ReplicationActivation(Activation):
         """Ask the other nodes whether one serves for this node id, too."""
         start, followed = term.start, self._acting.followed_by
         for url in self._reach.urls:
-            if url == followed:
+            if same_place(url, followed):
                 continue
             answer = (await self._asker.ask(url)).log
             if answer is None or start is None or answer.node_id != bytes(start.node_id):
                 continue
-            other = (answer.epoch, not answer.flags & PRIMARY)
-            if answer.kind == "accepted" and gives_way((term.epoch, not self._rules.primary), other):
+            if answer.kind == "accepted" and gives_way(self._acting.order_in(term), order_of(answer)):
                 text = f"{answer.name!r} serves for the same node id, in epoch {answer.epoch}"
                 self._warnings.say("superseded", f"{text}: {self._control.name!r} steps back")
                 self._order(StepBack(reason="superseded", at_once=True))
@@ -451,20 +489,8 @@ class ReplicationActivation(Activation):
                 in_sync=(control.name, *in_sync) if term is not None else told,
                 replicas=replicas,
                 records_behind=behind,
+                bytes_behind=follower.bytes_behind if behind and follower is not None else 0,
                 unprotected=term is not None and term.serving and not in_sync,
                 last_error=self._last_error,
             )
         )
-
-
-def standpoint(standing: Standing, *, primary: bool) -> Standpoint:
-    """Return the standpoint of a node from its memory."""
-    return Standpoint(epoch=standing.epoch, acted=standing.acted, in_sync=standing.in_sync, primary=primary)
-
-
-def standpoint_of(answer: Log) -> Standpoint:
-    """Return the standpoint of another node from its answer."""
-    flags = answer.flags
-    return Standpoint(
-        epoch=answer.epoch, acted=bool(flags & ACTED), in_sync=bool(flags & IN_SYNC), primary=bool(flags & PRIMARY)
-    )

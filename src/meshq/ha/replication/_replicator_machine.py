@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from meshq.errors import invariant
+from meshq.ha.replication._backlog_machine import Backlog
 from meshq.lifecycle import LifeCycle, Transitions
 from meshq.wire import violation
 
@@ -23,7 +24,10 @@ REPLICA_TRANSITIONS: Final[Transitions] = {
 
 @attrs.frozen(kw_only=True)
 class ReplicationBounds:
-    """Seconds for which confirms are held at most: at the end of a sync, and by a replica that is in sync."""
+    """Seconds for which confirms are held at most: at the end of a sync, and by a replica that is in sync.
+
+    ``sync_s`` is also the longest time for which a replica is waited for that has been sent all of a copy.
+    """
 
     sync_s: float
     slow_s: float
@@ -48,6 +52,10 @@ class Replicator:
         # The last moment at which nothing was under way, or something came back.
         self._moved = -math.inf
         self._joined = -math.inf
+        # What a replica that copies is to have next.
+        self._expected = 0
+        #: The batches that the replica lacks, since it has joined.
+        self.backlog: Backlog = Backlog()
 
     @property
     def state(self) -> str:
@@ -86,8 +94,10 @@ class Replicator:
         self._told = max(self._told, min(self.placed, reached))
         return self._told
 
-    def place(self, last: int, now: float) -> None:
-        """Note that records up to a position were placed."""
+    def place(self, last: int, now: float, size_bytes: int = 0) -> None:
+        """Note that records up to a position were placed, with so many bytes."""
+        if self.waits:
+            self.backlog.add(last, size_bytes)
         if self.placed <= self._has:
             self._moved = now
         self.placed = max(self.placed, last)
@@ -96,7 +106,12 @@ class Replicator:
         """Note a node that follows from now on."""
         invariant(self.free, "one replica at a time")
         self._life = LifeCycle("the replica", REPLICA_TRANSITIONS, first="copying")
-        self._has = 0
+        self._has = self._expected = 0
+        self.backlog.clear()
+
+    def expect(self, position: int, now: float) -> None:
+        """Note that everything up to a position was sent to a replica that copies."""
+        self._expected, self._moved = position, now
 
     def join(self, now: float) -> int:
         """Let confirms wait for the replica; return the position that it has to reach."""
@@ -121,22 +136,25 @@ class Replicator:
         if position > self._has:
             self._moved = now
         self._has = position
+        self.backlog.reached(position)
         if life.state == "joining" and position >= self._floor:
             life.on("reach")
             return True
         return False
 
     def progressed(self, now: float, after: int) -> None:
-        """Note a sign of work that is no position: a part of a large body, which was sent after that position.
+        """Note a sign of work that is no position: a part of a large body, which was sent after that position, or a
+        step of the work on a copy.
 
         It counts while nothing that came before is missing: a journal that is stuck is slow, whatever else is written.
         """
-        if self._has >= after:
+        if self._has >= after or self.state == "copying":
             self._moved = max(self._moved, now)
 
     def drop(self) -> bool:
         """Wait for the replica no more; return whether confirms had waited for it."""
         waited = self.waits
+        self.backlog.clear()
         if self._life is not None and not self._life.ended:
             self._life.on("drop")
         return waited
@@ -144,6 +162,8 @@ class Replicator:
     @property
     def deadline(self) -> float:
         """The moment at which the replica has had its time; infinite: nothing is waited for."""
+        if self.state == "copying" and self._has < self._expected:
+            return self._moved + self._bounds.sync_s
         if self.state == "joining":
             return self._joined + self._bounds.sync_s
         if self.state == "in_sync" and self._has < self.placed:
@@ -154,4 +174,4 @@ class Replicator:
         """Return why the replica is to be dropped now; empty: it is not."""
         if now < self.deadline:
             return ""
-        return "sync_timeout" if self.state == "joining" else "slow"
+        return "slow" if self.state == "in_sync" else "sync_timeout"

@@ -33,7 +33,7 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         self.changed: ChangeSignal = ChangeSignal()
         #: Whether clients are served.
         self.serving: bool = False
-        #: Whether the replica was told to take over, and has everything.
+        #: Whether the replica was told to take over, is in sync, and has not said that it can't.
         self.yielded: bool = False
         #: Whether the last word was said: the replica may take over then, and is given up no more.
         self.leaving: bool = False
@@ -67,7 +67,8 @@ class ReplicationTerm(TermGuard, ReplicationSink):
     def place(self, batch: ReplicatedBatch) -> None:
         """Hand a batch on."""
         if batch.rows:
-            self.replicator.place(batch.last, trio.current_time())
+            size_bytes = sum(len(part) for part in batch.parts)
+            self.replicator.place(batch.last, trio.current_time(), size_bytes)
             if self.taker is not None:
                 self.taker(batch)
         self.changed.tell()

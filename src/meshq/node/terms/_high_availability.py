@@ -242,7 +242,21 @@ def role_values(run: RoleHolder) -> dict[str, Any]:
         "acting": acting.name if acting is not None else "",
         "acting_url": acting.url if acting is not None else "",
         "last_error": found.last_error[:ERROR_CHARACTERS_MAX],
+        "records_behind": found.records_behind,
+        "bytes_behind": found.bytes_behind,
         "waiting": [{"waiting_name": one.name, "waiting_url": one.url} for one in found.waiting],
+        "replicas": [_replica_values(one) for one in found.replicas],
+    }
+
+
+def _replica_values(one: Replica) -> dict[str, Any]:
+    return {
+        "replica_name": one.name,
+        "replica_url": one.url,
+        "replica_in_sync": one.in_sync,
+        "replica_records_behind": one.records_behind,
+        "replica_bytes_behind": one.bytes_behind,
+        "replica_dropped": one.dropped_reason,
     }
 
 

@@ -235,8 +235,14 @@ class Mount(Disk):
 
     def remove(self, path: str) -> None:
         path = self._start("remove", path)
-        directory, name, _ = self._file(path)
+        directory, name, node = self._place(path)
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        if node is DIRECTORY and self.device.tree.names[path]:
+            raise os_error(errno.ENOTEMPTY, path)
         self.device.tree.change_names((directory, name, None))
+        if node is DIRECTORY:
+            self.device.tree.names.pop(path)
         self.end("remove", path)
 
     def names(self, directory: str) -> list[str]:

@@ -1,0 +1,42 @@
+"""The standpoints of nodes that do not serve, and who an answer comes from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meshq.ha.replication._meeting_plan import Standpoint
+from meshq.ha.replication._replica_machine import EPOCHS_MAX
+from meshq.ha.replication._standing_format import Standing
+from meshq.wire import Log, Replicate
+
+#: What a node that waits says of itself.
+ACTED, IN_SYNC, PRIMARY = 1, 2, 4
+#: Stands for the epoch of a node that may take the role at any moment; no epoch reaches it.
+CLAIMED: Final = EPOCHS_MAX
+
+
+def standpoint(standing: Standing, *, primary: bool) -> Standpoint:
+    """Return the standpoint of a node from its memory."""
+    return Standpoint(epoch=standing.epoch, acted=standing.acted, in_sync=standing.in_sync, primary=primary)
+
+
+def standpoint_of(answer: Log) -> Standpoint:
+    """Return the standpoint of another node from its answer."""
+    flags = answer.flags
+    return Standpoint(
+        epoch=answer.epoch, acted=bool(flags & ACTED), in_sync=bool(flags & IN_SYNC), primary=bool(flags & PRIMARY)
+    )
+
+
+def order_of(answer: Log) -> tuple[int, bool, bytes]:
+    """Return the place of a node in the order of serving nodes, from its answer."""
+    return (answer.epoch, not answer.flags & PRIMARY, answer.instance)
+
+
+def is_stranger(answer: Log, own: Replicate) -> bool:
+    """Whether an answer comes from a node of another pair, or from the node that has asked."""
+    if answer.instance and answer.instance == own.instance:
+        return True
+    if answer.node_id and own.node_id:
+        return answer.node_id != own.node_id
+    return bool(answer.group and own.group) and answer.group != own.group
