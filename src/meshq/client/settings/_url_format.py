@@ -25,7 +25,7 @@ from meshq.limits import URL_DEPTH_MAX
 
 ALLOWED: Final = (
     "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME, a list (URL,URL,...), udp://GROUP:PORT, multicast://NAME,"
-    " zeroconf://NAME, static:(URL,...) or discovery:(AGENT), each with ?key=value&..."
+    " zeroconf://NAME, static:(URL,...), discovery:(AGENT) or fanout:(AGENT), each with ?key=value&..."
 )
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 #: The characters that end a target or a query inside brackets.
