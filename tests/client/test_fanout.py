@@ -359,7 +359,7 @@ async def test_a_broker_that_announces_itself_later_is_connected_to_and_one_that
         async with connect("fanout://multicast://default", env=made.env) as client:
             begun = trio.current_time()
             await client.send("news", b"1")
-            assert trio.current_time() - begun < 1
+            assert trio.current_time() - begun <= 2
             made.announced = {2, 3}
             await until(lambda: len(client.topology()) == 3)
             await client.send("news", b"2")

@@ -213,16 +213,11 @@ class FanoutClient(Client):
                 lost=self._relisting,
             )
             self._links[broker] = link
-            self._tasks.start_soon(self._keep, link)
+            self._tasks.start_soon(link.run)
         for link in tuple(self._links.values()):
             if link.broker.life.state == "left":
                 link.leave()
-
-    async def _keep(self, link: FanoutLink) -> None:
-        await link.run()
-        if link.broker.life.state == "left":
-            self._links.pop(link.broker, None)
-        self._changed.tell()
+                del self._links[link.broker]
 
     async def _end(self) -> None:
         """End the tasks and the nursery around them."""
@@ -253,7 +248,7 @@ class FanoutClient(Client):
             await self._until(lambda: not self._machine.pending)
             for link in tuple(self._links.values()):
                 link.leave()
-            await self._until(lambda: all(link.broker.life.state != "left" for link in self._links.values()))
+            await self._until(lambda: all(link.ended for link in self._links.values()))
         finally:
             self._life.cancel()
             self._watchers.close()

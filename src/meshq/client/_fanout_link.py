@@ -44,6 +44,8 @@ class FanoutLink(EventSink[ConnectionEvent]):
         self._lost = lost
         #: The client of the broker; a new one after each end of the last one.
         self.client: Client = make()
+        #: Whether the broker is tried no more.
+        self.ended: bool = False
         self._entered = False
         self._entering = trio.CancelScope()
 
@@ -62,6 +64,8 @@ class FanoutLink(EventSink[ConnectionEvent]):
                 await self._changed.wait()
             if broker.life.state == "connecting":
                 self.client = self._make()
+        self.ended = True
+        self._changed.tell()
 
     async def _connected(self) -> None:
         """Connect, and stay as long as the broker is used or owes an answer."""
