@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -32,6 +32,7 @@ from meshq.env import real_env
 from meshq.testing import InlineThreads
 from tests.bridge.kit import URL, World, until, world
 from tests.client.test_discovering import lan, open_sockets
+from tests.network.kit import to
 
 #: What a scripted node says of every address.
 ROUTE = {
@@ -282,6 +283,7 @@ async def test_what_is_under_way_to_a_broker_that_dies_is_told_at_the_latest_whe
             await until(lambda: len(client.topology()) == 3)
             events = client.events()
             await client.send("news", b"0")
+            await client.flush()
             made.network.partition(["user"], ["c"])
             await client.send("news", b"1")
             await client.close()
@@ -374,3 +376,29 @@ async def test_a_broker_that_announces_itself_later_is_connected_to_and_one_that
             await trio.sleep(60)
             assert [one.name for one in client.topology()] == ["b", "c"]
         assert open_sockets(made) == 0
+
+
+# -- brokers that are joined
+
+
+async def test_into_four_joined_brokers_a_common_producer_sends_one_copy_and_a_fanout_client_four() -> None:
+    async with world(durable=False) as made:
+        names = "abcd"
+        await made.start("a")
+        for name in "bcd":
+            await made.start(name, lambda: [to("a", duplex=True, network_ttl=3)])
+        for name in "bcd":
+            await made.brokers[name].network("to-a").wait_for(timeout=30)
+        async with made.here("a") as there, there.consumer("hello.jason") as consumer:
+            for name in "bcd":
+                await made.brokers[name].network("to-a").wait_for(queue="hello.jason", consumers=1, timeout=60)
+            async with made.dial("b") as common:
+                await common.send("hello.jason", b"common")
+            async with fanout(made, names, "?min_ack_count=4&fan_out_queues=true") as client:
+                for number in range(3):
+                    await client.send("hello.jason", b"%d" % number)
+            got: list[bytes] = []
+            while batch := await consumer.receive_many(100, timeout=5):
+                got += [delivery.body for delivery in batch]
+                await consumer.ack(*batch)
+        assert Counter(got) == {b"common": 1, b"0": 4, b"1": 4, b"2": 4}

@@ -57,6 +57,8 @@ class ClientFactory:
         **settings: Unpack[ClientOptions],
     ) -> None:
         parsed = _parsed(url)
+        if parsed.fanout is not None:
+            _check_fanout(settings)
         for name, value in settings.items():
             if name in parsed.options:
                 raise SettingsError(name, "***" if name == "password" else value, "here or in the URL, not both")
@@ -71,8 +73,6 @@ class ClientFactory:
         self._heard_at = parsed.heard_at
         #: The rules of clients that send to all the brokers; None: a client has a session at one of them.
         self.fanout = parsed.fanout
-        if parsed.fanout is not None:
-            _check_fanout(settings)
         discovered = None
         if parsed.heard_at is not None:
             discovered = DiscoveredTopology(parsed.heard_at, self.settings, self._env, parsed.place_options)
@@ -203,10 +203,12 @@ def factory_of(url: str, setting: str, *, env: Env, **settings: Unpack[ClientOpt
         SettingsError: the URL or one of its options is not allowed; names that setting, and not what may be a password.
     """
     try:
+        if parse_url(url).fanout is not None:
+            raise SettingsError("url", url, "a URL of one or more brokers; only clients send to all of them")
         settings["use_topology"] = False
         settings["load_balancing"] = "first_element"
         factory = ClientFactory(url, env=env, **settings)
-        if not factory.endpoints or factory.fanout is not None:
+        if not factory.endpoints:
             raise SettingsError("url", url, "a URL of one or more brokers; only clients discover them by a URL")
         return factory
     except SettingsError as error:

@@ -110,7 +110,9 @@ def _read(text: str, at: int, depth: int) -> tuple[Url, int]:
         return Url(scheme, slashes, inside=inside, bracketed=True, query=query), at
     if not scheme:
         raise _refusal(text)
-    if _SCHEME.match(text, at) is not None and (not slashes or "://" in _text(text, at)):
+    within = _SCHEME.match(text, at)
+    # Behind slashes a name and a colon are a host, unless what follows says otherwise.
+    if within is not None and (not slashes or "://" in _text(text, at) or text.startswith("(", within.end())):
         inner, at = _read(text, at, depth + 1)
         return Url(scheme, slashes, inside=(inner,)), at
     place = _text(text, at)
