@@ -22,6 +22,7 @@ from meshq import (
     FanoutError,
     FanoutMissed,
     Message,
+    SettingsError,
     UsageError,
     abc,
     connect,
@@ -52,7 +53,7 @@ def user_env(made: World) -> abc.Env:
 def fanout(made: World, names: str, query: str = "", **settings: Any) -> FanoutClient:
     """A client on a machine of its own."""
     urls = ",".join(f"tcp://{name}:5000" for name in names)
-    client = connect(f"fanout:(static:({urls})){query}", env=user_env(made), insecure=True, **settings)
+    client: object = connect(f"fanout:(static:({urls})){query}", env=user_env(made), insecure=True, **settings)
     assert isinstance(client, FanoutClient)
     return client
 
@@ -169,6 +170,8 @@ async def test_a_send_that_too_few_brokers_can_take_says_who_is_connected_and_wh
                 await client.send("news", b"1")
             assert trio.current_time() - begun == pytest.approx(7, abs=0.01)
             assert (caught.value.outcome, list(caught.value.errors)) == ("not_done", ["tcp://b:5000"])
+            with pytest.raises(FanoutError):
+                await client.send_many("news", [b"1"])
         assert await made.count("a", "copy") == 0
 
 
@@ -244,7 +247,9 @@ async def test_everything_that_concerns_one_broker_is_refused_with_what_is_allow
                 await client.send("odd", b"1")
             with pytest.raises(UsageError, match="bytes"):
                 await client.send("news", iter([b"1"]))  # type: ignore[arg-type]
-            with pytest.raises(UsageError, match="priority"):
+            with pytest.raises(SettingsError, match="bytes"):
+                await client.send_many("news", [1])  # type: ignore[list-item]
+            with pytest.raises(SettingsError, match="priority"):
                 await client.send("news", b"", priority=10)
             with pytest.raises(UsageError, match="left out beside a Message"):
                 await client.send("news", Message(b""), priority=7)
@@ -274,6 +279,13 @@ async def test_a_client_that_is_not_open_says_so_and_one_that_is_closed_ends_wha
         assert repr(client).startswith("<FanoutClient closed") and repr(other).startswith("<FanoutClient new")
         with pytest.raises(ClosedError):
             await client.send("news", b"1")
+        with pytest.raises(ClosedError):
+            await client.flush()
+        with pytest.raises(UsageError, match="used before"):
+            await client.__aenter__()
+        await other.close()
+        with pytest.raises(ClosedError):
+            await other.__aenter__()
 
 
 async def test_what_is_under_way_to_a_broker_that_dies_is_told_at_the_latest_when_the_client_closes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from meshq.client.link._fanout_machine import (
@@ -31,7 +32,7 @@ def place(name: str) -> Endpoint:
 
 def made(names: str = "abc", *, fixed: bool = True, **rules: object) -> tuple[FanoutMachine, list[FanoutBroker]]:
     """A machine with brokers, none of them connected."""
-    machine = FanoutMachine(FanoutRules(**rules), fixed=fixed)  # type: ignore[arg-type]
+    machine = FanoutMachine(**attrs.asdict(FanoutRules(**rules)), fixed=fixed)  # type: ignore[arg-type]
     return machine, list(machine.listed(map(place, names)))
 
 

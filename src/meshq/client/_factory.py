@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import Final, Unpack
+from typing import Final, Unpack, cast
 
 import attrs
 
@@ -142,9 +142,9 @@ class ClientFactory:
     def connect(self) -> Client:
         """Create a client, to be used as ``async with``; the client connects when its block is entered."""
         if self.fanout is not None:
-            return FanoutClient(
-                FanoutPlaces(targets=self._link_targets, rules=self.fanout, settings=self.settings, env=self._env)
-            )
+            places = FanoutPlaces(targets=self._link_targets, rules=self.fanout, settings=self.settings, env=self._env)
+            # It has the calls of a client, of which it refuses most, and nothing of a client's session.
+            return cast("Client", FanoutClient(places))
         if self._targets is None:
             policy, key, book = self.settings.load_balancing, self.settings.client_id or "", self._book
             choice = NodeChoice(policy, self._env, key=key, book=book)

@@ -17,7 +17,7 @@ from meshq.client._fanout_link import FanoutLink
 from meshq.client.admin._statistics import ClientStatistics
 from meshq.client.link._connector import ClientTargets
 from meshq.client.link._discovered_targets import DiscoveredTopology
-from meshq.client.link._events import ConnectionBus, FanoutMissed
+from meshq.client.link._events import ConnectionBus, ConnectionEvent, EventSink, EventStream, FanoutMissed
 from meshq.client.link._fanout_machine import (
     FanoutAnswers,
     FanoutAsk,
@@ -58,7 +58,7 @@ class FanoutPlaces:
     env: Env
 
 
-class FanoutClient(Client):
+class FanoutClient:
     """A client that sends to every broker of its URL, ``fanout:(AGENT)``.  Made by ``connect`` or ``ClientFactory``.
 
     It has a connection to each broker, and sends what is for a multicast address to all of them.  A message for a
@@ -69,12 +69,15 @@ class FanoutClient(Client):
     """
 
     def __init__(self, places: FanoutPlaces) -> None:
-        # The base has a session at one broker, of which there is none here.
         self._places = places
         self._settings = places.settings
         self._env = places.env
         discovered = places.targets.discovered
-        self._machine = FanoutMachine(places.rules, fixed=discovered is None)
+        self._machine = FanoutMachine(
+            min_ack_count=places.rules.min_ack_count,
+            fan_out_queues=places.rules.fan_out_queues,
+            fixed=discovered is None,
+        )
         self._discovered = discovered
         self._block = Block("the client")
         self._links: dict[FanoutBroker, FanoutLink] = {}
@@ -88,6 +91,19 @@ class FanoutClient(Client):
         self._tasks: trio.Nursery | None = None
         self._life = trio.CancelScope(shield=True)
         self._closing = False
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        """Return what refuses a call of ``Client`` that concerns one broker."""
+        if name.startswith("_") or not hasattr(Client, name):
+            raise AttributeError(f"a fanout client has no {name!r}", name=name, obj=self)
+
+        def refuse(*_: object, **__: object) -> NoReturn:
+            raise UsageError(
+                f"{name} concerns one broker, and a fanout client sends to several; allowed: {', '.join(ALLOWED)};"
+                f" for {name} connect to one of the brokers"
+            )
+
+        return refuse
 
     def __repr__(self) -> str:
         return f"<FanoutClient {self._state} brokers={', '.join(map(str, self._machine.connected)) or 'none'}>"
@@ -103,7 +119,7 @@ class FanoutClient(Client):
         return "connected" if self._machine.connected else "reconnecting"
 
     def statistics(self) -> ClientStatistics:
-        """Return the state and counters of the client: those of its brokers, added.
+        """Return the state of the client, and the sums of the counters of its connections.
 
         ``peer`` are the brokers to which there is a link; ids and numbers of a single session are empty.
         """
@@ -229,8 +245,7 @@ class FanoutClient(Client):
             await manager.__aexit__(None, None, None)
 
     async def close(self) -> None:
-        """Close the client: what was sent is confirmed or has failed at every broker, waiting sends raise
-        ``ClosedError``.
+        """Close the client: wait for the answers of all brokers.  A send that has not begun raises ``ClosedError``.
 
         Twice is silent.
 
@@ -257,11 +272,17 @@ class FanoutClient(Client):
         while self._tasks is not None and not holds():
             await self._changed.wait()
 
-    def session(self) -> Client:
+    def session(self) -> FanoutClient:
         """Create another client of the same brokers, with the same settings."""
         return FanoutClient(self._places)
 
-    def _watch(self, sink: Any) -> None:
+    def events(self) -> EventStream[ConnectionEvent]:
+        """Return an async iterator of the events of all connections from now on; ``peer`` says of which broker."""
+        stream: EventStream[ConnectionEvent] = EventStream()
+        self._watch(stream)
+        return stream
+
+    def _watch(self, sink: EventSink[ConnectionEvent]) -> None:
         if self._closing or self._block.failure is not None:
             sink.close()
         else:
@@ -303,7 +324,7 @@ class FanoutClient(Client):
         await self._fan_out(address, lambda client: client.send_many(address, kept))
 
     async def flush(self) -> None:
-        """Return when every broker has confirmed what it was sent, or failed to.
+        """Wait until every broker has answered every send.
 
         Checkpoint: always.  Cancellation: it goes on its way.
         Raises:
@@ -415,19 +436,3 @@ def _alone(message: Message, about: dict[str, Any]) -> Message:
     plain = Message(b"", **about)
     keywords_of(message, *(getattr(plain, name) for name in attrs.fields_dict(Message) if name != "body"))
     return message
-
-
-def _refusing(name: str) -> Callable[..., NoReturn]:
-    def refuse(self: FanoutClient, *_: object, **__: object) -> NoReturn:
-        raise UsageError(
-            f"{name} concerns one broker, and a fanout client sends to several; allowed: {', '.join(ALLOWED)};"
-            f" for {name} connect to one of the brokers"
-        )
-
-    refuse.__name__ = name
-    return refuse
-
-
-for _name in dir(Client):
-    if not _name.startswith("_") and _name not in ALLOWED:
-        setattr(FanoutClient, _name, _refusing(_name))

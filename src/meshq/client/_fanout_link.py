@@ -1,4 +1,4 @@
-"""One broker of a fanout client: the client of that broker, from its first attempt to its end."""
+"""The connection of a fanout client to one broker."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class DiscoveredTopology(TopologySource):
         self._waited = True
 
     async def changed(self) -> None:
-        """Wait until what is announced may have changed.
+        """Wait for the next change of the announced brokers.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         """

@@ -1,7 +1,8 @@
-"""The fanout machine: which brokers get a message, when a send may begin, and what it says in the end.
+"""The fanout machine: the decisions of a client that sends to several brokers.
 
-It only decides: no clock, no network, no chance.  A broker is known by its place, and by its id once it has answered;
-two places of one broker are one broker, and get a message once.
+The brokers that get a message, the moment at which a send may begin, and its end.  It only decides: no clock, no
+network, no chance.  A broker is known by its place, and by its id once it has answered; two places of one broker are
+one broker, and get a message once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import attrs
 from meshq import limits
 from meshq.client.link._fanout_life import new_life
 from meshq.client.link._node_book_machine import bare
-from meshq.client.settings._fanout_rules import FanoutRules
 from meshq.endpoint import Endpoint
-from meshq.errors import ConnectionBrokenError, FanoutError, MeshqError, Outcome, UsageError
+from meshq.errors import ConnectionBrokenError, FanoutError, MeshqError, Outcome, UsageError, caused
 from meshq.lifecycle import LifeCycle
 
 #: Sends that a broker may owe an answer to; then further sends wait for that broker.
@@ -46,7 +46,7 @@ class FanoutBroker:
 
     @property
     def connected(self) -> bool:
-        """Whether the broker gets what is sent now."""
+        """Whether there is a link to the broker, which gets messages."""
         return self.life.state == "connected"
 
     @property
@@ -99,11 +99,13 @@ class RoutingThere:
 class FanoutMachine:
     """The brokers of one fanout client.
 
-    ``fixed``: they are listed, and no others can come.
+    ``min_ack_count``, ``fan_out_queues``: the options of its URL.  ``fixed``: the brokers are listed, and no others can
+    come.
     """
 
-    def __init__(self, rules: FanoutRules, *, fixed: bool) -> None:
-        self._rules = rules
+    def __init__(self, *, min_ack_count: int, fan_out_queues: bool, fixed: bool) -> None:
+        self._needed = min_ack_count
+        self._fan_out_queues = fan_out_queues
         self._fixed = fixed
         self._brokers: dict[Endpoint, FanoutBroker] = {}
         # To which messages for queues go; None: it is drawn.
@@ -141,7 +143,7 @@ class FanoutMachine:
         return joined
 
     def attached(self, broker: FanoutBroker, node_id: bytes, node_name: str) -> None:
-        """Note a link to a broker; if another link leads to the same broker, this one is not used."""
+        """Note a link to a broker.  A second link to the same broker is not used."""
         broker.node_id, broker.node_name, broker.error = node_id, node_name, None
         broker.routings.clear()
         others = [one for one in self.connected if one is not broker and one.node_id == node_id]
@@ -179,13 +181,15 @@ class FanoutMachine:
     # -- sends
 
     def step(self, address: str, asked: Mapping[FanoutBroker, RoutingThere]) -> FanoutStep:
-        """Return what a send to ``address`` does next; ``asked``: what brokers have answered to this send.
+        """Return the next step of a send to ``address``.
+
+        ``asked``: the answers of brokers to this send.
 
         Raises:
             FanoutError: too few brokers are connected, and no others can be.
             UsageError: the brokers have the address with different routing types.
         """
-        connected, wanted = self.connected, self._rules.min_ack_count
+        connected, wanted = self.connected, self._needed
         if len(connected) < wanted:
             hoped = sum(one.hoped_for for one in self._brokers.values())
             failed = any(one.life.state == "failed" for one in self._brokers.values())
@@ -196,7 +200,7 @@ class FanoutMachine:
         if unknown:
             return FanoutAsk(unknown)
         routing, lacking = self._routing(address, connected, asked)
-        if routing == "multicast" or self._rules.fan_out_queues:
+        if routing == "multicast" or self._fan_out_queues:
             targets, needed = connected, wanted
         elif self._chosen is None or not self._chosen.connected:
             return FanoutDraw(connected)
@@ -240,7 +244,7 @@ class FanoutMachine:
         """Make the error of a send that has not begun, because too few brokers are connected."""
         others = {str(one): self._reason(one) for one in self._brokers.values() if not one.connected}
         names = ", ".join(map(str, self.connected)) or "none"
-        wanted = self._rules.min_ack_count
+        wanted = self._needed
         return FanoutError(
             f"connected to {names}, which are {len(self.connected)} of the {wanted} brokers that a send needs"
             f" (min_ack_count); {why}; not connected: {_told(others)}",
@@ -251,7 +255,8 @@ class FanoutMachine:
     def _reason(self, broker: FanoutBroker) -> MeshqError:
         if broker.life.state == "double":
             return UsageError(f"{broker} is another place of {broker.node_name}, to which there is a link")
-        return broker.error or ConnectionBrokenError("there is no connection yet", outcome="not_done")
+        none_yet = ConnectionBrokenError("there is no connection yet", outcome="not_done")
+        return broker.error or caused(none_yet, LookupError("no attempt to connect has ended"))
 
 
 class FanoutAnswers:
@@ -278,7 +283,7 @@ class FanoutAnswers:
 
     @property
     def verdict(self) -> Literal["open", "done"] | FanoutError:
-        """What is to be said now; an error is final, and so is "done"."""
+        """The state of the send: open, done, or its error.  An error is final, and so is "done"."""
         if len(self._confirmed) >= self._needed:
             return "done"
         if self._open:
@@ -286,7 +291,7 @@ class FanoutAnswers:
         return self._failure()
 
     def missed(self) -> tuple[tuple[str, MeshqError], ...]:
-        """Return the brokers that have not confirmed what is done, each once."""
+        """Return the brokers that have failed though the send is done; each broker is returned once."""
         errors, self._errors = self._errors, {}
         return tuple(errors.items())
 
