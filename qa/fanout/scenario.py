@@ -1,4 +1,4 @@
-"""The simulated fanout: one client sends to three separate brokers, which are killed and cut off.
+"""The simulated fanout: one client sends to three separate brokers, which are killed, cut off and full.
 
 ``run_fanout_seed`` is one seed.  A send that returned is at as many brokers as are needed (FO1), and what an error says
 of a broker is so (FO2).  Without ``fan_out_queues`` no message for a queue is at two brokers (FO3), and none is at a
@@ -14,7 +14,17 @@ from typing import Final
 import attrs
 import trio
 
-from meshq import Broker, ConnectionEvent, EventStream, FanoutClient, FanoutError, FanoutMissed, MeshqError, connect
+from meshq import (
+    AddressSettings,
+    Broker,
+    ConnectionEvent,
+    EventStream,
+    FanoutClient,
+    FanoutError,
+    FanoutMissed,
+    MeshqError,
+    connect,
+)
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import HistoryError
@@ -29,7 +39,7 @@ LIMIT_S: Final = 600.0
 #: Seconds in which all brokers are connected again, when nothing breaks any more.
 PATIENCE_S: Final = 60.0
 NAMES: Final = ("b0", "b1", "b2")
-KINDS: Final = ("kill", "reset", "cut")
+KINDS: Final = ("kill", "reset", "cut", "full")
 #: The address of all brokers, the queue of it, and the queue that comes into being by its first message.
 TOPIC, COPIES, ORDERS = "topic", "copies", "orders"
 #: What the seeds have to have met, each in at least one of them.
@@ -73,6 +83,13 @@ class FanoutNode:
         """Wait until it serves."""
         while self.broker.state != "active":  # noqa: ASYNC110 - looking costs nothing here
             await trio.sleep(0.05)
+
+    async def refuse(self, seconds: float) -> None:
+        """Have no room in the topic for so long."""
+        async with self.broker.client() as client:
+            await client.set_address_settings(TOPIC, AddressSettings(full_policy="fail", max_size_bytes=1))
+            await trio.sleep(seconds)
+            await client.remove_address_settings(TOPIC)
 
     async def bodies(self, queue: str) -> Counter[str]:
         """How often each message is in a queue."""
@@ -211,6 +228,9 @@ class SimulatedFanout:
                 self.nodes[name].up()
             elif kind == "reset":
                 self._fabric.reset("user", name)
+            elif kind == "full":
+                await self.nodes[name].active()
+                await self.nodes[name].refuse(self.rng.uniform(0.1, 1.0))
             else:
                 self._fabric.partition(["user"], [name])
                 await trio.sleep(self.rng.choice((0.3, 2.0, 5.0)))
