@@ -243,7 +243,7 @@ class SimulatedFanout:
     # -- accounts
 
     async def account(self) -> None:
-        """Compare what the sender was told with what the brokers have."""
+        """Compare the answers that the sender got with the messages of the brokers."""
         there = {
             TOPIC: {node.url: await node.bodies(COPIES) for node in self.nodes.values()},
             ORDERS: {node.url: await node.bodies(ORDERS) for node in self.nodes.values()},

@@ -93,7 +93,7 @@ class FanoutClient:
         self._closing = False
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
-        """Return what refuses a call of ``Client`` that concerns one broker."""
+        """Return a function that refuses a call of ``Client`` which concerns one broker."""
         if name.startswith("_") or not hasattr(Client, name):
             raise AttributeError(f"a fanout client has no {name!r}", name=name, obj=self)
 
