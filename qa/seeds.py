@@ -18,6 +18,7 @@ from meshq.testing import SimulationResult
 from meshq.testing.history._end import HistoryError
 from qa.balanced.scenario import run_balanced_seed
 from qa.chain.scenario import run_chain_seed
+from qa.fanout.scenario import run_fanout_seed
 from qa.grouping_model.scenario import run_grouping_seed
 from qa.ha.replicated import run_replicated_pair_seed
 from qa.ha.scenario import run_pair_seed
@@ -33,8 +34,8 @@ BROKER: Final = "broker"
 #: have to be durable at a partner, too; of three brokers that are linked; of four to seven; of three that move messages
 #: to each other's consumers; of three that find each other; of three of which one drains and goes for good; of
 #: three to five that are linked to their neighbours only; of balancers and their targets; of three to five in a network
-#: of brokers; of two to six whose message groups alone are real; of two or three that share a store; and of two of
-#: which one follows the log of the other.
+#: of brokers; of a client that sends to three; of two to six whose message groups alone are real; of two or three that
+#: share a store; and of two of which one follows the log of the other.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "storage": partial(run_seed, kinds=STORAGE_FAULTS),
@@ -48,6 +49,7 @@ STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     "chain": run_chain_seed,
     "balanced": run_balanced_seed,
     "network": run_network_seed,
+    "fanout": run_fanout_seed,
     "grouping": run_grouping_seed,
     "ha": run_pair_seed,
     "pair": run_replicated_pair_seed,

@@ -41,6 +41,7 @@ ABOUT_STAGES: Final = {
     "chain": "three to five brokers, each linked to its neighbours only, in a chain or a ring",
     "balanced": "a front and five targets, or five brokers that balance each other",
     "network": "a network of three to five brokers, with connectors, producers and consumers that move",
+    "fanout": "one client that sends to three separate brokers",
     "drain": "three linked brokers, of which one hands its messages over to another one, and goes for good",
     "redistribution": "three linked brokers, which move messages to each other's consumers",
     "discovery": "three linked brokers that are told nothing but a multicast group",

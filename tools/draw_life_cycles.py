@@ -11,6 +11,7 @@ from meshq.broker.queue._consumer_roster import SERVING_TRANSITIONS
 from meshq.broker.session._session_life import SESSION_TRANSITIONS
 from meshq.broker.stages._stage_life import STAGE_TRANSITIONS
 from meshq.client.incoming._consumer_life import CONSUMER_TRANSITIONS
+from meshq.client.link._fanout_life import FANOUT_TRANSITIONS
 from meshq.client.link._link_life import LINK_TRANSITIONS
 from meshq.client.outgoing._outbox_life import OUTBOX_TRANSITIONS
 from meshq.client.outgoing._run_life import RUN_TRANSITIONS
@@ -57,6 +58,7 @@ TABLES: dict[str, tuple[str, Transitions]] = {
     "Loop in a thread": ("portal/_loop_life.py", LOOP_TRANSITIONS),
     "Producer or consumer over a loop in a thread": ("portal/_buffer_life.py", BUFFER_TRANSITIONS),
     "Link of a client": ("client/link/_link_life.py", LINK_TRANSITIONS),
+    "Broker of a fanout client": ("client/link/_fanout_life.py", FANOUT_TRANSITIONS),
     "Producer of a client": ("client/send/_producer_life.py", PRODUCER_TRANSITIONS),
     "Outbox of a producer": ("client/outgoing/_outbox_life.py", OUTBOX_TRANSITIONS),
     "Outgoing run of a producer": ("client/outgoing/_run_life.py", RUN_TRANSITIONS),

@@ -8,6 +8,7 @@ from qa.seeded.balancer_bugs import BALANCER_BUGS
 from qa.seeded.bridge_bugs import BRIDGE_BUGS
 from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
+from qa.seeded.fanout_bugs import FANOUT_BUGS
 from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.grouping_bugs import GROUPING_BUGS
 from qa.seeded.limit_bugs import LIMIT_BUGS
@@ -90,6 +91,7 @@ MESH_BUGS: Final = (
     *GROUPING_BUGS,
     *LIMIT_BUGS,
     *NETWORK_BUGS,
+    *FANOUT_BUGS,
     *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
     *STAGE_BUGS,

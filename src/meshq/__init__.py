@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from meshq.client import Divert as Divert
     from meshq.client import EventStream as EventStream
     from meshq.client import FailedOver as FailedOver
+    from meshq.client import FanoutClient as FanoutClient
+    from meshq.client import FanoutMissed as FanoutMissed
     from meshq.client import InFlightMessages as InFlightMessages
     from meshq.client import MessageHop as MessageHop
     from meshq.client import MessageLocation as MessageLocation
@@ -109,6 +111,7 @@ if TYPE_CHECKING:
     from meshq.errors import DamagedError as DamagedError
     from meshq.errors import DataLossError as DataLossError
     from meshq.errors import DuplicateError as DuplicateError
+    from meshq.errors import FanoutError as FanoutError
     from meshq.errors import FilterError as FilterError
     from meshq.errors import InvariantError as InvariantError
     from meshq.errors import JournalBrokenError as JournalBrokenError
@@ -232,6 +235,7 @@ _ERRORS: Final = (
     "DamagedError",
     "DataLossError",
     "DuplicateError",
+    "FanoutError",
     "FilterError",
     "InvariantError",
     "JournalBrokenError",
@@ -334,6 +338,8 @@ _HOME: Final = {
     "Endpoint": "meshq.endpoint",
     "EventStream": "meshq.client",
     "FailedOver": "meshq.client",
+    "FanoutClient": "meshq.client",
+    "FanoutMissed": "meshq.client",
     "FirstElement": "meshq.lb",
     "InFlightMessages": "meshq.client",
     "Journal": "meshq.store",

@@ -7,7 +7,7 @@ Each error says in ``outcome`` what became of the operation: ``"done"``, ``"not_
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 Outcome = Literal["done", "not_done", "unknown"]
@@ -183,6 +183,31 @@ class CallTimeoutError(BrokenError, TimeoutError):
     """The peer did not answer in time."""
 
     code = "call_timeout"
+
+
+class FanoutError(BrokenError):
+    """Too few brokers have confirmed a message that was for several of them.
+
+    ``confirmed``: the brokers that have it, by their URLs.  ``errors``: of each other broker, why it has not confirmed.
+    The outcome is that of the whole: unknown if one broker has it, or may have it.  The cause is the first of the
+    errors.
+    """
+
+    code = "fanout"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        confirmed: Sequence[str] = (),
+        errors: Mapping[str, MeshqError] | None = None,
+        outcome: Outcome | None = None,
+        results: Sequence[MeshqError | None] = (),
+    ) -> None:
+        super().__init__(message, outcome=outcome, results=results)
+        self.confirmed: tuple[str, ...] = tuple(confirmed)
+        self.errors: dict[str, MeshqError] = dict(errors or {})
+        self.__cause__ = next(iter(self.errors.values()), None)
 
 
 class RefusedError(MeshqError):

@@ -9,10 +9,12 @@ from typing import Any
 import attrs
 import pytest
 
-from meshq.client import ClientFactory, ClientSettings, connect
+from meshq.client import ClientFactory, ClientSettings, connect, factory_of
+from meshq.client.settings._fanout_rules import FanoutRules
 from meshq.client.settings._place_options import PLACE_OPTIONS, connection_timeout
 from meshq.client.settings._url import SNAKE_CASE, parse_url
 from meshq.discovery import UDPMulticast, Zeroconf
+from meshq.env import real_env
 from meshq.errors import SettingsError
 from meshq.settings import TLS
 from tests.client._server import FakeNode, fake_env
@@ -78,6 +80,36 @@ def test_discovery_has_a_table_of_its_own_for_coming_back(query: str, settings: 
     got = ClientFactory(f"discovery:(multicast://default){query}").settings
     attempts = (got.initial_connect_attempts, got.reconnect_attempts)
     assert (*attempts, got.retry_interval, got.retry_interval_multiplier, got.max_retry_interval) == settings
+
+
+@pytest.mark.parametrize(
+    "agent", ["multicast://x", "udp://231.7.7.7:9", "zeroconf://x", "static:(tcp://[::1]:1,tcp://[::1]:2)"]
+)
+def test_fanout_is_read_as_discovery_is_and_has_the_same_table(agent: str) -> None:
+    written = [f"fanout:({agent})", f"fanout://({agent})", f"fanout:{agent}", f"fanout://{agent}"]
+    read = [parse_url(url) for url in written]
+    assert read == [read[0]] * 4
+    other = parse_url(f"discovery:({agent})")
+    assert attrs.evolve(read[0], fanout=None) == other
+    assert read[0].fanout == FanoutRules(min_ack_count=2, fan_out_queues=False) and other.fanout is None
+    for options in ("minAckCount=1&fanOutQueues=true", "min_ack_count=1&fan_out_queues=true"):
+        found = parse_url(f"fanout://({agent})?{options}&initialReconnectDelay=200&connectionTimeout=5000")
+        assert found.fanout == FanoutRules(min_ack_count=1, fan_out_queues=True)
+        assert found.options == {"retry_interval": 0.2}
+        # An option of places goes to each broker found; the others are used up.
+        on_places = (("connectionTimeout", "5000"),)
+        assert found.place_options == on_places or {target.options for target in found.targets} == {on_places}
+
+
+@pytest.mark.parametrize("name", ["use_topology", "load_balancing", "initial_wait_timeout", "initial_wait_for"])
+def test_a_keyword_by_which_one_broker_is_chosen_is_refused_with_fanout(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}=.* fanout:, which sends to all brokers"):
+        ClientFactory("fanout:(multicast://x)", **{name: 1})  # type: ignore[arg-type]
+
+
+def test_a_link_of_a_node_can_not_fan_out() -> None:
+    with pytest.raises(SettingsError, match="one or more brokers"):
+        factory_of("fanout:(static:(tcp://127.0.0.1:1,tcp://127.0.0.1:2))", "target", env=real_env())
 
 
 def test_a_keyword_beats_what_discovery_takes_unless_told() -> None:
@@ -156,7 +188,16 @@ def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:
         ("()", "tcp://HOST:PORT"),
         ("(tcp://127.0.0.1:1?call_timeout=1,tcp://127.0.0.1:2)", "once, after the bracket"),
         ("(tcp://127.0.0.1:1)?call_timeout", "key=value"),
-        ("fanout:(multicast://x)", "fanout to come"),
+        ("fanout:(tcp://127.0.0.1:1,tcp://127.0.0.1:2)", "an agent in brackets"),
+        ("fanout:(discovery:(multicast://x))", "an agent in brackets"),
+        ("fanout:(static:(tcp://127.0.0.1:1))", "at most the number of brokers in the list"),
+        ("fanout:(multicast://x)?min_ack_count=0", "min_ack_count=0"),
+        ("fanout:(multicast://x)?fanOutQueues=yes", "true or false"),
+        ("fanout:(multicast://x)?min_ack_count=1&minAckCount=1", "min_ack_count once"),
+        ("fanout:(multicast://x)?initial_wait_for=2", "the nearest one is"),
+        ("fanout:(multicast://x)?use_topology=false", "the nearest one is"),
+        ("fanout:(multicast://x)?min_ack_cuont=2", "'min_ack_count'"),
+        ("discovery:(multicast://x)?min_ack_count=2", "a known setting"),
         ("zeroconf://a-b", "letters and digits"),
         ("zeroconf://" + "x" * 63, "a name of 1 to 62 letters and digits"),
         ("zeroconf://x?bind_port=5", "no port with zeroconf:"),

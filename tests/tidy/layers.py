@@ -86,12 +86,15 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "quorum": frozenset({"qa"}),
         "balanced": frozenset({"checkers", "simulation"}),
         "network": frozenset({"checkers", "simulation"}),
+        "fanout": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded"}),
         "mutants": frozenset({"qa"}),
-        "qa": frozenset({"checkers", "simulation", "mesh", "chain", "balanced", "network", "grouping_model", "ha"}),
+        "qa": frozenset(
+            {"checkers", "simulation", "mesh", "chain", "balanced", "network", "fanout", "grouping_model", "ha"}
+        ),
         "spark": frozenset({"qa"}),
     },
     "client": {

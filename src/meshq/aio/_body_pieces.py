@@ -82,14 +82,17 @@ def with_body(
 ) -> Callable[Concatenate[Any, str, Any, P], Coroutine[Any, Any, T]]:
     """As ``forwarded``, for a method with a body, which may be made by asyncio."""
 
+    name = method.__name__
+
     @wraps(method)
     async def call(self: Any, /, address: str, body: Any, *arguments: P.args, **keywords: P.kwargs) -> T:
+        send = getattr(self._inner, name)
         if not hasattr(body, "__aiter__"):
-            plain: T = await self._call(method, self._inner, address, body, *arguments, **keywords)
+            plain: T = await self._call(send, address, body, *arguments, **keywords)
             return plain
         pieces = Pieces(body, asyncio.get_running_loop())
         source = pieces if pieces.again else iter(pieces)
-        calling = asyncio.ensure_future(self._call(method, self._inner, address, source, *arguments, **keywords))
+        calling = asyncio.ensure_future(self._call(send, address, source, *arguments, **keywords))
         try:
             result: T = await asyncio.shield(calling)
         except asyncio.CancelledError:

@@ -173,10 +173,12 @@ def forwarded(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Make a method that calls ``method`` of the trio object in its loop, with its signature and documentation."""
+    name = method.__name__
 
     @wraps(method)
     async def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
-        result: T = await self._call(method, self._inner, *arguments, **keywords)
+        # By name: the trio object may be of a class of its own.
+        result: T = await self._call(getattr(self._inner, name), *arguments, **keywords)
         return result
 
     return call

@@ -14,6 +14,7 @@ from meshq.client._client import Client
 from meshq.client._connector_calls import holes_between, range_reader, send_bodies
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
+from meshq.client._fanout_client import FanoutClient
 from meshq.client._network_calls import DemandSnapshot, demand_of, network_consumer, path_beyond, reroute, topic_id
 from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._cluster_queues import (
@@ -43,6 +44,7 @@ from meshq.client.link._events import (
     EventSink,
     EventStream,
     FailedOver,
+    FanoutMissed,
     Reattached,
     Redirected,
 )
@@ -105,6 +107,8 @@ __all__ = [
     "EventStream",
     "FaceFactory",
     "FailedOver",
+    "FanoutClient",
+    "FanoutMissed",
     "ForwardedRun",
     "HandlerErrors",
     "InFlightMessages",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import Final, Unpack
+from typing import Final, Unpack, cast
 
 import attrs
 
 from meshq.abc import BalancerPolicy, Env
 from meshq.client._client import Client
+from meshq.client._fanout_client import FanoutClient, FanoutPlaces
 from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._balanced_order import NodeChoice
 from meshq.client.link._change_log import ChangeLog
@@ -24,7 +25,7 @@ from meshq.client.link._probe import BrokerProbe
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.session._cluster_link_channel import PeerEvents
 from meshq.client.settings._settings import ClientOptions, ClientSettings
-from meshq.client.settings._url import ClientUrl, parse_url
+from meshq.client.settings._url import OF_ONE_BROKER, ClientUrl, parse_url
 from meshq.client.settings._url_format import shown
 from meshq.discovery import DiscoveryGroup
 from meshq.endpoint import Endpoint
@@ -56,6 +57,8 @@ class ClientFactory:
         **settings: Unpack[ClientOptions],
     ) -> None:
         parsed = _parsed(url)
+        if parsed.fanout is not None:
+            _check_fanout(settings)
         for name, value in settings.items():
             if name in parsed.options:
                 raise SettingsError(name, "***" if name == "password" else value, "here or in the URL, not both")
@@ -68,6 +71,8 @@ class ClientFactory:
             # Seen now: a target that is not allowed must not be found out at the first failover.
             self._target(endpoint)
         self._heard_at = parsed.heard_at
+        #: The rules of clients that send to all the brokers; None: a client has a session at one of them.
+        self.fanout = parsed.fanout
         discovered = None
         if parsed.heard_at is not None:
             discovered = DiscoveredTopology(parsed.heard_at, self.settings, self._env, parsed.place_options)
@@ -136,6 +141,10 @@ class ClientFactory:
 
     def connect(self) -> Client:
         """Create a client, to be used as ``async with``; the client connects when its block is entered."""
+        if self.fanout is not None:
+            places = FanoutPlaces(targets=self._link_targets, rules=self.fanout, settings=self.settings, env=self._env)
+            # It has the calls of a client, of which it refuses most, and nothing of a client's session.
+            return cast("Client", FanoutClient(places))
         if self._targets is None:
             policy, key, book = self.settings.load_balancing, self.settings.client_id or "", self._book
             choice = NodeChoice(policy, self._env, key=key, book=book)
@@ -194,6 +203,8 @@ def factory_of(url: str, setting: str, *, env: Env, **settings: Unpack[ClientOpt
         SettingsError: the URL or one of its options is not allowed; names that setting, and not what may be a password.
     """
     try:
+        if parse_url(url).fanout is not None:
+            raise SettingsError("url", url, "a URL of one or more brokers; only clients send to all of them")
         settings["use_topology"] = False
         settings["load_balancing"] = "first_element"
         factory = ClientFactory(url, env=env, **settings)
@@ -205,6 +216,12 @@ def factory_of(url: str, setting: str, *, env: Env, **settings: Unpack[ClientOpt
         if error.setting in _NOT_OF_LINKS:
             allowed = f"a URL without {error.setting}: a link keeps to the nodes that it names"
         raise SettingsError(setting, url, allowed, shown=repr(shown(url))) from error
+
+
+def _check_fanout(settings: ClientOptions) -> None:
+    """Refuse keywords by which one broker is chosen."""
+    for name in OF_ONE_BROKER.intersection(settings):
+        raise SettingsError(name, settings[name], "left out with fanout:, which sends to all brokers")  # type: ignore[literal-required]
 
 
 def _parsed(url: str | DiscoveryGroup | Sequence[Endpoint | str]) -> ClientUrl:

@@ -95,6 +95,13 @@ class DiscoveredTopology(TopologySource):
                 await hearing.changed.wait()
         self._waited = True
 
+    async def changed(self) -> None:
+        """Wait for the next change of the announced brokers.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        """
+        await self._hearing().changed.wait()
+
     def why_none(self) -> str:
         """Why no broker is known, for errors."""
         name, trouble = self._heard_at.name, self._hearing().listener.trouble

@@ -109,6 +109,16 @@ E = TypeVar("E")
 E_in = TypeVar("E_in", contravariant=True)
 
 
+@attrs.frozen(kw_only=True)
+class FanoutMissed(ConnectionEvent):
+    """The broker at ``peer`` has not confirmed a message to ``address`` that enough other brokers have."""
+
+    code: ClassVar[str] = "missed"
+
+    address: str
+    reason: MeshqError
+
+
 class EventSink(Protocol[E_in]):
     """A receiver of events."""
 

@@ -1,7 +1,8 @@
 """Client URLs: one target, a bracketed list of them, or a place where brokers announce themselves; and options.
 
 ``tcp://host:port?call_timeout=5`` · ``inproc://name`` · ``(tcp://a:1,tcp://b:2)?reconnect_attempts=5`` ·
-``udp://231.7.7.7:9876?initial_wait_for=3`` · ``discovery:(multicast://default)?maxReconnectAttempts=3``.
+``udp://231.7.7.7:9876?initial_wait_for=3`` · ``discovery:(multicast://default)?maxReconnectAttempts=3`` ·
+``fanout:(static:(tcp://a:1,tcp://b:2))?min_ack_count=2``.
 Options in snake_case are seconds; the camelCase spellings that other clients have taught are milliseconds, and -1
 there means without end.
 """
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import attrs
 
+from meshq.client.settings._fanout_rules import FanoutRules
 from meshq.client.settings._place_options import PLACE_OPTIONS, Pairs, divided
 from meshq.client.settings._settings import unknown_key
 from meshq.client.settings._url_format import ALLOWED, Url, shown
@@ -21,8 +23,6 @@ from meshq.discovery import ENDPOINT_SCHEMES, DiscoverySettings, endpoint_at
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
-#: Schemes of later versions.
-_TO_COME: Final = ("fanout",)
 _TRUE: Final = {"true": True, "false": False}
 
 
@@ -143,7 +143,7 @@ _HEARING: Final[dict[str, tuple[str, Read]]] = {
     "localBindPort": ("bind_port", _bind_port),
     "secret": ("secret", _not_here),
 }
-#: and for ``discovery:``.
+#: for ``discovery:`` and ``fanout:``,
 _RETRIES: Final[dict[str, tuple[str, Read]]] = {
     "initial_reconnect_delay": ("retry_interval", _seconds),
     "initialReconnectDelay": ("retry_interval", _milliseconds),
@@ -156,7 +156,16 @@ _RETRIES: Final[dict[str, tuple[str, Read]]] = {
     "max_reconnect_attempts": ("reconnect_attempts", _attempts),
     "maxReconnectAttempts": ("reconnect_attempts", _attempts),
 }
-#: What ``discovery:`` takes unless told otherwise: without end, 10 ms later, then twice as long up to 30 s.
+#: and for ``fanout:`` alone.
+_FANOUT: Final[dict[str, tuple[str, Read]]] = {
+    "min_ack_count": ("min_ack_count", _whole),
+    "minAckCount": ("min_ack_count", _whole),
+    "fan_out_queues": ("fan_out_queues", _bool),
+    "fanOutQueues": ("fan_out_queues", _bool),
+}
+#: Settings by which one broker is chosen, of which a fanout client has no use.
+OF_ONE_BROKER: Final = frozenset({"use_topology", "load_balancing", "initial_wait_timeout", "initial_wait_for"})
+#: What these two take unless told otherwise: without end, 10 ms later, then twice as long up to 30 s.
 _RETRIES_UNLESS_TOLD: Final[dict[str, Any]] = {
     "reconnect_attempts": math.inf,
     "retry_interval": 0.01,
@@ -164,8 +173,8 @@ _RETRIES_UNLESS_TOLD: Final[dict[str, Any]] = {
     "max_retry_interval": 30.0,
 }
 _AGENTS: Final = (
-    "an agent in brackets: discovery:(AGENT), with udp://GROUP:PORT, multicast://NAME, zeroconf://NAME or"
-    " static:(URL,...)"
+    "an agent in brackets: discovery:(AGENT) or fanout:(AGENT), with udp://GROUP:PORT, multicast://NAME,"
+    " zeroconf://NAME or static:(URL,...)"
 )
 
 
@@ -184,6 +193,8 @@ class ClientUrl:
     heard_at: DiscoverySettings | None = None
     #: The options of each place that is heard of; a listed target has its own.
     place_options: tuple[tuple[str, str], ...] = ()
+    #: A client sends to all the brokers; None: it has a session at one of them.
+    fanout: FanoutRules | None = None
 
 
 def parse_url(url: str) -> ClientUrl:
@@ -194,10 +205,10 @@ def parse_url(url: str) -> ClientUrl:
     """
     read = Url.parse(url)
     scheme = read.scheme.lower()
-    if scheme in _TO_COME:
-        raise SettingsError("url", shown(url), f"{ALLOWED} ({scheme} to come)")
     if scheme == "discovery":
-        return _discovery(read)
+        return _agent(read, {**_OPTIONS, **_RETRIES})
+    if scheme == "fanout":
+        return _fanout(read)
     if scheme in ENDPOINT_SCHEMES and not read.inside:
         return _heard(read, read.options, _OPTIONS)
     if scheme and read.inside and not (scheme == "static" and read.bracketed):
@@ -237,13 +248,23 @@ def _target(url: Url, of_places: Pairs) -> Endpoint:
     return target
 
 
-def _discovery(read: Url) -> ClientUrl:
-    """Read ``discovery:(AGENT)?options``, also without the brackets; the agent's options are options as well."""
+def _fanout(read: Url) -> ClientUrl:
+    """Read ``fanout:(AGENT)?options``, also without the brackets."""
+    many = {key: found for key, found in _OPTIONS.items() if found[0] not in {*OF_ONE_BROKER, "ha"}}
+    found = _agent(read, {**many, **_RETRIES, **_FANOUT})
+    options = dict(found.options)
+    rules = FanoutRules(**{name: options.pop(name) for name in ("min_ack_count", "fan_out_queues") if name in options})
+    if found.heard_at is None and rules.min_ack_count > len(dict.fromkeys(found.targets)):
+        raise SettingsError("min_ack_count", rules.min_ack_count, "at most the number of brokers in the list")
+    return attrs.evolve(found, options=options, fanout=rules)
+
+
+def _agent(read: Url, known: Mapping[str, tuple[str, Read]]) -> ClientUrl:
+    """Read ``SCHEME:(AGENT)?options``, also without the brackets; the agent's options are options as well."""
     if len(read.inside) != 1:
         raise SettingsError("url", shown(str(read)), _AGENTS)
     agent = read.inside[0]
     scheme = agent.scheme.lower()
-    known = {**_OPTIONS, **_RETRIES}
     of_places, others = divided((*agent.options, *read.options))
     if scheme == "static" and agent.bracketed:
         targets, names = _list(agent, of_places)

@@ -25,7 +25,7 @@ from meshq.limits import URL_DEPTH_MAX
 
 ALLOWED: Final = (
     "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME, a list (URL,URL,...), udp://GROUP:PORT, multicast://NAME,"
-    " zeroconf://NAME, static:(URL,...) or discovery:(AGENT), each with ?key=value&..."
+    " zeroconf://NAME, static:(URL,...), discovery:(AGENT) or fanout:(AGENT), each with ?key=value&..."
 )
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 #: The characters that end a target or a query inside brackets.
@@ -110,7 +110,9 @@ def _read(text: str, at: int, depth: int) -> tuple[Url, int]:
         return Url(scheme, slashes, inside=inside, bracketed=True, query=query), at
     if not scheme:
         raise _refusal(text)
-    if _SCHEME.match(text, at) is not None and (not slashes or "://" in _text(text, at)):
+    within = _SCHEME.match(text, at)
+    # Behind slashes a name and a colon are a host, unless what follows says otherwise.
+    if within is not None and (not slashes or "://" in _text(text, at) or text.startswith("(", within.end())):
         inner, at = _read(text, at, depth + 1)
         return Url(scheme, slashes, inside=(inner,)), at
     place = _text(text, at)

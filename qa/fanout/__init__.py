@@ -1,0 +1,1 @@
+"""The simulation of a client that sends to several brokers."""
