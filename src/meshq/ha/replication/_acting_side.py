@@ -323,7 +323,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             # Who takes the role can't be reached for a moment; and it may have begun while this node did not run.
             slept = self._pauses.longest_s(began - 2 * self._reach.patience, now) > patience / 4
             may_serve = takes or answer.lives or (answer.gone and slept)
-            if (log is not None and log.epoch != CLAIMED) or not may_serve or (now >= until and answer.gone and slept):
+            # One that says nothing took no role while this node was there all the time: it would have found it.
+            in_doubt = not (answer.gone and slept) and (takes or slept)
+            if (log is not None and log.epoch != CLAIMED) or not may_serve or (now >= until and not in_doubt):
                 self._drop_settled(feeder, term, reason)
                 return
             if now >= until:

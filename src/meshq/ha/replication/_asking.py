@@ -45,11 +45,13 @@ class Asker:
         self._instance = instance
         self._wanted = wanted
 
-    async def ask(self, url: str, *, ends: bytes = b"", patience_s: float = 0.0, name: str = "") -> Answer:
+    async def ask(
+        self, url: str, *, ends: bytes = b"", patience_s: float = 0.0, name: str = "", node_id: bytes = b""
+    ) -> Answer:
         """Ask once; again for so many seconds by the clock, while the node is silent, or refuses to say.
 
-        ``ends``: the life of a replica, which is to take over no more.  ``name``: only a node of this name counts;
-        another one may have its place meanwhile, which says nothing.
+        ``ends``: the life of a replica, which is to take over no more.  ``name``: only a node of this name counts, or
+        one with this ``node_id``; another one may have its place meanwhile, which says nothing.
 
         Checkpoint: always.
         Cancellation: the question is dropped.
@@ -58,7 +60,8 @@ class Asker:
         while True:
             left = until - trio.current_time()
             found = await self._once(url, ends, max(QUESTION_S, min(try_s, left / 2)))
-            if found.log is not None and name and found.log.name != name:
+            log = found.log
+            if log is not None and name and log.name != name and not (node_id and log.node_id == node_id):
                 found = Answer()
             if found.log is not None or found.gone or trio.current_time() >= until:
                 return found

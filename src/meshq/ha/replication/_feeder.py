@@ -169,6 +169,8 @@ class Feeder(ReplicaEnd[Logged]):
         while not rounds.nearly(term.replicator.placed, term.replicator.has):
             rounds.position = await self._send_tail(rounds.position, source.synced)
             term.replicator.expect(rounds.position, trio.current_time())
+            # Also in this round the replica has so long.
+            term.changed.tell()
             await self._until_has(rounds.position)
         self._check()
         goal = term.replicator.join(trio.current_time())

@@ -22,6 +22,8 @@ FOLLOWING_TRANSITIONS: Final[Transitions] = {
 
 #: No epoch reaches this number.
 EPOCHS_MAX: Final = 2**53
+#: So many epochs can follow one that is accepted.
+EPOCHS_LEFT: Final = 2**20
 
 
 class Following:
@@ -53,7 +55,7 @@ class Following:
     def accepted(self, epoch: int) -> None:
         """Note the epoch of the log.  Raises: RemoteProtocolError: it is older than one that is known here."""
         self._on("accept")
-        if not max(self.epoch, 1) <= epoch < EPOCHS_MAX:
+        if not max(self.epoch, 1) <= epoch < EPOCHS_MAX - EPOCHS_LEFT:
             raise violation("bad_header", f"a log of epoch {epoch}, after epoch {self.epoch}")
         self.epoch = epoch
 

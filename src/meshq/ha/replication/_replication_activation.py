@@ -356,9 +356,10 @@ class ReplicationActivation(Activation):
         One that is silent, or refuses to say, is asked again until its silence is as long as the one that ends a link.
         If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
         """
-        name = end.node.name if end.node is not None else ""
-        answer = await self._asker.ask(url, patience_s=0.0 if end.silent else self._reach.patience, name=name)
-        log, node = answer.log, end.node
+        node = end.node
+        who: dict[str, Any] = {} if node is None else {"name": node.name, "node_id": node.node_id}
+        answer = await self._asker.ask(url, patience_s=0.0 if end.silent else self._reach.patience, **who)
+        log = answer.log
         if log is None or node is None:
             return not answer.lives
         if log.kind == "accepted":
@@ -402,11 +403,12 @@ class ReplicationActivation(Activation):
             as_backup=False,
             members=(self._control.name,),
         )
+        # From here on a pause takes nothing back: whoever asks hears that the role is being taken.
+        self._follower = None
         self._acting.claiming = True
         await self._env.threads.run(self._directory.remember, standing, pool=POOL)
         self._acting.standing = standing
         term = self._acting.begin(standing)
-        self._follower = None
         self._life.on("take")
         self._show(reason)
         self._changed.tell()
