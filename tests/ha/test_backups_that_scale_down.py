@@ -116,7 +116,7 @@ async def test_without_a_target_the_messages_stay_and_go_to_one_that_comes(caplo
         with caplog.at_level(logging.WARNING):
             await crash(ground, a)
             await trio.sleep(4)
-        assert "finds no node for what it holds" in caplog.text
+        assert "can't hand over what it holds" in caplog.text
         assert (b.state, b.ha.phase) == ("waiting", "scaling_down")
         await refused(ground, "b")
         await start(ground, nursery, broker(ground, "c", None))
@@ -128,9 +128,7 @@ async def test_without_a_target_the_messages_stay_and_go_to_one_that_comes(caplo
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_a_primary_that_comes_back_before_there_is_a_target_gets_the_store_where_that_is_allowed(
-    allowed: bool,
-) -> None:
+async def test_a_primary_that_comes_back_before_there_is_a_target_gets_the_store(allowed: bool) -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
         a = await start(ground, nursery, broker(ground, "a", primary()))
         b = await start(ground, nursery, broker(ground, "b", scales_down(allow_failback=allowed)))
@@ -139,9 +137,8 @@ async def test_a_primary_that_comes_back_before_there_is_a_target_gets_the_store
         await trio.sleep(4)
         a = await start(ground, nursery, broker(ground, "a", primary(wait_for_activation=False)))
         await trio.sleep(8)
-        assert (a.state, b.ha.phase) == (("active", "waiting") if allowed else ("waiting", "scaling_down"))
-        if allowed:
-            assert await bodies_at(ground, "a", 5) == [b"0", b"2", b"4", b"6", b"8"]
+        assert (a.state, b.ha.phase) == ("active", "waiting")
+        assert await bodies_at(ground, "a", 5) == [b"0", b"2", b"4", b"6", b"8"]
         nursery.cancel_scope.cancel()
 
 
@@ -182,3 +179,23 @@ def test_a_backup_that_never_serves_is_not_waited_for_and_its_targets_are_checke
     for order, named in ((ScaleDown(connectors=["gone"]), "gone"), (ScaleDown(cluster_name="other"), "other")):
         with pytest.raises(SettingsError, match=named):
             broker(ground, "b", SharedStoreBackup(scale_down=order))
+
+
+@pytest.mark.parametrize("at", ["a", "b"])
+async def test_an_operator_who_orders_a_takeover_is_told_that_it_was_done(at: str) -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, broker(ground, "a", primary(wait_for_activation=False)))
+        await a.ha.wait_for(phase="active")
+        b = await start(ground, nursery, broker(ground, "b", scales_down()))
+        await start(ground, nursery, broker(ground, "c", None))
+        await send_ten(ground)
+        await trio.sleep(2)
+        with trio.fail_after(30):
+            if at == "a":
+                await a.ha.fail_over()
+            else:
+                await a.stop()
+                await b.ha.fail_over()
+        assert await bodies_at(ground, "c", 5) == [b"0", b"2", b"4", b"6", b"8"]
+        await b.ha.wait_for(phase="waiting", timeout=30)
+        nursery.cancel_scope.cancel()

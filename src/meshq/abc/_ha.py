@@ -112,6 +112,10 @@ class Activation(ABC):
         """Note that the node hands its messages over to another node, and serves no client in this term."""
         return
 
+    def finds_no_target(self) -> None:
+        """Note that no node takes the messages over: a node that would serve them may have the role."""
+        return
+
     def scaled_down(self) -> None:
         """Note that another node has all messages of the store now."""
         return

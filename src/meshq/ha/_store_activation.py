@@ -131,6 +131,11 @@ class StoreActivation(Activation):
             self._forced = False
             self._show()
 
+    def finds_no_target(self) -> None:
+        """Note that a primary that comes back gets the store, also where failback is not allowed."""
+        if self._term is not None:
+            self._term.stranded = True
+
     def scaled_down(self) -> None:
         """Note that backups have to leave the store alone until a primary starts."""
         if self._term is not None:
@@ -159,7 +164,7 @@ class StoreActivation(Activation):
                 # It sees no more who serves.
                 return
             await self._changed.wait()
-        if self._term is not None and self._term is not term:
+        if self._term is not None and self._term is not term and self._term.epoch.number == epoch + 1:
             raise RefusedError("no other node took the store: this one has it again")
 
     # -- waiting
@@ -279,11 +284,12 @@ class StoreActivation(Activation):
         if back:
             raise RefusedError(f"{self._control.name!r} does not have the store that it would give back")
         self._forced = True
-        while self._life.state != "active":
+        # Until clients are served, or the messages are handed over.
+        while self._forced:
             await self._changed.wait()
             if self._life.state == "stopped":
                 raise NotActiveError(f"{self._control.name!r} has stopped")
-            if self._term is None:
+            if self._term is None and self._forced:
                 self._check_vacant()
 
     def _check_vacant(self) -> None:
@@ -372,7 +378,9 @@ class StoreActivation(Activation):
 
     def _fail_back(self) -> None:
         serving, returned = self._life.state in ("active", "scaling_down"), bool(self._returned())
-        if self._rules.allow_failback and self._failbacks.due(trio.current_time(), serving=serving, returned=returned):
+        term = self._term
+        allowed = self._rules.allow_failback or (term is not None and term.stranded)
+        if allowed and self._failbacks.due(trio.current_time(), serving=serving, returned=returned):
             self._order(StepBack(reason="failback", final=not self._rules.restart_backup), hands_over=True)
 
     def _returned(self) -> tuple[Registration, ...]:
@@ -390,11 +398,12 @@ class StoreActivation(Activation):
             raise RefusedError("no other node waits for the store")
 
     def _succeeded(self, epoch: int) -> bool:
-        """Whether a node serves in a later epoch than one that this node gave up."""
+        """Whether a node serves in a later epoch than one that this node gave up, or has handed it over."""
         owner, term = self._seen.owner, self._term
         if term is not None:
             return term.epoch.number > epoch
-        return owner is not None and owner.epoch > epoch and owner.serving
+        done = owner is not None and (owner.serving or owner.reason == "scaled_down")
+        return owner is not None and done and owner.epoch > epoch
 
     def _order(self, order: StepBack, *, hands_over: bool = False) -> None:
         term = self._term

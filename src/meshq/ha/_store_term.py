@@ -33,6 +33,8 @@ class StoreTerm(TermGuard):
         self.order: StepBack | None = None
         #: The order of which the broker was told.
         self.told: StepBack | None = None
+        #: Whether no node was found that takes over what the store holds.
+        self.stranded: bool = False
         #: Whether another node has got all that the store held.
         self.emptied: bool = False
         #: Whether the order, or the stop, hands the store over to another node.

@@ -232,8 +232,12 @@ def _drain_of(broker: LeavingBroker, name: str, order: ScaleDown) -> Drain:
     return Drain(name, broker, wanted)
 
 
-async def take_over_and_hand_over(broker: LeavingBroker, name: str, order: ScaleDown) -> None:
+async def take_over_and_hand_over(
+    broker: LeavingBroker, name: str, order: ScaleDown, failed: Callable[[], None]
+) -> None:
     """Drain a broker that has taken a store over, until another node has everything.
+
+    ``failed``: called after each drain that did not come to its end.
 
     Checkpoint: always.
     Cancellation: what has moved has moved; the rest stays in the store.
@@ -243,7 +247,8 @@ async def take_over_and_hand_over(broker: LeavingBroker, name: str, order: Scale
             async with _drain_of(broker, name, order):
                 pass
         except MeshqError as error:
-            text = "%s has taken over, and finds no node for what it holds; it tries again in %g s: %s"
+            failed()
+            text = "%s has taken over, and can't hand over what it holds; it tries again in %g s: %s"
             _log.warning(text, name, AGAIN_S, error, extra={"event": "scale_down_waits"})
             await trio.sleep(AGAIN_S)
         else:

@@ -357,8 +357,9 @@ class ReplicationActivation(Activation):
         If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
         """
         node = end.node
-        who: dict[str, Any] = {} if node is None else {"name": node.name, "node_id": node.node_id}
-        answer = await self._asker.ask(url, patience_s=0.0 if end.silent else self._reach.patience, **who)
+        name, node_id = ("", b"") if node is None else (node.name, node.node_id)
+        patience_s = 0.0 if end.silent else self._reach.patience
+        answer = await self._asker.ask(url, patience_s=patience_s, name=name, node_id=node_id)
         log = answer.log
         if log is None or node is None:
             return not answer.lives

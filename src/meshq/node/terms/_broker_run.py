@@ -10,7 +10,7 @@ import trio
 from meshq import abc
 from meshq.abc import RoleBoard, StepBack
 from meshq.broker import EventBus
-from meshq.errors import ClosedError, NotActiveError, RefusedError
+from meshq.errors import ClosedError, NotActiveError, RefusedError, UsageError
 from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.lifecycle import LifeCycle
@@ -220,12 +220,13 @@ class BrokerRun:
         self.handing_over = node
         self._publish(node.inproc)
         activation = self._activation
-        if activation is not None:
-            activation.scales_down()
+        if activation is None:
+            # Only a policy that has this order comes here.
+            raise UsageError("the policy of ha= does not scale down")
+        activation.scales_down()
         leaving = LeavingBroker(self._settings, lambda: node.handover, trio.lowlevel.current_trio_token)
-        await take_over_and_hand_over(leaving, self.name, order)
-        if activation is not None:
-            activation.scaled_down()
+        await take_over_and_hand_over(leaving, self.name, order, activation.finds_no_target)
+        activation.scaled_down()
         turn.step_back = StepBack(reason="scaled_down", final=self._ends_then)
         await node.stop(step_back="scaled_down")
 
