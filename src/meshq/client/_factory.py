@@ -24,6 +24,7 @@ from meshq.client.link._peer_link import PeerLink
 from meshq.client.link._probe import BrokerProbe
 from meshq.client.link._targets_plan import FixedTopology, LastFirst
 from meshq.client.session._cluster_link_channel import PeerEvents
+from meshq.client.settings._fanout_rules import FanoutRules
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url import OF_ONE_BROKER, ClientUrl, parse_url
 from meshq.client.settings._url_format import shown
@@ -72,7 +73,7 @@ class ClientFactory:
             self._target(endpoint)
         self._heard_at = parsed.heard_at
         #: The rules of clients that send to all the brokers; None: a client has a session at one of them.
-        self.fanout = parsed.fanout
+        self.fanout: FanoutRules | None = parsed.fanout
         discovered = None
         if parsed.heard_at is not None:
             discovered = DiscoveredTopology(parsed.heard_at, self.settings, self._env, parsed.place_options)

@@ -36,7 +36,7 @@ class FanoutLink(EventSink[ConnectionEvent]):
         changed: ChangeSignal,
         lost: ChangeSignal,
     ) -> None:
-        self.broker = broker
+        self.broker: FanoutBroker = broker
         self._machine = machine
         self._make = make
         self._watchers = watchers
