@@ -207,7 +207,7 @@ class FanoutError(BrokenError):
         super().__init__(message, outcome=outcome, results=results)
         self.confirmed: tuple[str, ...] = tuple(confirmed)
         self.errors: dict[str, MeshqError] = dict(errors or {})
-        self.__cause__ = next(iter(self.errors.values()), None)
+        self.__cause__: BaseException | None = next(iter(self.errors.values()), None)
 
 
 class RefusedError(MeshqError):
