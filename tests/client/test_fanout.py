@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -393,7 +394,8 @@ async def test_a_broker_that_announces_itself_later_is_connected_to_and_one_that
 # -- brokers that are joined
 
 
-async def test_into_four_joined_brokers_a_common_producer_sends_one_copy_and_a_fanout_client_four() -> None:
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_into_four_joined_brokers_a_common_producer_sends_one_copy_and_a_fanout_client_four(kind: str) -> None:
     async with world(durable=False) as made:
         names = "abcd"
         await made.start("a")
@@ -401,14 +403,22 @@ async def test_into_four_joined_brokers_a_common_producer_sends_one_copy_and_a_f
             await made.start(name, lambda: [to("a", duplex=True, network_ttl=3)])
         for name in "bcd":
             await made.brokers[name].network("to-a").wait_for(timeout=30)
-        async with made.here("a") as there, there.consumer("hello.jason") as consumer:
+        async with AsyncExitStack() as stack:
+            there = await stack.enter_async_context(made.here("a"))
+            if kind == "topic":
+                for name in names:
+                    client = await stack.enter_async_context(made.here(name))
+                    await client.create_address("hello.jason", "multicast")
+            taken = there.subscribe("hello.jason") if kind == "topic" else there.consumer("hello.jason")
+            consumer = await stack.enter_async_context(taken)
             for name in "bcd":
                 await made.brokers[name].network("to-a").wait_for(queue="hello.jason", consumers=1, timeout=60)
             async with made.dial("b") as common:
                 await common.send("hello.jason", b"common")
-            async with fanout(made, names, "?min_ack_count=4&fan_out_queues=true") as client:
+            query = "?min_ack_count=4" + "&fan_out_queues=true" * (kind == "queue")
+            async with fanout(made, names, query) as sender:
                 for number in range(3):
-                    await client.send("hello.jason", b"%d" % number)
+                    await sender.send("hello.jason", b"%d" % number)
             got: list[bytes] = []
             while batch := await consumer.receive_many(100, timeout=5):
                 got += [delivery.body for delivery in batch]
