@@ -11,6 +11,7 @@ from meshq import (
     ClusterConnection,
     ConnectionBrokenError,
     LiveOnly,
+    MeshqError,
     NotActiveError,
     ScaleDown,
     SharedStoreBackup,
@@ -204,3 +205,24 @@ def test_a_node_is_announced_as_it_is_where_its_backup_can_not_be(waiting: str, 
     found = decode_announcement(sender.datagram(control, urls), None)
     assert isinstance(found, Announcement)
     assert found.connectors == (ConnectorPair(urls[0], announced), *map(ConnectorPair, urls[1:]))
+
+
+@pytest.mark.parametrize("flag", ["", "?ha=true", "?ha=false"])
+async def test_a_client_with_ha_false_does_not_go_to_the_backup(flag: str) -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a = await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+        await trio.sleep(1)
+        url = f"tcp://127.0.0.1:7001{flag}"
+        async with connect(url, env=ground.env(), retry_interval=0.1, call_failover_timeout=10) as client:
+            await client.create_queue("q")
+            assert client.topology()[0].backup == "tcp://127.0.0.1:7002"
+            await crash(ground, a)
+            await b.ha.wait_for(phase="active", timeout=10)
+            await trio.sleep(3)
+            if flag == "?ha=false":
+                with pytest.raises(MeshqError):
+                    await client.queue("q")
+            else:
+                assert (await client.queue("q")).ready == 0
+        nursery.cancel_scope.cancel()

@@ -305,9 +305,7 @@ def _options(pairs: Pairs, known: Mapping[str, tuple[str, Read]]) -> dict[str, A
         name, read = known[key]
         value = read(key, text)
         if name == "ha":
-            # Who follows the topology to backups follows the topology; who does not may do so all the same.
-            if not value:
-                continue
+            # Who follows the topology to backups follows the topology; who does not keeps to the places of the URL.
             name = "use_topology"
         if name in options:
             raise SettingsError(key, "***" if name == "password" else text, f"{name} once")
