@@ -78,7 +78,7 @@ class Machines:
         }
         given: dict[str, Any] = {
             "data_dir": "/data",
-            "acceptors": [url_of(name)],
+            "acceptors": [url_of(name)] if name in PORTS else [],
             "services": [ClusterConnection("c", **cluster)],
             "ha": ha,
             "env": self.env(name),
