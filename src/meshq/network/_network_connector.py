@@ -131,6 +131,13 @@ class NetworkConnector(Service):
             if having and not getattr(self.settings, name):
                 text = f"{name} is set for {having[0]!r} and not for {self.name!r}: the shortest way may not be found"
                 self._warnings.say("network_settings_differ", text, name)
+        control = broker.control
+        if self.settings.suppress_duplicate_queue_subscriptions and control.data_dir is control.wanted_id is None:
+            text = (
+                f"suppress_duplicate_queue_subscriptions of {self.name!r} needs an id that stays, and {control.name!r} "
+                "is in memory only: give it a node_id, or each start makes another one"
+            )
+            self._warnings.say("network_id_changes", text, self.name)
 
     def _link(self, url: str, label: str, broker: LocalBroker) -> NetworkLink:
         owner = LinkOwner(
