@@ -132,7 +132,8 @@ class NetworkConnector(Service):
                 text = f"{name} is set for {having[0]!r} and not for {self.name!r}: the shortest way may not be found"
                 self._warnings.say("network_settings_differ", text, name)
         control = broker.control
-        if self.settings.suppress_duplicate_queue_subscriptions and control.data_dir is control.wanted_id is None:
+        stays = control.data_dir is not None or control.wanted_id is not None
+        if self.settings.suppress_duplicate_queue_subscriptions and not stays:
             text = (
                 f"suppress_duplicate_queue_subscriptions of {self.name!r} needs an id that stays, and {control.name!r} "
                 "is in memory only: give it a node_id, or each start makes another one"
