@@ -14,7 +14,10 @@ from meshq.settings import Secret
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: The connector that a cluster connection names.
 OWN = '[connectors]\nc = "tcp://127.0.0.1:61616"'
-KINDS = "'bridge' or 'cluster_connection' or 'broadcast_group' or 'discovery_group' or 'broker_balancer'"
+KINDS = (
+    "'bridge' or 'cluster_connection' or 'broadcast_group' or 'discovery_group' or 'broker_balancer' "
+    "or 'network_connector'"
+)
 WHOLE = 'name = "hq"\ndata_dir = false\n'
 
 

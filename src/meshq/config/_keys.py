@@ -12,17 +12,20 @@ import attrs
 from meshq.abc import BroadcastEndpoint, HAPolicy
 from meshq.bridge import Bridge
 from meshq.cluster import ClusterConnection
+from meshq.config._destinations_table import DestinationsTable
 from meshq.config._pool_table import PoolTable
 from meshq.config._units_format import units_of
 from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, StaticUnicast, UDPMulticast, Zeroconf
 from meshq.ha import LiveOnly, ReplicationBackup, ReplicationPrimary, ScaleDown, SharedStoreBackup, SharedStorePrimary
 from meshq.lb.balancer import BrokerBalancer
+from meshq.network import NetworkConnector
 from meshq.node import Broker
 from meshq.settings import TLS
 
 #: The kinds of services, as a file names them.
 SERVICES: Final[dict[str, type[Any]]] = {
-    service.kind: service for service in (Bridge, ClusterConnection, BroadcastGroup, DiscoveryGroup, BrokerBalancer)
+    service.kind: service
+    for service in (Bridge, ClusterConnection, BroadcastGroup, DiscoveryGroup, BrokerBalancer, NetworkConnector)
 }
 #: The kinds of endpoints of discovery, as a file names them.
 ENDPOINTS: Final[dict[str, type[BroadcastEndpoint]]] = {
@@ -51,7 +54,15 @@ class PolicyName:
 
 
 #: Keys whose type in a file is another one than in a program.
-_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None, "ha": HAPolicy, "pool": PoolTable, "policy": PolicyName}
+_IN_A_FILE: Final[dict[str, Any]] = {
+    "tls": TLS | None,
+    "ha": HAPolicy,
+    "pool": PoolTable,
+    "policy": PolicyName,
+    "dynamically_included": Sequence[DestinationsTable],
+    "excluded": Sequence[DestinationsTable],
+    "statically_included": Sequence[DestinationsTable],
+}
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)
 

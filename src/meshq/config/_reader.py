@@ -14,6 +14,7 @@ import cattrs
 
 from meshq.abc import BroadcastEndpoint, HAPolicy, Service
 from meshq.cluster import ClusterConnection
+from meshq.config._destinations_table import DestinationsTable
 from meshq.config._files import read_secret
 from meshq.config._keys import (
     ENDPOINTS,
@@ -77,6 +78,7 @@ class Reader:
             (lambda kind: kind in _SECRETS, self._secret),
             (_is_union, self._union),
             (lambda kind: kind is PoolTable, self._pool),
+            (lambda kind: kind is DestinationsTable, self._destinations),
             (lambda kind: kind is PolicyName, _policy_name),
             (lambda kind: typing.get_origin(kind) is typing.Literal, _word),
         ]
@@ -296,6 +298,11 @@ class Reader:
         """Make the pool of a balancer: its table names one source."""
         made = self.table(value, PoolTable)
         return made if made is MISSING else made.pool()
+
+    def _destinations(self, value: object, kind: Any) -> Any:
+        """Make destinations of a network connector: their table names queues or topics."""
+        made = self.table(value, DestinationsTable)
+        return made if made is MISSING else made.destinations()
 
     # -- several
 

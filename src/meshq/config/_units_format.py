@@ -14,11 +14,15 @@ SECONDS: Final = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
 BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 _DURATIONS: Final = ("timeout", "interval", "delay", "period", "ttl", "lease")
+#: What ends like a duration, and is a plain number.
+_PLAIN: Final = ("network_ttl",)
 _SIZES: Final = ("bytes", "memory_limit", "window_size", "message_size")
 
 
 def units_of(name: str) -> dict[str, float] | None:
     """Return the units of a number by the last words of its setting's name; None for a plain number."""
+    if name in _PLAIN:
+        return None
     for endings, units in ((_DURATIONS, SECONDS), (_SIZES, BYTES)):
         if any(f"_{name}".endswith(f"_{ending}") for ending in endings):
             return dict(units)

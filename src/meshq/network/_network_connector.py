@@ -131,6 +131,14 @@ class NetworkConnector(Service):
             if having and not getattr(self.settings, name):
                 text = f"{name} is set for {having[0]!r} and not for {self.name!r}: the shortest way may not be found"
                 self._warnings.say("network_settings_differ", text, name)
+        control = broker.control
+        stays = control.data_dir is not None or control.wanted_id is not None
+        if self.settings.suppress_duplicate_queue_subscriptions and not stays:
+            text = (
+                f"suppress_duplicate_queue_subscriptions of {self.name!r} needs an id that stays, and {control.name!r} "
+                "is in memory only: give it a node_id, or each start makes another one"
+            )
+            self._warnings.say("network_id_changes", text, self.name)
 
     def _link(self, url: str, label: str, broker: LocalBroker) -> NetworkLink:
         owner = LinkOwner(

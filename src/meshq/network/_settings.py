@@ -42,8 +42,10 @@ def _destinations(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 def _names(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     _destinations(instance, attribute, value)
-    if not all(one.is_name for one in value):
-        raise SettingsError(attribute.name, value, "names without wildcards: what is forwarded unasked")
+    for one in value:
+        if not one.is_name:
+            allowed = "names without wildcards: what is forwarded unasked"
+            raise SettingsError(attribute.name, one, allowed, shown=repr(one.pattern))
 
 
 class NetworkOptions(LinkOptions, total=False):

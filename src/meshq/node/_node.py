@@ -261,6 +261,7 @@ class Node:
             env=self._env,
             acceptors=self._dialed,
             data_dir=settings.data_dir,
+            wanted_id=settings.node_id,
             board=self._term.board,
         )
 
