@@ -319,3 +319,16 @@ async def test_a_static_topic_is_not_made_where_its_name_is_a_queue() -> None:
         await until(lambda: made.brokers["a"].network("to-b").bridges()[0].last_error is not None)
         assert "is anycast, and stays it" in str(made.brokers["a"].network("to-b").bridges()[0].last_error)
         assert await made.count("b", "t") == 1
+
+
+async def test_the_queue_of_a_topic_is_not_taken_for_the_queue_that_another_broker_asks_for() -> None:
+    async with world() as made:
+        await made.start("b", list)
+        await made.start("a", lambda: [to("b", excluded=[Topics("t")])])
+        async with made.here("a") as a, made.here("b") as b:
+            await a.create_address("t", routing="multicast")
+            await a.create_queue("t", address="t", routing="multicast")
+            await a.send_many("t", numbered(10))
+            async with b.consumer("t") as consumer:
+                assert await consumer.receive_many(10, timeout=10) == []
+            assert (await a.queue("t")).ready == 10

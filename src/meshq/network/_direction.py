@@ -209,6 +209,9 @@ class Direction:
                 if not queue.name == queue.address == address:
                     text = f"{address!r} is here not the queue of its address, but one of {queue.address!r}"
                     raise NotFoundError(text)
+                if queue.routing != "anycast":
+                    # Which topics may cross says another setting than which queues.
+                    raise NotFoundError(f"{address!r} is a topic here, and a queue at the other broker")
                 identify = partial(delivery_id, broker.store, queue.number)
             forwarder = Forwarder(
                 settings=self._bridge_settings(address),

@@ -30,6 +30,9 @@ from meshq.wire import (
 )
 
 VERSION: Final = 1
+#: The bytes of a proof, and the longest name of a user: what a stranger sends is looked at only up to here.
+PROOF_BYTES: Final = 32
+USER_CHARACTERS_MAX: Final = 255
 
 
 @attrs.frozen(kw_only=True)
@@ -113,6 +116,8 @@ async def greet_session(
     """
     hello = await channel.receive()
     found = _decode(hello, version=int, ensemble=str, user=str, nonce=bytes)
+    if len(found["user"]) > USER_CHARACTERS_MAX or len(found["nonce"]) != NONCE_BYTES:
+        raise RemoteProtocolError("the other side speaks another protocol than a quorum's")
     nonce = token(NONCE_BYTES)
     welcome = _encode(
         {
@@ -131,9 +136,11 @@ async def greet_session(
     frames = _frames(hello, welcome, channel.binding)
     exchange = ServerExchange(frames, begun, verifier, nonce, known=found["user"] == user)
     proof = await channel.receive()
+    if len(proof) != PROOF_BYTES:
+        raise RemoteProtocolError(f"a proof of {len(proof)} bytes, where {PROOF_BYTES} are allowed")
     try:
         answer = exchange.judge(Proof(proof=proof))
-    except (SecurityError, ValueError):
+    except SecurityError:
         await channel.send(b"")
         raise
     await channel.send(answer.proof)

@@ -171,6 +171,8 @@ class MeshQuorumSession(RunningSession):
             if not self._lock.until:
                 until = await self._again(self._machine.acquire)
                 if until <= trio.current_time():
+                    # It came too late: nobody waits for a whole session because of that.
+                    await self._again(self._machine.release)
                     return False
                 self._lock.take(until)
             return True

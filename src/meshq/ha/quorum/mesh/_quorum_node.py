@@ -24,6 +24,7 @@ from meshq.errors import (
     RefusedError,
     RemoteProtocolError,
     SettingsError,
+    UsageError,
 )
 from meshq.ha.quorum.mesh._channel import Channel
 from meshq.ha.quorum.mesh._handshake import WitnessFacts, greet_session
@@ -260,9 +261,13 @@ class QuorumNode:
         former = self._witness.promised(question.node_id)
         reply, changed = self._witness.answer(question, trio.current_time())
         if changed:
-            payload = encode_state(question.node_id, reply.promise)
             before = self._positions.get(question.node_id)
             deletes = () if before is None else (before,)
+            try:
+                payload = encode_state(question.node_id, reply.promise)
+            except UsageError as error:
+                self._witness.recover(question.node_id, former, trio.current_time())
+                raise RemoteProtocolError(f"a promise that is too large: {error}") from error
             try:
                 self._positions[question.node_id] = self._journal.append_nowait(PLAIN, (payload,), deletes=deletes)
             except MeshqError as error:

@@ -9,7 +9,7 @@ more than half have kept is never lost.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
@@ -19,6 +19,8 @@ Kind = Literal["read", "claim", "renew", "store", "release"]
 #: ``held``: another session has the promise.  ``ballot``: a higher one was promised.  ``servers``: the node id belongs
 #: to another set of witnesses.
 Reason = Literal["", "held", "ballot", "servers"]
+#: How far a ballot may be ahead of the last one: nobody can use up the numbers.
+BALLOTS_AHEAD: Final = 2**32
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +100,9 @@ class Witness:
         """Answer a question; also return whether the promise has changed, which is durable before the answer goes."""
         before = self._promises.get(question.node_id, VoterState())
         after, reason = self._judge(question, before, now)
-        self._promises[question.node_id] = after
+        if after is not before:
+            # Whoever only asks about a node id makes nothing.
+            self._promises[question.node_id] = after
         return Reply(granted=not reason, reason=reason, promise=after), after is not before
 
     def _judge(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
@@ -106,25 +110,31 @@ class Witness:
             case "claim":
                 return self._claim(question, promise, now)
             case "renew":
-                if promise.ballot != question.ballot or promise.released:
+                if not self._has(promise, question) or promise.released:
                     return promise, "ballot"
                 self._free_at[question.node_id] = now + promise.session_s
             case "store":
                 return self._store(question, promise)
             case "release":
-                if promise.ballot == question.ballot and promise.instance == question.instance:
+                if self._has(promise, question):
                     forget = question.forget and promise.kept == (0, 0)
                     return attrs.evolve(promise, released=True, servers=() if forget else promise.servers), ""
             case "read":
                 pass
         return promise, ""
 
+    @staticmethod
+    def _has(promise: VoterState, question: Question) -> bool:
+        """Whether the promise is that of the one who asks: two sessions may have claimed the same ballot."""
+        return (promise.ballot, promise.instance) == (question.ballot, question.instance) and promise.ballot > 0
+
     def _claim(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
-        if promise.servers not in ((), question.servers):
+        tied = promise.kept != (0, 0) or self.held(question.node_id, now)
+        if tied and promise.servers not in ((), question.servers):
             return promise, "servers"
         if promise.instance != question.instance and self.held(question.node_id, now):
             return promise, "held"
-        if question.ballot <= promise.ballot:
+        if not promise.ballot < question.ballot <= promise.ballot + BALLOTS_AHEAD:
             return promise, "ballot"
         self._free_at[question.node_id] = now + question.session_s
         after = attrs.evolve(
@@ -138,7 +148,7 @@ class Witness:
         return after, ""
 
     def _store(self, question: Question, promise: VoterState) -> tuple[VoterState, Reason]:
-        if promise.ballot != question.ballot:
+        if not self._has(promise, question):
             return promise, "ballot"
         place = (question.ballot, question.number)
         if place <= promise.kept:
