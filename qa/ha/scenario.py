@@ -11,6 +11,7 @@ import trio
 from meshq import Broker, ClusterConnection, MeshqError, ScaleDown, SharedStoreBackup, SharedStorePrimary
 from meshq.abc import HAPolicy
 from meshq.concurrency import first_error
+from meshq.ha import _store_competition
 from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult
 from meshq.testing.history._history import History
 from qa.ha.clients import (
@@ -28,6 +29,8 @@ from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 
+#: Loaded before a simulation begins: no file is opened in it.
+LOADED: Final = _store_competition.joined
 #: Simulated seconds of work under faults, and those after which all has to be over.
 DURATION_S: Final = 12.0
 LIMIT_S: Final = 240.0

@@ -92,12 +92,3 @@ def test_who_only_asks_makes_nothing_and_nobody_uses_up_the_ballots() -> None:
     assert witness.promises == {}
     high = Question(kind="claim", node_id=ID, instance=A, ballot=BALLOTS_AHEAD + 1, session_s=3.0, servers=("w",))
     assert witness.answer(high, 0.0)[0].reason == "ballot"
-
-
-def test_a_first_claim_that_was_never_stored_ties_nobody_once_it_is_not_held() -> None:
-    witness = Witness()
-    wrong = Question(kind="claim", node_id=ID, instance=A, ballot=1, session_s=3.0, servers=("w0", "typo", "w2"))
-    right = Question(kind="claim", node_id=ID, instance=B, ballot=2, session_s=3.0, servers=("w0", "w1", "w2"))
-    assert witness.answer(wrong, 0.0)[0].granted
-    assert witness.answer(right, 1.0)[0].reason == "servers"
-    assert witness.answer(right, 4.0)[0].granted

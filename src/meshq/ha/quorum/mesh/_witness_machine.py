@@ -129,8 +129,7 @@ class Witness:
         return (promise.ballot, promise.instance) == (question.ballot, question.instance) and promise.ballot > 0
 
     def _claim(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
-        tied = promise.kept != (0, 0) or self.held(question.node_id, now)
-        if tied and promise.servers not in ((), question.servers):
+        if promise.servers not in ((), question.servers):
             return promise, "servers"
         if promise.instance != question.instance and self.held(question.node_id, now):
             return promise, "held"
