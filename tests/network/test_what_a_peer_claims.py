@@ -12,7 +12,7 @@ from meshq import Client, NetworkConnector, Queues, RemoteProtocolError, Setting
 from meshq.broker.management import _network_demand
 from meshq.client import DemandSnapshot, demand_of
 from meshq.network import _network_link
-from meshq.network._demand_machine import CONSUMERS_MAX, DemandRules, DemandTable, NetworkSubscription
+from meshq.network._demand_machine import CONSUMERS_MAX, COPIES_MAX, DemandRules, DemandTable, NetworkSubscription
 from tests.bridge.kit import URL, numbered
 from tests.network.kit import consuming, known, quiet, take, to, until, world
 
@@ -116,6 +116,14 @@ def test_a_number_of_consumers_without_bound_costs_no_more_than_there_may_be() -
     made = table(told("q", consumers=2**62), told("q", filter="x = 1", consumers=2**63 - 1))
     assert len(made.wanted({})) == CONSUMERS_MAX
     assert made.unserved == 2**62 + 2**63 - 1 - CONSUMERS_MAX
+
+
+def test_a_number_of_subscriptions_of_a_topic_makes_few_copies() -> None:
+    claimed = table(told("t", "multicast", consumers=CONSUMERS_MAX), conduit=False)
+    assert len(claimed.wanted({})) == COPIES_MAX == 100
+    assert claimed.unserved == CONSUMERS_MAX - COPIES_MAX
+    other = table(*(told("t", "multicast", filter=f"n = {number}") for number in range(101)), conduit=False)
+    assert (len(other.wanted({})), other.unserved) == (101, 0)
 
 
 def test_one_queue_with_many_consumers_leaves_room_for_the_others() -> None:

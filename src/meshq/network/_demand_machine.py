@@ -22,6 +22,8 @@ from meshq.network._routing_plan import consumer_priority
 SUBSCRIPTIONS_MAX: Final = 10_000
 #: Network consumers of one link at most: well below the channels of a session.
 CONSUMERS_MAX: Final = 4_000
+#: Copies of a topic at most for subscriptions that are alike: each has a queue.
+COPIES_MAX: Final = 100
 #: Characters of all routes of one network consumer, which stand in a header beside its filter.
 ROUTES_CHARACTERS_MAX: Final = 700
 #: What is between two brokers in a route.
@@ -168,8 +170,10 @@ class DemandTable:
     def wanted(self, reached: Reached) -> tuple[WantedConsumer, ...]:
         """Return the network consumers that are to be there, at most ``CONSUMERS_MAX``.  ``reached``: what all links of
         the broker reach."""
-        found = self._wanted(reached) if self.target_id else []
-        self.unserved = max(0, sum(count for _, count in found) - CONSUMERS_MAX)
+        asked = self._wanted(reached) if self.target_id else []
+        found = [(one, min(count, COPIES_MAX) if one.destination.routing == TOPIC else count) for one, count in asked]
+        unserved = sum(count for _, count in asked) - sum(count for _, count in found)
+        self.unserved = unserved + max(0, sum(count for _, count in found) - CONSUMERS_MAX)
         return shared(found, CONSUMERS_MAX)
 
     def _wanted(self, reached: Reached) -> list[tuple[WantedConsumer, int]]:
