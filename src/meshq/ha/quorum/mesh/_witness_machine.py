@@ -9,13 +9,15 @@ more than half have kept is never lost.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
 from meshq.abc import QuorumRecord
 
-Kind = Literal["read", "claim", "renew", "store", "release"]
+Kind = Literal["read", "claim", "renew", "store", "release", "list"]
+#: A page of a list has so many node ids.
+LIST_MAX: Final = 1_000
 #: ``held``: another session has the promise.  ``ballot``: a higher one was promised.  ``servers``: the node id belongs
 #: to another set of witnesses.
 Reason = Literal["", "held", "ballot", "servers"]
@@ -27,6 +29,7 @@ class Question:
 
     ``number``: of a record under one ballot; of two records that a witness has kept the later one counts.
     ``forget``: of a release: nothing was stored under the ballot, so that the node id belongs to no set of witnesses.
+    ``list`` asks for the known node ids from ``node_id`` on.
     """
 
     kind: Kind
@@ -84,6 +87,11 @@ class Witness:
         """Return the promise for a node id."""
         return self._promises.get(node_id, VoterState())
 
+    def listed(self, first: bytes) -> list[bytes]:
+        """Return the known node ids from one on, in order; no more than a page of them."""
+        known = (node_id for node_id, promise in self._promises.items() if promise.ballot and node_id >= first)
+        return sorted(known)[:LIST_MAX]
+
     def recover(self, node_id: bytes, promise: VoterState, now: float) -> None:
         """Take over a stored promise.  Unless it was given back, it lasts for a whole session from now on."""
         self._promises[node_id] = promise
@@ -115,7 +123,7 @@ class Witness:
                 if promise.ballot == question.ballot and promise.instance == question.instance:
                     forget = question.forget and promise.kept == (0, 0)
                     return attrs.evolve(promise, released=True, servers=() if forget else promise.servers), ""
-            case "read":
+            case "read" | "list":
                 pass
         return promise, ""
 
