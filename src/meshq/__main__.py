@@ -13,6 +13,8 @@ usage: meshq COMMAND [options]
   check-config FILE  say of every key of such a file that is wrong where it stands
   explain-permissions FILE USER ADDRESS
                      say what a user may do at an address, and by which roles and pattern
+  quorum run NAME    run a witness of a quorum, until SIGTERM or Ctrl-C
+  quorum show URL…   print the record of each node id, and what each witness has of it
   new-test [PATH]    print a test of a program with a cluster of brokers, or write it to a new file
   demo               send real flights through a cluster, kill two nodes, and account for every one
 
@@ -30,7 +32,7 @@ def main(arguments: list[str]) -> int:
         from meshq.testing.new_test import main as new_test
 
         return new_test(arguments[1:])
-    if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"]):
+    if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"], ["quorum"]):
         try:
             from meshq.cli import main as cli
 

@@ -130,3 +130,19 @@ def test_where_nothing_is_restricted_the_explanation_says_so(
     file.write_text('name = "hq"\ndata_dir = false\n[security.users]\napp = "secret"')
     assert main(["explain-permissions", str(file), "app", "orders"]) == 0
     assert capsys.readouterr().out == "'app' may do everything: there are no permissions\n"
+
+
+def test_a_witness_that_can_not_begin_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    password = tmp_path / "password"
+    there = ["--password-file", str(password)]
+    assert main(["quorum", "show", "tcp://127.0.0.1:1", *there]) == 1
+    assert capsys.readouterr().err == f"Error: {password} can't be read: No such file or directory\n"
+    password.write_text("secret")
+    assert main(["quorum", "show", "tcp://192.0.2.1:1", *there]) == 1
+    assert "allowed: a loopback host" in capsys.readouterr().err
+    run = ["quorum", "run", "w0", "--data-dir", str(tmp_path / "w0"), "--url"]
+    assert main([*run, "tcp://192.0.2.1:1", *there]) == 1
+    assert "a loopback host" in capsys.readouterr().err
+    assert main([*run, "tcp://127.0.0.1:0"]) == 2
+    assert main(["quorum"]) == 2
+    assert not (tmp_path / "w0").exists()

@@ -1,4 +1,4 @@
-"""``meshq run``, ``meshq check-config`` and ``meshq explain-permissions``.
+"""``meshq run``, ``meshq check-config``, ``meshq explain-permissions`` and ``meshq quorum``.
 
 Exit status: 0 when all is well, 1 when the file is wrong or the broker has failed, 2 when the command was called
 wrongly; 128 and the signal's number when a second signal did not wait for a clean stop.
@@ -14,6 +14,8 @@ from typing import Final
 
 import trio
 
+from meshq.cli._failed import FailedError
+from meshq.cli._quorum import add_quorum, quorum
 from meshq.cli._serving import serve
 from meshq.config import check_broker, load_broker
 from meshq.errors import ConfigError, SettingsError
@@ -32,14 +34,10 @@ def main(arguments: list[str]) -> int:
     except (ConfigError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
-    except _FailedError as error:
+    except FailedError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-class _FailedError(Exception):
-    """The broker has failed."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, function in COMMANDS.items():
         text = function.__doc__ or ""
         command = commands.add_parser(name, help=text.partition("\n")[0], description=text)
+        if function is quorum:
+            add_quorum(command)
+            continue
         command.add_argument("file", metavar="FILE")
         if function is explain_permissions:
             command.add_argument("user", metavar="USER")
@@ -62,9 +63,9 @@ def run(options: argparse.Namespace) -> None:
     """
     broker = load_broker(options.file)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    failure = trio.run(serve, broker)
+    failure = trio.run(serve, [broker])
     if failure is not None:
-        raise _FailedError(str(failure)) from failure
+        raise FailedError(str(failure)) from failure
 
 
 def check_config(options: argparse.Namespace) -> None:
@@ -92,4 +93,5 @@ COMMANDS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "run": run,
     "check-config": check_config,
     "explain-permissions": explain_permissions,
+    "quorum": quorum,
 }

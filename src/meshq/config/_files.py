@@ -42,3 +42,22 @@ def read_secret(name: str) -> str:
 
 def _short(found: os.stat_result) -> bool:
     return found.st_size <= SECRET_FILE_BYTES_MAX
+
+
+def secret_in(name: str) -> str:
+    """The secret in a file: its text, without the end of its last line.
+
+    Raises:
+        ValueError: it can't be read; says which file and why.
+    """
+    if "\0" in name:
+        raise ValueError(f"{name!r} can't be read: no file has such a name")
+    try:
+        return read_secret(name).removesuffix("\n")
+    except OSError as error:
+        reason: object = error.strerror
+    except UnicodeEncodeError:
+        name, reason = repr(name), "no file has such a name"
+    except ValueError as error:
+        reason = error
+    raise ValueError(f"{name} can't be read: {reason}")

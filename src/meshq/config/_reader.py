@@ -15,7 +15,7 @@ import cattrs
 from meshq.abc import BroadcastEndpoint, HAPolicy, Service
 from meshq.cluster import ClusterConnection
 from meshq.config._destinations_table import DestinationsTable
-from meshq.config._files import read_secret
+from meshq.config._files import secret_in
 from meshq.config._keys import (
     ENDPOINTS,
     POLICIES,
@@ -356,22 +356,11 @@ class Reader:
                 raise WrongTypeError(f"the environment has no {name}")
             return kind(self._environ[name])
         if where == "file":
-            return kind(_read_text(name).removesuffix("\n"))
+            try:
+                return kind(secret_in(name))
+            except ValueError as error:
+                raise WrongTypeError(str(error)) from None
         raise WrongTypeError(f"allowed: {_SECRET}")
-
-
-def _read_text(name: str) -> str:
-    if "\0" in name:
-        raise WrongTypeError(f"{name!r} can't be read: no file has such a name")
-    try:
-        return read_secret(name)
-    except OSError as error:
-        reason: object = error.strerror
-    except UnicodeEncodeError:
-        name, reason = repr(name), "no file has such a name"
-    except ValueError as error:
-        reason = error
-    raise WrongTypeError(f"{name} can't be read: {reason}")
 
 
 def _said_by_the_broker(name: str, value: object, given: Mapping[str, Any]) -> Path:

@@ -16,6 +16,7 @@ from meshq.endpoint import Endpoint
 from meshq.errors import ConnectionBrokenError, RefusedError, SettingsError, caused
 from meshq.ha.quorum._held_lock import HeldLock
 from meshq.ha.quorum._session_block import RunningSession, SessionBlock
+from meshq.ha.quorum.mesh._dial import DialSettings
 from meshq.ha.quorum.mesh._lock_machine import Answers, Ask, Lock, Steps
 from meshq.ha.quorum.mesh._witness_link import LinkSettings, WitnessLink
 from meshq.ha.quorum.mesh._witness_machine import Reply
@@ -118,19 +119,19 @@ class MeshQuorumSession(RunningSession):
 
     def __init__(self, settings: MeshQuorum, place: bytes, instance: bytes, env: Env) -> None:
         self._settings = settings
-        of_links = LinkSettings(
+        dial = DialSettings(
             ensemble=settings.ensemble,
             user=settings.user,
             password=settings.password,
             tls=settings.tls,
-            session_s=float(settings.session_s),
             connection_timeout_s=settings.connection_timeout,
-            retry_interval_s=settings.retry_interval,
         )
+        session_s = float(settings.session_s)
+        of_links = LinkSettings(dial=dial, session_s=session_s, retry_interval_s=settings.retry_interval)
         names: dict[str, WitnessLink] = {}
         self._links = [WitnessLink(Endpoint.parse(url), of_links, env, names) for url in settings.servers]
         share = settings.session_percent / 100
-        size, session_s = len(settings.servers), float(settings.session_s)
+        size = len(settings.servers)
         self._machine = Lock(place, instance, size=size, session_s=session_s, share=share)
         self._lease_s = session_s * share
         self._lock = HeldLock()

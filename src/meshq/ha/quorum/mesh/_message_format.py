@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 import msgpack
@@ -188,3 +189,19 @@ def decode_reply(data: bytes) -> tuple[int, Reply]:
         return _number(number), Reply(granted=_flag(granted), reason=reason, promise=_state(parts))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"a reply that can't be read: {error}") from error
+
+
+def encode_list(number: int, node_ids: Sequence[bytes]) -> bytes:
+    """Return the bytes of the answer to a question for node ids."""
+    return _pack([number, list(node_ids)])
+
+
+def decode_list(data: bytes) -> tuple[int, tuple[bytes, ...]]:
+    """Read node ids.  Raises: RemoteProtocolError."""
+    try:
+        number, node_ids = _unpack(data, 2)
+        if type(node_ids) is not list:
+            raise ValueError("no list of ids")
+        return _number(number), tuple(map(_id, node_ids))
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise RemoteProtocolError(f"a list that can't be read: {error}") from error

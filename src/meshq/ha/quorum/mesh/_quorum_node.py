@@ -28,7 +28,7 @@ from meshq.errors import (
 )
 from meshq.ha.quorum.mesh._channel import Channel
 from meshq.ha.quorum.mesh._handshake import WitnessFacts, greet_session
-from meshq.ha.quorum.mesh._message_format import decode_question, decode_state, encode_reply, encode_state
+from meshq.ha.quorum.mesh._message_format import decode_question, decode_state, encode_list, encode_reply, encode_state
 from meshq.ha.quorum.mesh._node_life import QUORUM_NODE_TRANSITIONS
 from meshq.ha.quorum.mesh._witness_machine import Question, Reply, Witness
 from meshq.lifecycle import LifeCycle
@@ -115,6 +115,11 @@ class QuorumNode:
 
     def __repr__(self) -> str:
         return f"<QuorumNode {self._facts.name!r} of {self._facts.ensemble!r} {self.state}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the witness."""
+        return self._facts.name
 
     @property
     def state(self) -> str:
@@ -250,8 +255,12 @@ class QuorumNode:
     async def _answer(self, channel: Channel) -> None:
         while True:
             number, question = decode_question(await channel.receive())
-            reply = await self._judge(question)
-            await channel.send(encode_reply(number, reply))
+            if question.kind == "list":
+                listed = self._witness.listed(question.node_id)
+                await self._journal.wait_durable(self._journal.last)
+                await channel.send(encode_list(number, listed))
+            else:
+                await channel.send(encode_reply(number, await self._judge(question)))
 
     async def _judge(self, question: Question) -> Reply:
         """Answer a question; all that the answer tells of is durable."""

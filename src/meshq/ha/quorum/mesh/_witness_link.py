@@ -11,10 +11,10 @@ from meshq.abc import Env
 from meshq.endpoint import Endpoint
 from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError
 from meshq.ha.quorum.mesh._channel import Channel
-from meshq.ha.quorum.mesh._handshake import WitnessFacts, greet_witness
+from meshq.ha.quorum.mesh._dial import DialSettings, dialed
+from meshq.ha.quorum.mesh._handshake import WitnessFacts
 from meshq.ha.quorum.mesh._message_format import decode_reply, encode_question
 from meshq.ha.quorum.mesh._witness_machine import Question, Reply
-from meshq.settings import Secret
 
 Answered = Callable[[str, Reply], None]
 
@@ -23,12 +23,8 @@ Answered = Callable[[str, Reply], None]
 class LinkSettings:
     """The settings of a connection to a witness."""
 
-    ensemble: str
-    user: str
-    password: Secret
-    tls: object
+    dial: DialSettings
     session_s: float
-    connection_timeout_s: float
     retry_interval_s: float
 
 
@@ -95,31 +91,9 @@ class WitnessLink:
             await trio.sleep(self._settings.retry_interval_s)
 
     async def _connect(self) -> None:
-        settings, endpoint = self._settings, self._endpoint
-        with trio.move_on_after(settings.connection_timeout_s) as scope:
-            stream = await self._env.network.connect(endpoint.host, endpoint.port)
-        if scope.cancelled_caught:
-            late = ConnectionBrokenError(f"{endpoint} can't be reached: no connection in time", outcome="not_done")
-            raise late from TimeoutError(f"waited {settings.connection_timeout_s:g} s for a connection")
-        try:
-            with trio.move_on_after(settings.connection_timeout_s) as scope:
-                if endpoint.scheme == "tls":
-                    stream = await self._env.tls.client(settings.tls).wrap(stream, endpoint.host)
-                channel = Channel(stream)
-                facts = await greet_witness(
-                    channel,
-                    ensemble=settings.ensemble,
-                    user=settings.user,
-                    password=settings.password,
-                    token=self._env.entropy.token,
-                )
-            if scope.cancelled_caught:
-                late = ConnectionBrokenError(f"{endpoint} does not answer in time", outcome="not_done")
-                raise late from TimeoutError(f"waited {settings.connection_timeout_s:g} s for a login")
+        async with dialed(self._endpoint, self._settings.dial, self._env) as (channel, facts):
             self._check(facts)
             await self._attend(channel, facts.name)
-        finally:
-            stream.close()
 
     def _check(self, facts: WitnessFacts) -> None:
         if not facts.tick_s * 2 <= self._settings.session_s <= facts.tick_s * 20:

@@ -15,7 +15,9 @@ import attrs
 
 from meshq.abc import QuorumRecord
 
-Kind = Literal["read", "claim", "renew", "store", "release"]
+Kind = Literal["read", "claim", "renew", "store", "release", "list"]
+#: A page of a list has so many node ids.
+LIST_MAX: Final = 1_000
 #: ``held``: another session has the promise.  ``ballot``: a higher one was promised.  ``servers``: the node id belongs
 #: to another set of witnesses.
 Reason = Literal["", "held", "ballot", "servers"]
@@ -29,6 +31,7 @@ class Question:
 
     ``number``: of a record under one ballot; of two records that a witness has kept the later one counts.
     ``forget``: of a release: nothing was stored under the ballot, so that the node id belongs to no set of witnesses.
+    ``list`` asks for the known node ids from ``node_id`` on.
     """
 
     kind: Kind
@@ -86,6 +89,11 @@ class Witness:
         """Return the promise for a node id."""
         return self._promises.get(node_id, VoterState())
 
+    def listed(self, first: bytes) -> list[bytes]:
+        """Return the known node ids from one on, in order; no more than a page of them."""
+        known = (node_id for node_id, promise in self._promises.items() if promise.ballot and node_id >= first)
+        return sorted(known)[:LIST_MAX]
+
     def recover(self, node_id: bytes, promise: VoterState, now: float) -> None:
         """Take over a stored promise.  Unless it was given back, it lasts for a whole session from now on."""
         self._promises[node_id] = promise
@@ -119,7 +127,7 @@ class Witness:
                 if self._has(promise, question):
                     forget = question.forget and promise.kept == (0, 0)
                     return attrs.evolve(promise, released=True, servers=() if forget else promise.servers), ""
-            case "read":
+            case "read" | "list":
                 pass
         return promise, ""
 
