@@ -11,17 +11,11 @@ from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._replica_machine import Following
 from meshq.ha.replication._replication_activation import ReplicationActivation
-from meshq.ha.replication._replicator_machine import Replicator
 from qa.ha.clients import PairError
 from qa.ha.replicated import run_replicated_pair_seed
 
 SEEDS = 30
 TIMEOUT_S = 1_800
-
-
-def confirms_before_the_replica(patch: pytest.MonkeyPatch) -> None:
-    """What is on the primary's own disk counts as durable."""
-    patch.setattr(Replicator, "durable", property(lambda replicator: replicator.placed))
 
 
 def drops_the_tail_of_the_catch_up(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +69,6 @@ def remembers_no_epoch(patch: pytest.MonkeyPatch) -> None:
 
 #: The mistakes, each with the first seed that finds it; where that changes, more are tried.
 MISTAKES = {
-    confirms_before_the_replica: 17,
     drops_the_tail_of_the_catch_up: 1,
     promotes_who_is_not_in_sync: 3,
     believes_a_link_that_has_ended: 6,
