@@ -200,6 +200,7 @@ def made(name: str) -> typing.Any:
         "DiscoveryGroup": lambda: meshq.DiscoveryGroup("g", multicast),
         "Drain": broker.drain,
         "EventStream": client.events,
+        "FanoutClient": lambda: meshq.connect("fanout:(static:(tcp://127.0.0.1:1,tcp://127.0.0.1:2))"),
         "ClusterConnectionInThread": lambda: broker.run_in_thread().cluster("c"),
         "HighAvailability": lambda: broker.ha,
         "HighAvailabilityInThread": lambda: broker.run_in_thread().ha,

@@ -59,10 +59,11 @@ async def send_ten(ground: Pair) -> None:
 
 async def bodies_at(ground: Pair, name: str, count: int) -> list[bytes]:
     async with connect(URLS[name], env=ground.env(), **SLOW) as client, client.consumer("q") as consumer:
-        found = await consumer.receive_many(count, timeout=20)
-        for one in found:
-            await one.ack()
-        return [one.body for one in found]
+        found: list[bytes] = []
+        while len(found) < count and (batch := await consumer.receive_many(count, timeout=20)):
+            await consumer.ack(*batch)
+            found += [one.body for one in batch]
+        return found
 
 
 async def refused(ground: Pair, name: str) -> None:

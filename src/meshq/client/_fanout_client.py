@@ -346,6 +346,7 @@ class FanoutClient:
 
     async def _fan_out(self, address: str, call: _Call) -> None:
         parse_place(address)
+        self._check()
         go = await self._start(address)
         assert self._tasks is not None
         answers, verdict = FanoutAnswers(address, go.targets, go.needed), Completion()
