@@ -82,12 +82,12 @@ class Candidate(Paused):
             if granted >= ask.wanted or len(replies) - granted > len(self._witnesses) - ask.wanted:
                 resume()
 
-        def answered(witness: WitnessNode, reply: Reply) -> None:
-            deliver = partial(self.do, partial(arrived, witness.name, reply))
-            self.world.send(witness.name, self.name, deliver)
+        def answered(name: str, member: str, reply: Reply) -> None:
+            deliver = partial(self.do, partial(arrived, member, reply))
+            self.world.send(name, self.name, deliver)
 
         for witness in self._witnesses:
-            deliver = partial(witness.ask, ask.question, partial(answered, witness))
+            deliver = partial(witness.ask, ask.question, partial(answered, witness.name))
             self.world.send(self.name, witness.name, deliver)
         if ask.wanted == 0:
             resume()

@@ -7,6 +7,7 @@ stored.  C3: after the faults somebody gets the lock.
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from meshq.abc import QuorumRecord
@@ -18,6 +19,24 @@ from qa.quorum.world import SESSION_S, History, WitnessNode, World
 FAULTS_UNTIL_S: Final = 9.0
 CALM_S: Final = 5.0
 FAULTS: Final = ("witness killed", "witness paused", "candidate paused", "candidate killed", "cut", "cut one way")
+
+
+#: The share of schedules in which a witness loses its disk.
+FORGETTING_SHARE: Final = 0.35
+
+
+def _let_one_forget(world: World, witnesses: list[WitnessNode], dice: random.Random) -> None:
+    """A witness loses its disk, once a record is stored: before, the node id would belong to a set that is no more."""
+    if dice.random() >= FORGETTING_SHARE:
+        return
+    node = dice.choice(witnesses)
+
+    def forget() -> None:
+        if world.history.stored:
+            world.history.counts["witness forgets"] += 1
+            node.forget(dice.random() * SESSION_S)
+
+    world.after(dice.uniform(1.0, FAULTS_UNTIL_S), forget)
 
 
 def run_schedule(seed: int, *, witness: type[Witness] = Witness, lock: type[Lock] = Lock) -> History:
@@ -54,6 +73,7 @@ def run_schedule(seed: int, *, witness: type[Witness] = Witness, lock: type[Lock
         world.after(dice.expovariate(2.2), fault)
 
     world.after(1.0, fault)
+    _let_one_forget(world, witnesses, random.Random(f"{seed} forgets"))
     world.run(FAULTS_UNTIL_S + CALM_S)
     _check(world.history)
     return world.history

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from meshq.abc import QuorumRecord
-from meshq.ha.quorum.mesh._witness_machine import Question, Reply, VoterState, Witness
+from meshq.ha.quorum.mesh._witness_machine import Question, Reply, VoterState, Witness, member_of
 
 NODE_ID: Final = b"n" * 16
 SESSION_S: Final = 2.0
@@ -38,7 +38,7 @@ class History:
     stored: list[tuple[float, float, QuorumRecord, QuorumRecord]] = attrs.field(factory=list)
     #: Records that a holder has read as it got the lock: when it asked for the lock, and the record.
     found: list[tuple[float, QuorumRecord]] = attrs.field(factory=list)
-    #: The ballots that each witness has promised, and to whom.
+    #: The ballots that each witness with its journal has promised, and to whom.
     promised: dict[tuple[str, int], bytes] = attrs.field(factory=dict)
     problems: list[str] = attrs.field(factory=list)
     counts: Counter[str] = attrs.field(factory=Counter)
@@ -128,43 +128,46 @@ class Paused:
 class WitnessNode(Paused):
     """A witness with a disk.  When the witness is killed, writes that are not durable are lost."""
 
-    def __init__(self, world: World, name: str, make: Callable[[], Witness]) -> None:
+    def __init__(self, world: World, name: str, make: Callable[[str], Witness]) -> None:
         super().__init__(world, name)
         self._make = make
-        self._witness = make()
+        #: The name with the journal: a witness that forgets is another member.
+        self.member: str = member_of(name, bytes(4))
+        self._witness = make(self.member)
+        self._journals = 0
         self._durable: VoterState | None = None
         # When the disk has done all that it was told.
         self._synced_at = 0.0
         self._life = 0
         self._up = True
 
-    def ask(self, question: Question, answer: Callable[[Reply], None]) -> None:
+    def ask(self, question: Question, answer: Callable[[str, Reply], None]) -> None:
         """Be asked, and answer once the promise is durable."""
         if self._up:
             self.do(lambda: self._answer(question, answer, self._life))
 
-    def _answer(self, question: Question, answer: Callable[[Reply], None], life: int) -> None:
+    def _answer(self, question: Question, answer: Callable[[str, Reply], None], life: int) -> None:
         if life != self._life or not self._up:
             return
         reply, changed = self._witness.answer(question, self.clock)
         if changed:
             self._synced_at = max(self._synced_at, self.world.now + self.world.dice.uniform(0.001, 0.005))
         elif self._synced_at <= self.world.now:
-            answer(reply)
+            answer(self.member, reply)
             return
 
         def synced() -> None:
             if life == self._life and self._up:
                 self._durable = reply.promise
                 self._said(question, reply)
-                self.do(lambda: answer(reply) if life == self._life else None)
+                self.do(lambda: answer(self.member, reply) if life == self._life else None)
 
         # Also an answer that changes nothing may tell of what is not durable yet.
         self.world.at(self._synced_at, synced)
 
     def _said(self, question: Question, reply: Reply) -> None:
         if question.kind == "claim" and reply.granted:
-            before = self.world.history.promised.setdefault((self.name, question.ballot), question.instance)
+            before = self.world.history.promised.setdefault((self.member, question.ballot), question.instance)
             if before != question.instance:
                 self.world.history.problems.append(f"Q11: {self.name} has promised ballot {question.ballot} twice")
 
@@ -175,10 +178,18 @@ class WitnessNode(Paused):
             self._life += 1
             self.world.after(seconds, self._start)
 
+    def forget(self, seconds: float) -> None:
+        """Lose the disk, and begin anew after a while."""
+        if self._up:
+            self._durable = None
+            self._journals += 1
+            self.kill(seconds)
+
     def _start(self) -> None:
         self._up = True
         self._paused = False
         self._waiting.clear()
-        self._witness = self._make()
+        self.member = member_of(self.name, self._journals.to_bytes(4, "big"))
+        self._witness = self._make(self.member)
         if self._durable is not None:
             self._witness.recover(NODE_ID, self._durable, self.clock)

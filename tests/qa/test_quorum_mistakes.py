@@ -51,6 +51,22 @@ class KeepsForOldBallots(Witness):
         return attrs.evolve(promise, kept=(question.ballot, question.number), record=question.record), ""
 
 
+class MixesSessions(Witness):
+    """Two sessions with one ballot are taken for one."""
+
+    @staticmethod
+    def _has(promise: VoterState, question: Question) -> bool:
+        return promise.ballot == question.ballot > 0
+
+
+class VotesWithoutItsJournal(Witness):
+    """A witness that has lost its journal votes as the one that it was."""
+
+    def _claim(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
+        self.member = question.servers[0]
+        return super()._claim(question, promise, now)
+
+
 class CountsFromTheAnswer(Lock):
     """The lease is counted from the answer, not from the question."""
 
@@ -96,11 +112,19 @@ class UsesABallotAgain(Lock):
         return until
 
 
-WITNESSES = [FreeAfterARestart, ForgetsThePromise, GivesToEverybody, PromisesABallotTwice, KeepsForOldBallots]
+WITNESSES = [
+    FreeAfterARestart,
+    ForgetsThePromise,
+    GivesToEverybody,
+    PromisesABallotTwice,
+    KeepsForOldBallots,
+    MixesSessions,
+    VotesWithoutItsJournal,
+]
 
 
 #: What takes many schedules to show is looked for where it shows.
-FIRST = {FreeAfterARestart: 450, UsesABallotAgain: 1_500}
+FIRST = {FreeAfterARestart: 450, VotesWithoutItsJournal: 150, UsesABallotAgain: 1_500}
 
 
 def found(witness: type[Witness], lock: type[Lock]) -> str:

@@ -10,7 +10,16 @@ from qa.quorum.schedule import FAULTS, run_schedule
 
 pytestmark = pytest.mark.seeds
 #: What has to happen in them at all.
-SIGHTS = (*FAULTS, "locks", "lock refused", "quorum not reached", "releases", "leases run out", "records in doubt")
+SIGHTS = (
+    *FAULTS,
+    "witness forgets",
+    "locks",
+    "lock refused",
+    "quorum not reached",
+    "releases",
+    "leases run out",
+    "records in doubt",
+)
 
 
 def test_no_two_nodes_act_at_once_in_two_thousand_schedules() -> None:

@@ -11,7 +11,7 @@ from meshq.abc import QuorumRecord
 from meshq.errors import RemoteProtocolError
 from meshq.ha.quorum.mesh import WitnessSight, look, told
 from meshq.ha.quorum.mesh._message_format import decode_list, encode_list
-from meshq.ha.quorum.mesh._witness_machine import LIST_MAX, Question, VoterState, Witness
+from meshq.ha.quorum.mesh._witness_machine import LIST_MAX, Question, VoterState, Witness, name_of
 from meshq.settings import Secret
 from tests.ha.quorum.ensemble import PASSWORD, Ensemble, ensemble
 
@@ -29,7 +29,7 @@ async def test_a_look_shows_what_is_kept_and_changes_nothing() -> None:
         assert await session.acquire()
         assert await session.compare_and_set(QuorumRecord(), QuorumRecord(epoch=1, holder="a"))
         seen = [await seen_by(world, name) for name in world.names]
-        assert [one.name for one in seen] == list(SERVERS)
+        assert [name_of(one.name) for one in seen] == list(SERVERS)
         assert [list(one.promises) for one in seen] == [[ID]] * 3
         assert {one.promises[ID].instance for one in seen} == {b"\x22" * 16}
         assert [await seen_by(world, name) for name in world.names] == seen
@@ -54,10 +54,10 @@ async def test_a_look_at_the_wrong_place_says_why() -> None:
 
 
 def test_node_ids_are_listed_in_order_and_in_pages() -> None:
-    witness = Witness()
+    witness = Witness("w")
     ids = [number.to_bytes(16, "big") for number in range(LIST_MAX + 2)]
     for node_id in reversed(ids):
-        witness.answer(Question(kind="claim", node_id=node_id, instance=ID, ballot=1), 0.0)
+        witness.answer(Question(kind="claim", node_id=node_id, instance=ID, ballot=1, servers=("w",)), 0.0)
     # Who only reads leaves no node id behind.
     witness.answer(Question(kind="read", node_id=OTHER), 0.0)
     assert witness.listed(bytes(16)) == ids[:LIST_MAX]

@@ -62,7 +62,9 @@ async def test_a_record_that_is_too_large_for_its_promise_is_refused_and_changes
             await channel.send(encode_question(1, Question(node_id=ID, instance=A, **question)))
             return decode_reply(await channel.receive())[1]
 
-        assert (await ask(kind="claim", ballot=1, session_s=3.0, servers=("s" * 40_000,))).granted
+        assert (
+            await ask(kind="claim", ballot=1, session_s=3.0, servers=(world.nodes["w0"].member, "s" * 40_000))
+        ).granted
         with pytest.raises(MeshqError):
             await ask(kind="store", ballot=1, number=1, record=QuorumRecord(holder="h" * 40_000))
         assert world.nodes["w0"].state == "running"
@@ -72,7 +74,7 @@ async def test_a_record_that_is_too_large_for_its_promise_is_refused_and_changes
 
 
 def test_two_sessions_that_have_claimed_one_ballot_do_not_renew_or_store_for_each_other() -> None:
-    witness = Witness()
+    witness = Witness("w0")
     servers = ("w0", "w1", "w2")
     claim = Question(kind="claim", node_id=ID, instance=B, ballot=1, session_s=3.0, servers=servers)
     assert witness.answer(claim, 0.0)[0].granted
@@ -84,7 +86,7 @@ def test_two_sessions_that_have_claimed_one_ballot_do_not_renew_or_store_for_eac
 
 
 def test_who_only_asks_makes_nothing_and_nobody_uses_up_the_ballots() -> None:
-    witness = Witness()
+    witness = Witness("w")
     for number in range(100):
         assert witness.answer(Question(kind="read", node_id=bytes([number] * 16), instance=A), 0.0)[0].granted
         store = Question(kind="store", node_id=bytes([number] * 16), instance=A, ballot=0, number=1)

@@ -13,6 +13,7 @@ import msgpack
 
 from meshq.errors import RefusedError, RemoteProtocolError, SecurityError
 from meshq.ha.quorum.mesh._channel import Channel
+from meshq.ha.quorum.mesh._witness_machine import name_of
 from meshq.settings import Secret
 from meshq.wire import (
     NONCE_BYTES,
@@ -37,9 +38,10 @@ USER_CHARACTERS_MAX: Final = 255
 
 @attrs.frozen(kw_only=True)
 class WitnessFacts:
-    """The name of a witness, its ensemble, and its tick in seconds."""
+    """The name of a witness, the name with its journal (``member``), its ensemble, and its tick in seconds."""
 
     name: str
+    member: str
     ensemble: str
     tick_s: float
 
@@ -85,7 +87,15 @@ async def greet_witness(
     hello = _encode({"version": VERSION, "ensemble": ensemble, "user": user, "nonce": nonce})
     await channel.send(hello)
     welcome = await channel.receive()
-    kinds = {"version": int, "ensemble": str, "name": str, "tick": float, "salt": bytes, "iterations": int}
+    kinds = {
+        "version": int,
+        "ensemble": str,
+        "name": str,
+        "member": str,
+        "tick": float,
+        "salt": bytes,
+        "iterations": int,
+    }
     found = _decode(welcome, **kinds, nonce=bytes)
     if found["version"] != VERSION:
         raise RemoteProtocolError(f"the witness speaks version {found['version']}, and this side {VERSION}")
@@ -99,7 +109,9 @@ async def greet_witness(
     if not answer:
         raise SecurityError("no such user, or another password")
     exchange.check(Authenticated(proof=answer))
-    return WitnessFacts(name=found["name"], ensemble=found["ensemble"], tick_s=found["tick"])
+    if name_of(found["member"]) != found["name"]:
+        raise RemoteProtocolError(f"the witness {found['name']!r} calls itself {found['member']!r}, too")
+    return WitnessFacts(name=found["name"], member=found["member"], ensemble=found["ensemble"], tick_s=found["tick"])
 
 
 async def greet_session(
@@ -124,6 +136,7 @@ async def greet_session(
             "version": VERSION,
             "ensemble": facts.ensemble,
             "name": facts.name,
+            "member": facts.member,
             "tick": facts.tick_s,
             "salt": verifier.salt,
             "iterations": verifier.iterations,

@@ -5,14 +5,14 @@ Each call is a generator: it yields a question for all witnesses, and is sent th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import Final, TypeVar
 
 import attrs
 
 from meshq.abc import QuorumRecord
 from meshq.errors import ConnectionBrokenError, RefusedError, caused
-from meshq.ha.quorum.mesh._witness_machine import Question, Reply, VoterState
+from meshq.ha.quorum.mesh._witness_machine import NODE_IDS_MAX, Question, Reply, VoterState, name_of
 
 T = TypeVar("T")
 _GONE: Final = "a higher ballot was promised to another session"
@@ -37,6 +37,23 @@ class Answers:
     def granted(self) -> int:
         """The number of witnesses that have granted it."""
         return sum(reply.granted for reply in self.replies.values())
+
+    @property
+    def newest(self) -> VoterState:
+        """The promise with the newest record."""
+        return max((reply.promise for reply in self.replies.values()), key=lambda one: one.kept, default=VoterState())
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The witnesses of the node id, as far as one that has answered knows them."""
+        newest = self.newest
+        if newest.kept != (0, 0):
+            return newest.servers
+        return next((reply.promise.servers for reply in self.replies.values() if reply.promise.servers), ())
+
+    def of(self, members: Collection[str]) -> Answers:
+        """The answers of some witnesses."""
+        return Answers(self.began, {name: reply for name, reply in self.replies.items() if name in members})
 
     def refused(self, reason: str) -> dict[str, Reply]:
         """The witnesses that have refused it for a reason."""
@@ -68,6 +85,8 @@ class Lock:
         self._record = QuorumRecord()
         # A record that was sent, with the one before it: it may be kept or not, and has to be before anything else.
         self._doubt: tuple[QuorumRecord, QuorumRecord] | None = None
+        #: Witnesses that have lost their journal, and do not count for the node id any more.
+        self.forgetful: set[str] = set()
 
     def acquire(self) -> Steps[float]:
         """Try to get the lock; return until when it is held, or 0.0.
@@ -88,10 +107,11 @@ class Lock:
         if answers.granted < wanted:
             yield from self._give_up(forget=True)
             self._check_servers(answers.refused("servers"), servers)
+            self._check_full(answers.refused("full"))
             if answers.refused("held") or answers.refused("ballot"):
                 return 0.0
             raise self._unreachable(wanted, answers)
-        newest = _newest(answers).record
+        newest = answers.of([name for name, reply in answers.replies.items() if reply.granted]).newest.record
         store = self._question("store", ballot=ballot, number=1, record=newest, servers=servers)
         stored = yield Ask(store, self._majority)
         if stored.granted < self._majority:
@@ -125,11 +145,8 @@ class Lock:
         if held:
             yield from self._settle_doubt()
             return self._record
-        answers = yield Ask(self._question("read"), self._majority)
-        if answers.granted < self._majority:
-            raise self._unreachable(self._majority, answers)
-        self._note(answers)
-        return _newest(answers).record
+        answers = yield from self._read()
+        return answers.newest.record
 
     def compare_and_set(self, expected: QuorumRecord, new: QuorumRecord) -> Steps[bool]:
         """Store a record in the place of another one; return whether it was the expected one.
@@ -171,22 +188,37 @@ class Lock:
 
     def _known_servers(self) -> Steps[tuple[tuple[str, ...], bool]]:
         """The names of all witnesses of the node id, and whether this is its first claim."""
-        question = self._question("read")
-        answers = yield Ask(question, self._majority)
-        if answers.granted < self._majority:
-            raise self._unreachable(self._majority, answers)
-        self._note(answers)
-        newest = _newest(answers)
+        answers = yield from self._read()
+        newest = answers.newest
         if newest.kept != (0, 0):
-            names = tuple(sorted(answers.replies))
-            if len(newest.servers) != self._size or not set(names) <= set(newest.servers):
-                raise self._other_servers(newest.servers, names)
             return newest.servers, False
-        answers = yield Ask(question, self._size)
+        answers = yield Ask(self._question("read"), self._size)
         if answers.granted < self._size:
             raise self._unreachable(self._size, answers, "the first claim of a node id needs all of them")
         self._note(answers)
         return tuple(sorted(answers.replies)), True
+
+    def _read(self) -> Steps[Answers]:
+        """The answers of a majority of the witnesses of the node id.
+
+        A witness that has lost its journal knows of no promise and no record, so its answer doesn't count.
+        """
+        wanted = self._majority
+        while True:
+            answers = yield Ask(self._question("read"), wanted)
+            self._note(answers)
+            known = answers.servers
+            strangers = sorted(set(answers.replies) - set(known)) if known else []
+            if known and (len(known) != self._size or {*map(name_of, strangers)} - {*map(name_of, known)}):
+                raise self._other_servers(known, tuple(sorted(answers.replies)))
+            own = answers.of(set(answers.replies) - set(strangers))
+            self.forgetful.update(strangers)
+            if own.granted >= self._majority:
+                return own
+            if answers.granted < wanted or wanted == self._size:
+                why = f"{', '.join(strangers)} began with an empty journal" if strangers else ""
+                raise self._unreachable(self._majority, own, why)
+            wanted = min(self._size, self._majority + len(strangers))
 
     def _question(self, kind: str, **more: object) -> Question:
         return Question(kind=kind, node_id=self._node_id, instance=self._instance, **more)  # type: ignore[arg-type]
@@ -196,7 +228,15 @@ class Lock:
 
     def _check_servers(self, refused: Mapping[str, Reply], mine: tuple[str, ...]) -> None:
         for reply in refused.values():
-            raise self._other_servers(reply.promise.servers, mine)
+            # A witness that has lost its journal belongs to no set of witnesses.
+            if reply.promise.servers:
+                raise self._other_servers(reply.promise.servers, mine)
+
+    @staticmethod
+    def _check_full(refused: Mapping[str, Reply]) -> None:
+        if refused:
+            text = f"{', '.join(sorted(refused))}: promises for {NODE_IDS_MAX:,} node ids were made, and more are not allowed"
+            raise RefusedError(text, outcome="not_done")
 
     def _check_lost(self, answers: Answers) -> None:
         if len(answers.refused("ballot")) > self._size - self._majority:
@@ -212,7 +252,3 @@ class Lock:
         text = f"{answers.granted} of {self._size} witnesses have agreed, and {wanted} are needed"
         # The caller knows how the connections have failed.
         return caused(ConnectionBrokenError(f"{text}: {why}" if why else text, outcome="unknown"), None)
-
-
-def _newest(answers: Answers) -> VoterState:
-    return max((reply.promise for reply in answers.replies.values()), key=lambda promise: promise.kept)

@@ -24,7 +24,7 @@ _TIMEOUT_S: Final = 8.0
 
 @attrs.frozen
 class WitnessSight:
-    """The name of a witness, and its promises by node id."""
+    """The name of a witness with its journal, and its promises by node id."""
 
     name: str
     promises: Mapping[bytes, VoterState]
@@ -61,7 +61,7 @@ async def look(
         if scope.cancelled_caught:
             late = ConnectionBrokenError(f"{endpoint} does not answer in time", outcome="not_done")
             raise late from TimeoutError(f"waited {_TIMEOUT_S:g} s for an answer")
-        return WitnessSight(facts.name, promises)
+        return WitnessSight(facts.member, promises)
 
 
 async def _promises(channel: Channel) -> dict[bytes, VoterState]:

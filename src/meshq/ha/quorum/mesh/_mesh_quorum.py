@@ -18,12 +18,15 @@ from meshq.ha.quorum._held_lock import HeldLock
 from meshq.ha.quorum._session_block import RunningSession, SessionBlock
 from meshq.ha.quorum.mesh._dial import DialSettings
 from meshq.ha.quorum.mesh._lock_machine import Answers, Ask, Lock, Steps
+from meshq.ha.quorum.mesh._message_format import check_record
 from meshq.ha.quorum.mesh._witness_link import LinkSettings, WitnessLink
 from meshq.ha.quorum.mesh._witness_machine import Reply
 from meshq.ids import IDENTITY_BYTES
+from meshq.logs import logger
 from meshq.settings import Secret, in_range, is_bool
 
 T = TypeVar("T")
+_log = logger("quorum")
 SERVERS_MIN: Final = 3
 SERVERS_MAX: Final = 99
 SESSION_S: Final = (0.02, 1_200.0)
@@ -138,6 +141,8 @@ class MeshQuorumSession(RunningSession):
         # Whoever takes, changes or gives back the lock waits for whoever does already.
         self._turn = trio.Lock()
         self._running = trio.CancelScope()
+        # Witnesses without their journal, of which was told.
+        self._told: set[str] = set()
 
     @property
     def held_until(self) -> float:
@@ -183,6 +188,7 @@ class MeshQuorumSession(RunningSession):
         async with self._turn:
             if not self._lock.until:
                 raise RefusedError("the lock of the node id is not held", outcome="not_done")
+            check_record(new)
             try:
                 return await self._again(lambda: self._machine.compare_and_set(expected, new))
             except RefusedError:
@@ -238,6 +244,18 @@ class MeshQuorumSession(RunningSession):
         except StopIteration as end:
             value: T = end.value
             return value
+        finally:
+            self._tell_who_forgot()
+
+    def _tell_who_forgot(self) -> None:
+        for member in sorted(self._machine.forgetful - self._told):
+            self._told.add(member)
+            _log.warning(
+                "the witness %s began with an empty journal, and does not count for the node id; "
+                "bring its journal back, or begin with a new ensemble",
+                member,
+                extra={"event": "witness_forgot"},
+            )
 
     async def _ask(self, ask: Ask) -> Answers:
         began = trio.current_time()

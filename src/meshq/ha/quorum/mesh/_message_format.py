@@ -16,6 +16,8 @@ from meshq.ids import IDENTITY_BYTES
 VERSION: Final = 1
 #: A record has the names of a few nodes.
 MESSAGE_BYTES_MAX: Final = 64 * 1024
+#: A record leaves room for the names of its witnesses.
+RECORD_BYTES_MAX: Final = 8 * 1024
 _NAMES_MAX: Final = 1_000
 _KINDS: Final[tuple[str, ...]] = get_args(Kind)
 _REASONS: Final[tuple[str, ...]] = get_args(Reason)
@@ -110,6 +112,13 @@ def decode_record(data: bytes) -> QuorumRecord:
         return _record(record)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"the quorum has a record that can't be read: {error}") from error
+
+
+def check_record(record: QuorumRecord) -> None:
+    """Check the size of a record before anything is sent.  Raises: UsageError."""
+    size = len(msgpack.packb(_record_parts(record), use_bin_type=True))
+    if size > RECORD_BYTES_MAX:
+        raise UsageError(f"a record of {size} bytes is larger than a quorum keeps: {RECORD_BYTES_MAX}")
 
 
 def _state_parts(state: VoterState) -> list[Any]:

@@ -30,7 +30,7 @@ from meshq.ha.quorum.mesh._channel import Channel
 from meshq.ha.quorum.mesh._handshake import WitnessFacts, greet_session
 from meshq.ha.quorum.mesh._message_format import decode_question, decode_state, encode_list, encode_reply, encode_state
 from meshq.ha.quorum.mesh._node_life import QUORUM_NODE_TRANSITIONS
-from meshq.ha.quorum.mesh._witness_machine import Question, Reply, Witness
+from meshq.ha.quorum.mesh._witness_machine import Question, Reply, Witness, member_of
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
 from meshq.loops import check_in_trio
@@ -98,12 +98,15 @@ class QuorumNode:
             raise SettingsError("acceptors", acceptors, "one URL or more")
         self._acceptors = given
         self._env_given = env
-        self._facts = WitnessFacts(name=name, ensemble=ensemble, tick_s=float(tick))
+        self._name = name
+        self._ensemble = ensemble
+        self._tick_s = float(tick)
         self._user = user
         self._password = password if isinstance(password, Secret) else Secret(password)
         self._journal = Journal(data_dir, env=env)
         self._place = str(data_dir)
-        self._witness = Witness()
+        # It has a journal, and with it promises, from the start on.
+        self._witness = Witness(name)
         # Where the newest promise of each node id is in the journal.
         self._positions: dict[bytes, int] = {}
         self._connections = 0
@@ -114,12 +117,17 @@ class QuorumNode:
         self._life = LifeCycle(f"the quorum node {name!r}", QUORUM_NODE_TRANSITIONS)
 
     def __repr__(self) -> str:
-        return f"<QuorumNode {self._facts.name!r} of {self._facts.ensemble!r} {self.state}>"
+        return f"<QuorumNode {self._name!r} of {self._ensemble!r} {self.state}>"
 
     @property
     def name(self) -> str:
         """The name of the witness."""
-        return self._facts.name
+        return self._name
+
+    @property
+    def member(self) -> str:
+        """The name of the witness with the id of its journal, once it runs: a lost journal makes it another member."""
+        return self._witness.member
 
     @property
     def state(self) -> str:
@@ -174,6 +182,9 @@ class QuorumNode:
         finally:
             self._life.on("fail" if failed else "stop")
 
+    def _facts(self) -> WitnessFacts:
+        return WitnessFacts(name=self._name, member=self._witness.member, ensemble=self._ensemble, tick_s=self._tick_s)
+
     def _env(self) -> Env:
         if self._env_given is not None:
             return self._env_given
@@ -182,6 +193,7 @@ class QuorumNode:
         return default_env()
 
     async def _recover(self) -> None:
+        self._witness = Witness(member_of(self._name, self._journal.journal_id))
         async for record in self._journal.replay():
             node_id, state = decode_state(record.payload, self._place, record.position)
             self._witness.recover(node_id, state, trio.current_time())
@@ -241,7 +253,7 @@ class QuorumNode:
                 if side is not None:
                     stream = await side.wrap(stream)
                 channel = Channel(stream)
-                await greet_session(channel, self._facts, user=self._user, verifier=verifier, token=env.entropy.token)
+                await greet_session(channel, self._facts(), user=self._user, verifier=verifier, token=env.entropy.token)
             if not greeting.cancelled_caught:
                 await self._answer(channel)
         except (ConnectionBrokenError, ClosedError):
@@ -264,7 +276,7 @@ class QuorumNode:
 
     async def _judge(self, question: Question) -> Reply:
         """Answer a question; all that the answer tells of is durable."""
-        low, high = (self._facts.tick_s * ticks for ticks in TICKS)
+        low, high = (self._tick_s * ticks for ticks in TICKS)
         if question.kind == "claim" and not low <= question.session_s <= high:
             raise RemoteProtocolError(f"a session of {question.session_s:g} s, where {low:g} to {high:g} are allowed")
         former = self._witness.promised(question.node_id)

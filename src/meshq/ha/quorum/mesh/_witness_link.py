@@ -93,7 +93,7 @@ class WitnessLink:
     async def _connect(self) -> None:
         async with dialed(self._endpoint, self._settings.dial, self._env) as (channel, facts):
             self._check(facts)
-            await self._attend(channel, facts.name)
+            await self._attend(channel, facts.member)
 
     def _check(self, facts: WitnessFacts) -> None:
         if not facts.tick_s * 2 <= self._settings.session_s <= facts.tick_s * 20:
@@ -105,7 +105,7 @@ class WitnessLink:
             text = f"{other} and {self} are one witness, {facts.name!r}; each has to be another one"
             raise RefusedError(text, outcome="not_done")
 
-    async def _attend(self, channel: Channel, name: str) -> None:
+    async def _attend(self, channel: Channel, member: str) -> None:
         self._channel, self.failure = channel, None
         waiting, self._waiting = self._waiting, {}
         for number, posted in waiting.items():
@@ -114,7 +114,7 @@ class WitnessLink:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_flushing, channel)
             try:
-                await self._receive(channel, name)
+                await self._receive(channel, member)
             except MeshqError as error:
                 self.failure = error
             nursery.cancel_scope.cancel()
@@ -129,12 +129,12 @@ class WitnessLink:
                 # The task that receives hears of it, too.
                 return
 
-    async def _receive(self, channel: Channel, name: str) -> None:
+    async def _receive(self, channel: Channel, member: str) -> None:
         while True:
             number, reply = decode_reply(await channel.receive())
             posted = self._sent.pop(number, None)
             if posted is not None:
-                posted.answered(name, reply)
+                posted.answered(member, reply)
 
     @property
     def refusal(self) -> MeshqError | None:

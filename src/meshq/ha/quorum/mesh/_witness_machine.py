@@ -18,9 +18,12 @@ from meshq.abc import QuorumRecord
 Kind = Literal["read", "claim", "renew", "store", "release", "list"]
 #: A page of a list has so many node ids.
 LIST_MAX: Final = 1_000
+MEMBER_DIGITS: Final = 8
 #: ``held``: another session has the promise.  ``ballot``: a higher one was promised.  ``servers``: the node id belongs
-#: to another set of witnesses.
-Reason = Literal["", "held", "ballot", "servers"]
+#: to another set of witnesses.  ``full``: the witness knows as many node ids as it may.
+Reason = Literal["", "held", "ballot", "servers", "full"]
+#: A witness knows no more node ids: each is a record in its journal, for good.
+NODE_IDS_MAX: Final = 10_000
 #: How far a ballot may be ahead of the last one: nobody can use up the numbers.
 BALLOTS_AHEAD: Final = 2**32
 
@@ -50,7 +53,7 @@ class VoterState:
     """The durable memory of a witness about a node id.
 
     ``ballot``, ``instance``, ``session_s``: what was promised last, to whom, and for how long without a renewal.
-    ``released``: the session has given the lock back.  ``servers``: the names of all witnesses of the node id.
+    ``released``: the session has given the lock back.  ``servers``: all witnesses of the node id, by ``member_of``.
     ``kept``: the ballot and the number under which ``record`` was kept.
     """
 
@@ -72,10 +75,25 @@ class Reply:
     promise: VoterState
 
 
-class Witness:
-    """The promises of a witness, by node id."""
+def member_of(name: str, journal_id: bytes) -> str:
+    """Return the name of a witness together with its journal."""
+    return f"{name}/{journal_id.hex()[:MEMBER_DIGITS]}"
 
-    def __init__(self) -> None:
+
+def name_of(member: str) -> str:
+    """Return the name of a witness without its journal."""
+    return member.rpartition("/")[0]
+
+
+class Witness:
+    """The promises of a witness, by node id.
+
+    ``member``: the name of the witness with the id of its journal.  A witness that has lost its journal is another
+    member, and promises nothing for the node ids of the one that it was.
+    """
+
+    def __init__(self, member: str) -> None:
+        self.member: str = member
         self._promises: dict[bytes, VoterState] = {}
         # When a promise may be broken; by the clock of the witness, which it has anew after a restart.
         self._free_at: dict[bytes, float] = {}
@@ -137,8 +155,10 @@ class Witness:
         return (promise.ballot, promise.instance) == (question.ballot, question.instance) and promise.ballot > 0
 
     def _claim(self, question: Question, promise: VoterState, now: float) -> tuple[VoterState, Reason]:
-        if promise.servers not in ((), question.servers):
+        if promise.servers not in ((), question.servers) or self.member not in question.servers:
             return promise, "servers"
+        if question.node_id not in self._promises and len(self._promises) >= NODE_IDS_MAX:
+            return promise, "full"
         if promise.instance != question.instance and self.held(question.node_id, now):
             return promise, "held"
         if not promise.ballot < question.ballot <= promise.ballot + BALLOTS_AHEAD:
