@@ -235,7 +235,7 @@ class Lock:
     @staticmethod
     def _check_full(refused: Mapping[str, Reply]) -> None:
         if refused:
-            text = f"{', '.join(sorted(refused))}: promises for {NODE_IDS_MAX:,} node ids were made, and more are not allowed"
+            text = f"{', '.join(sorted(refused))}: no more than {NODE_IDS_MAX:,} node ids get promises"
             raise RefusedError(text, outcome="not_done")
 
     def _check_lost(self, answers: Answers) -> None:
