@@ -84,6 +84,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "chain": frozenset({"checkers", "simulation"}),
         "ha": frozenset({"checkers", "simulation"}),
         "quorum": frozenset({"qa"}),
+        "promises": frozenset({"simulation"}),
         "balanced": frozenset({"checkers", "simulation"}),
         "network": frozenset({"checkers", "simulation"}),
         "fanout": frozenset({"checkers", "simulation"}),

@@ -1,0 +1,238 @@
+"""A pair of simulated nodes, or one node alone, and a client that sends all the while."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import trio
+
+from meshq import (
+    Broker,
+    ClusterConnection,
+    MeshqError,
+    Message,
+    ReplicationBackup,
+    ReplicationPrimary,
+    SharedStoreBackup,
+    SharedStorePrimary,
+    connect,
+)
+from meshq.abc import HAPolicy
+from meshq.concurrency import first_error
+from meshq.ha import _store_competition
+from meshq.ha.replication import _replication_activation
+from meshq.settings import JournalSettings
+from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation
+
+#: Loaded before a simulation begins: no file is opened in it.
+LOADED: Final = (_store_competition, _replication_activation)
+QUEUE: Final = "orders"
+CLIENT: Final = "client"
+#: Seconds between two messages of the client.
+PACE_S: Final = 0.2
+#: Silence after which the nodes of a pair give each other up, and the lease of a shared store; the defaults are longer.
+TTL_S: Final = 3.0
+LEASE_S: Final = 2.0
+#: Small files and bodies that are not, so that a full disk is soon noticed.
+JOURNAL: Final = JournalSettings(segment_bytes=256 * 1024)
+BODY_BYTES: Final = 4096
+
+Policies = Callable[[bool], HAPolicy | None]
+
+
+def alone(first: bool) -> HAPolicy | None:
+    """A single node."""
+    return None
+
+
+def shared_store(first: bool) -> HAPolicy:
+    """Two nodes with one store."""
+    timing: dict[str, Any] = {"lease": LEASE_S, "lock_check_period": 0.1}
+    return SharedStorePrimary(wait_for_activation=False, **timing) if first else SharedStoreBackup(**timing)
+
+
+def replication(first: bool) -> HAPolicy:
+    """Two nodes with a store each, without a third party."""
+    timing: dict[str, Any] = {"retry_interval": 0.1, "max_retry_interval": 0.5}
+    if first:
+        return ReplicationPrimary(check_for_live_server=True, wait_for_activation=False, **timing)
+    return ReplicationBackup(**timing)
+
+
+class Node:
+    """A node over all its lives."""
+
+    def __init__(self, pair: PromisePair, name: str, *, first: bool) -> None:
+        self.name = name
+        self.url = f"tcp://{name}:7001?insecure=true"
+        self._pair = pair
+        self._first = first
+        shared = pair.disk
+        self.machine: SimNode = pair.simulation.node(name, disk=shared) if shared else pair.simulation.node(name)
+        self.broker: Broker | None = None
+        #: The error with which the broker has ended.
+        self.error: BaseException | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether the broker is active, and its process goes on."""
+        return self.machine.state == "running" and self.broker is not None and self.broker.state == "active"
+
+    def start(self) -> None:
+        """Begin a life, as an operator does with a node that has ended."""
+        if self.machine.state == "dead":
+            self.machine.start()
+        elif self.error is None:
+            return
+        self.error = None
+        self.machine.spawn(self._live)
+
+    def begin(self) -> None:
+        """Begin the first life."""
+        self.machine.spawn(self._live)
+
+    def kill(self) -> None:
+        """End the process."""
+        self.machine.kill()
+
+    async def _live(self) -> None:
+        pair, policy = self._pair, self._pair.policies(self._first)
+        others = [url for name, url in pair.urls.items() if name != self.name]
+        connection = ClusterConnection(
+            "pair",
+            password="secret",
+            connector="own",
+            static_connectors=others,
+            connection_ttl=TTL_S,
+            call_timeout=TTL_S / 2,
+            retry_interval=0.2,
+        )
+        self.broker = Broker(
+            self.name,
+            data_dir="/data",
+            acceptors=[self.url],
+            connectors={"own": self.url},
+            services=[connection] if policy is not None else [],
+            ha=policy,
+            journal=JOURNAL,
+            stop_timeout=2,
+            env=self.machine.env,
+        )
+        try:
+            await self.broker.run()
+        except* (MeshqError, OSError) as group:
+            self.error = first_error(group)
+
+
+class PromisePair:
+    """The nodes, the client and its accounts."""
+
+    def __init__(self, simulation: Simulation, policies: Policies) -> None:
+        self.simulation = simulation
+        self.policies = policies
+        names = ["a"] if policies is alone else ["a", "b"]
+        self.urls: dict[str, str] = {name: f"tcp://{name}:7001?insecure=true" for name in names}
+        #: The disk that both nodes use; None: each has its own.
+        self.disk: SimDisk | None = None
+        if policies is shared_store:
+            self.disk = SimDisk(simulation.swarm.rng("disk"))
+            # Time is that of the network: the disk is at once there for all of them.
+            self.disk.latency = None
+        self.nodes: dict[str, Node] = {name: Node(self, name, first=name == "a") for name in names}
+        self.client: SimNode = simulation.node(CLIENT)
+        self.sent: int = 0
+        #: When each message was confirmed, by its number.
+        self.confirmed: dict[int, float] = {}
+        self.over: bool = False
+
+    @property
+    def a(self) -> Node:
+        """The node that serves first."""
+        return self.nodes["a"]
+
+    @property
+    def b(self) -> Node | None:
+        """The other one."""
+        return self.nodes.get("b")
+
+    @property
+    def fabric(self) -> MemoryNetwork:
+        """The network."""
+        fabric = self.simulation.fabric
+        assert isinstance(fabric, MemoryNetwork)
+        return fabric
+
+    @property
+    def serving(self) -> list[str]:
+        """The nodes that serve."""
+        return [name for name, node in self.nodes.items() if node.serves]
+
+    def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
+        """Let nothing through between two machines."""
+        self.fabric.cut(one, other)
+        if not one_way:
+            self.fabric.cut(other, one)
+
+    def mend_disks(self) -> None:
+        """Let all disks work again."""
+        for node in self.nodes.values():
+            node.machine.disk.faults.clear()
+            node.machine.disk.capacity_bytes = math.inf
+
+    async def form(self) -> None:
+        """Start the nodes, and wait until the pair is whole."""
+        self.a.begin()
+        while not self.a.serves:  # noqa: ASYNC110 - looking costs nothing here
+            await trio.sleep(0.1)
+        if self.b is not None:
+            self.b.begin()
+            while not self._whole():  # noqa: ASYNC110 - looking costs nothing here
+                await trio.sleep(0.1)
+        self.client.spawn(self._send)
+
+    def _whole(self) -> bool:
+        assert self.a.broker is not None
+        ha = self.a.broker.ha
+        return bool(ha.waiting) if self.disk is not None else any(one.in_sync for one in ha.replicas)
+
+    async def _send(self) -> None:
+        places = ",".join(url.partition("?")[0] for url in self.urls.values())
+        url = f"({places})?insecure=true" if len(self.urls) > 1 else self.a.url
+        patient: dict[str, Any] = {"initial_connect_attempts": 10_000, "max_retry_interval": 0.5, "call_timeout": 2}
+        async with connect(
+            url, env=self.client.env, reconnect_attempts=math.inf, retry_interval=0.1, connection_ttl=TTL_S, **patient
+        ) as client:
+            while not self.over:
+                number, self.sent = self.sent, self.sent + 1
+                message = Message((b"%d" % number).ljust(BODY_BYTES), duplicate_id=f"order-{number}")
+                while not self.over and number not in self.confirmed:
+                    with suppress(MeshqError):
+                        await client.send(QUEUE, message)
+                        self.confirmed[number] = trio.current_time()
+                    await trio.sleep(PACE_S)
+
+    def without_service(self, since: float) -> float:
+        """The longest time after ``since`` in which no message was confirmed; seconds."""
+        moments = [since, *sorted(at for at in self.confirmed.values() if at > since), trio.current_time()]
+        return max(later - earlier for earlier, later in itertools.pairwise(moments))
+
+    def recently(self, seconds: float) -> bool:
+        """Whether a message was confirmed within the last seconds."""
+        return any(at > trio.current_time() - seconds for at in self.confirmed.values())
+
+    async def left(self) -> list[int]:
+        """Take all messages out of the queue of each node that serves."""
+        found: list[int] = []
+        for name in self.serving:
+            async with (
+                connect(self.nodes[name].url, env=self.client.env, use_topology=False) as client,
+                client.consumer(QUEUE) as consumer,
+            ):
+                while (delivery := await consumer.receive(timeout=2)) is not None:
+                    found.append(int(bytes(delivery.body)))
+                    await consumer.ack(delivery, confirm=True)
+        return found
