@@ -71,10 +71,8 @@ def _rules(policy: ReplicationPrimary | ReplicationBackup, **of_its_own: Any) ->
 
 
 def _join(rules: ReplicationRules, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
-    from meshq.ha.replication._replication_activation import joined
+    from meshq.ha.replication._joined import joined
 
-    if not isinstance(rules.quorum, MajorityVote):
-        raise SettingsError("quorum", rules.quorum, "MajorityVote() in this version (providers to come)")
     if control.data_dir is None:
         raise SettingsError("data_dir", None, "the directory of the node's own store")
     return joined(rules, control, control.data_dir)
