@@ -48,6 +48,7 @@ ABOUT_STAGES: Final = {
     "grouping": "the protocol of message groups alone, over links and queues of a model",
     "ha": "two or three brokers that share a store, of which one serves",
     "pair": "two brokers with a store each, of which one follows the log of the other",
+    "provided": "two brokers with a store each, and a quorum that says which of them serves",
     "storage": "one broker of which the disk and the power fail, and nothing else",
     "turns": "one broker that has to step back from time to time",
     "replicated": "one broker that takes turns, too, and whose records have to be durable at a partner",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -19,7 +20,7 @@ from meshq import (
     ReplicationPrimary,
     connect,
 )
-from meshq.abc import ActiveTerm
+from meshq.abc import ActiveTerm, HAPolicy
 from meshq.concurrency import first_error
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._history import History
@@ -96,7 +97,7 @@ class ReplicaMember:
         self.name = name
         self.url = f"tcp://{name}:7001?insecure=true"
         self._stage = stage
-        self._first = first
+        self.first = first
         self.machine: SimNode = stage.simulation.node(name)
         self.broker: Broker | None = None
         self.down = True
@@ -127,20 +128,21 @@ class ReplicaMember:
         stage = self._stage
         if self.machine.state == "dead":
             self.machine.start()
-        if self.down and (self.name == stage.served_last or stage.other(self).there):
+        if self.down and (stage.any_order or self.name == stage.served_last or stage.other(self).there):
             self.down = False
             self.machine.spawn(self._live)
 
+    def _policy(self) -> HAPolicy:
+        about, stage = dict(self._stage.about(self)), self._stage
+        about |= {"initial_replication_sync_timeout": SYNC_S, "max_retry_interval": 0.5, "retry_interval": 0.1}
+        if self.first:
+            return ReplicationPrimary(wait_for_activation=False, **about)
+        return ReplicationBackup(allow_failback=stage.failback, **about)
+
     async def _live(self) -> None:
         stage = self._stage
-        times: dict[str, Any] = {"initial_replication_sync_timeout": SYNC_S, "max_retry_interval": 0.5}
-        ha = (
-            ReplicationPrimary(check_for_live_server=True, wait_for_activation=False, retry_interval=0.1, **times)
-            if self._first
-            else ReplicationBackup(allow_failback=stage.failback, retry_interval=0.1, **times)
-        )
         cluster: dict[str, Any] = {"connection_ttl": TTL_S, "call_timeout": SLOW_S}
-        other = stage.url_of("b" if self._first else "a")
+        other = stage.other(self).url
         self.broker = broker = Broker(
             self.name,
             data_dir="/data",
@@ -149,7 +151,7 @@ class ReplicaMember:
                 ClusterConnection("pair", password="secret", connector="own", static_connectors=[other], **cluster)
             ],
             connectors={"own": self.url},
-            ha=WatchedPolicy(ha, stage.acts, epoch_of),
+            ha=WatchedPolicy(self._policy(), stage.acts, epoch_of),
             stop_timeout=2,
             env=self.machine.env,
         )
@@ -177,6 +179,12 @@ def epoch_of(term: ActiveTerm) -> int:
 class ReplicatedStage:
     """A run: nodes, clients and their accounts."""
 
+    #: Whether a node is started at any time; otherwise the one that served last is started first.
+    any_order = False
+    #: What a run may see, and the faults, by their weights.
+    sights: tuple[str, ...] = SIGHTS
+    faults: Mapping[str, int] = FAULTS
+
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.rng: random.Random = simulation.swarm.rng("pair")
@@ -186,12 +194,16 @@ class ReplicatedStage:
         self.failback = self.rng.random() < 0.6
         #: The node that served last.
         self.served_last = "a"
-        for sight in SIGHTS:
+        for sight in self.sights:
             simulation.swarm.count(f"seen.{sight}", 0)
-        for fault in FAULTS:
+        for fault in self.faults:
             simulation.swarm.count(f"fault.{fault}", 0)
         self.members = [ReplicaMember(self, "a", first=True), ReplicaMember(self, "b", first=False)]
         self.over = False
+
+    def about(self, member: ReplicaMember) -> Mapping[str, Any]:
+        """Return settings of the policy of a node."""
+        return {"check_for_live_server": True} if member.first else {}
 
     def url_of(self, name: str) -> str:
         """Return where a node is reached."""
@@ -203,7 +215,7 @@ class ReplicatedStage:
 
     def see(self, sight: str) -> None:
         """Count something that has happened."""
-        if sight in SIGHTS:
+        if sight in self.sights:
             self.simulation.swarm.count(f"seen.{sight}")
 
     def happened(self, member: ReplicaMember, kind: str, event: Any) -> None:
@@ -251,6 +263,13 @@ class ReplicatedStage:
     #: No message may come again.
     may_come_again = ()
 
+    def check(self, left: list[str]) -> None:
+        """Check what the clients know, and what is left.  Raises: PairError."""
+        for epoch, names in self.acts.actors.items():
+            if len(names) > 1:
+                raise PairError(f"H3: {', '.join(sorted(names))} act in epoch {epoch}")
+        check_accounts(self.accounts, left)
+
     def dial(self, name: str) -> SimNode:
         """Return the machine of a client."""
         return self.simulation.node(name)
@@ -258,7 +277,11 @@ class ReplicatedStage:
 
 async def replicated_scenario(simulation: Simulation) -> Outcome:
     """Run a pair under faults; the checkers follow."""
-    stage = ReplicatedStage(simulation)
+    return await run_pair(ReplicatedStage(simulation), replicated_faults)
+
+
+async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStage], Awaitable[None]]) -> Outcome:
+    """Run a pair under faults; the checkers follow."""
     for member in stage.members:
         member.start()
     await _until_active(stage, 30)
@@ -274,23 +297,24 @@ async def replicated_scenario(simulation: Simulation) -> Outcome:
     for member in stage.members:
         prober.spawn(probe, stage, prober, member)
     with trio.move_on_after(DURATION_S):
-        await _faults(stage)
-    await _heal(stage)
+        await make_faults(stage)
+    await heal(stage)
     await _until_active(stage, 60)
     await _until_in_sync(stage, 60)
     await trio.sleep(2)
     stage.over = True
     await trio.sleep(5)
     left = await drain(stage, stage.url)
-    _check(stage, left)
-    faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in FAULTS)
+    stage.check(left)
+    faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in stage.faults)
     return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))
 
 
 # -- faults
 
 
-async def _faults(stage: ReplicatedStage) -> None:
+async def replicated_faults(stage: ReplicatedStage) -> None:
+    """Make one fault after the other, until cancelled: of one node at a time."""
     rng, kinds = stage.rng, list(FAULTS)
     while True:
         await trio.sleep(rng.uniform(0.2, 2.0))
@@ -308,10 +332,11 @@ async def _faults(stage: ReplicatedStage) -> None:
             continue
         stage.simulation.swarm.count(f"fault.{kind}")
         stage.notes.note(f"{kind} of {member.name}")
-        await _carry_out(stage, member, kind)
+        await carry_out_fault(stage, member, kind)
 
 
-async def _carry_out(stage: ReplicatedStage, member: ReplicaMember, kind: str) -> None:
+async def carry_out_fault(stage: ReplicatedStage, member: ReplicaMember, kind: str) -> None:
+    """Make one fault, and wait until it is over."""
     rng, machine, broker = stage.rng, member.machine, member.broker
     if kind in ("kill", "power"):
         machine.kill() if kind == "kill" else machine.power_off()
@@ -363,7 +388,8 @@ async def _operate(stage: ReplicatedStage, broker: Broker, kind: str, force: boo
         stage.notes.note(f"{kind}: {error}")
 
 
-async def _heal(stage: ReplicatedStage) -> None:
+async def heal(stage: ReplicatedStage) -> None:
+    """End all faults, and start the nodes."""
     stage.notes.note("the faults end")
     stage.heal()
     for member in stage.members:
@@ -430,17 +456,6 @@ async def _produce_large(stage: ReplicatedStage, machine: SimNode) -> None:
                 stage.see("large")
                 accounts.confirmed.add(uid)
             await trio.sleep(stage.rng.uniform(0.2, 1.0))
-
-
-# -- checkers
-
-
-def _check(stage: ReplicatedStage, left: list[str]) -> None:
-    acts = stage.acts
-    for epoch, names in acts.actors.items():
-        if len(names) > 1:
-            raise PairError(f"H3: {', '.join(sorted(names))} act in epoch {epoch}")
-    check_accounts(stage.accounts, left)
 
 
 def run_replicated_pair_seed(seed: int) -> SimulationResult:

@@ -42,13 +42,15 @@ class ActiveTerm:
     records of the store have to be durable, too, before they are confirmed and delivered; it begins with the journal of
     this term, and with no other.  ``guard``: the bounds of the term; None: nobody else gets the role before
     ``release``.  ``vacant_since``: when the role was last known to be another node's, or an
-    earlier term of this node has ended, on the clock of the loop; None: neither.
+    earlier term of this node has ended, on the clock of the loop; None: neither.  ``node_id``: the id that the store
+    must have, and that a new store gets; None: that of the broker's settings, or of the store.
     """
 
     data_dir: str | None = None
     sink: ReplicationSink | None = None
     guard: TermGuard | None = None
     vacant_since: float | None = None
+    node_id: bytes | None = None
 
 
 @attrs.frozen(kw_only=True)

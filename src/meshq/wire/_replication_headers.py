@@ -25,7 +25,8 @@ class Replicate(Header):
     ``epoch``: the highest that it knows of that node id.  ``fingerprint``: of its encryption key; empty: it has none.
     ``asks``: it wants to know only whether the server acts, and in which epoch.  ``acts``: it acts itself in ``epoch``.
     ``ends``: and has given up the server as its replica, which takes over no more, if its life is the one that was
-    ``given_up``.  ``ttl_ms``: after so long a silence the link is given up.
+    ``given_up``.  ``ttl_ms``: after so long a silence the link is given up.  ``provider``: it asks a quorum provider
+    before it acts, and so has to the server.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.REPLICATE
@@ -42,6 +43,7 @@ class Replicate(Header):
     ends: bool = scalar((bool,), default=False)
     given_up: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
     ttl_ms: int = scalar((int,), default=60_000)
+    provider: bool = scalar((bool,), default=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -41,11 +41,13 @@ async def claim(
     name: str,
     activation: int,
     store: Callable[[int], Awaitable[None]],
+    epoch: int = 0,
 ) -> QuorumRecord | NoClaim | None:
     """Try to get the role of a node id: the lock, then the record; return the record under which the node serves.
 
     None: another node holds the lock.  ``NoClaim``: the copy of this node must not serve; the lock is given back.
-    ``activation``: the counter in the node's own store, which ``store`` replaces durably.
+    ``activation``: the counter in the node's own store, which ``store`` replaces durably.  ``epoch``: the latest one
+    that the node knows of its node id.
 
     Checkpoint: always.
     Cancellation: the claim may be interrupted, and the lock held; ``release`` gives it back, and a later claim of a
@@ -57,7 +59,7 @@ async def claim(
     if not await session.acquire():
         return None
     record = await session.read()
-    steps = decide_claim(record, name=name, activation=activation)
+    steps = decide_claim(record, name=name, activation=activation, epoch=epoch)
     if isinstance(steps, NoClaim):
         await session.release()
         return steps

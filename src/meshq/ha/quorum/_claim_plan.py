@@ -51,8 +51,11 @@ class NoClaim:
     text: str
 
 
-def decide_claim(record: QuorumRecord, *, name: str, activation: int) -> Claim | NoClaim:
-    """Decide whether a node that holds the lock may serve; ``activation``: the counter in the node's own store."""
+def decide_claim(record: QuorumRecord, *, name: str, activation: int, epoch: int = 0) -> Claim | NoClaim:
+    """Decide whether a node that holds the lock may serve; ``activation``: the counter in the node's own store.
+
+    ``epoch``: the latest one that the node knows of its node id.
+    """
     if record == QuorumRecord() and activation:
         text = f"the quorum knows nothing of this node id, and the store of {name} has the counter {activation}"
         return NoClaim(reason="unknown", text=text)
@@ -61,6 +64,9 @@ def decide_claim(record: QuorumRecord, *, name: str, activation: int) -> Claim |
         return NoClaim(reason="not_in_sync", text=text)
     if activation > record.claimed:
         text = f"the store of {name} has the counter {activation}, and the quorum knows none above {record.claimed}"
+        return NoClaim(reason="unknown", text=text)
+    if epoch > record.epoch:
+        text = f"{name} knows of epoch {epoch} of its node id, and the quorum of none above {record.epoch}"
         return NoClaim(reason="unknown", text=text)
     if activation < record.sequence:
         text = f"the store of {name} has the counter {activation}, and the newest one has {record.sequence}"
@@ -84,8 +90,13 @@ def with_replica(record: QuorumRecord, name: str) -> QuorumRecord:
 
 
 def without_replica(record: QuorumRecord, name: str) -> Claim:
-    """The steps by which the node that serves goes on without a replica: no other copy counts as the newest then."""
-    activation = record.claimed + 1
+    """The steps by which the node that serves goes on without a replica: no other copy counts as the newest then.
+
+    If it has begun that already, and was interrupted, the counter is not raised again.
+    """
+    interrupted = record.claimed > record.sequence
+    activation = record.claimed if interrupted else record.claimed + 1
     left = tuple(one for one in record.in_sync if one != name)
     done = attrs.evolve(record, sequence=activation, claimed=activation, in_sync=left)
-    return Claim(begun=attrs.evolve(record, claimed=activation), activation=activation, done=done)
+    begun = None if interrupted else attrs.evolve(record, claimed=activation)
+    return Claim(begun=begun, activation=activation, done=done)

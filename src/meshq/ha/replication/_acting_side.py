@@ -15,6 +15,7 @@ from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._own_pauses import OwnPauses
+from meshq.ha.replication._quorum_role import QuorumRole
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_settings import ReplicationRules
 from meshq.ha.replication._replicator_machine import ReplicationBounds
@@ -69,8 +70,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         #: The node that follows, and the last one that was dropped.
         self.feeder: Feeder | None = None
         self.dropped: Replica | None = None
-        #: Whether a node has been in sync in this term.
-        self.had_replica: bool = False
+        #: The role at a quorum provider; None: the nodes of the pair decide alone.
+        self.role: QuorumRole | None = None
 
     # -- the term
 
@@ -78,13 +79,16 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         """Begin a term, in the epoch that is remembered."""
         slow = self._reach.call_timeout
         bounds = ReplicationBounds(sync_s=self._rules.initial_replication_sync_timeout, slow_s=slow)
-        self.term = term = ReplicationTerm(standing.epoch, bounds)
-        self.activation, self.dropped, self.had_replica = standing.activation, None, False
+        until = None if (role := self.role) is None else lambda: role.until
+        self.term = term = ReplicationTerm(standing.epoch, bounds, until)
+        self.activation, self.dropped = standing.activation, None
         self.claiming = False
         return term
 
     def end(self) -> None:
         """End the term, and the link to the replica."""
+        if self.term is not None:
+            self.term.lapse()
         if self.feeder is not None:
             self.feeder.end("left", known=True)
         self.feeder = self.term = None
@@ -92,7 +96,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     @property
     def in_sync(self) -> bool:
         """Whether a node could take over."""
-        return self.term is not None and bool(self.followed_by) and self.term.replicator.in_sync
+        return self.term is not None and bool(self.followed_by) and self._counts(self.term)
 
     @property
     def followed_by(self) -> str:
@@ -118,7 +122,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             name=wanted.node_name,
             instance=wanted.instance,
             url=wanted.place,
-            in_sync=not reason and term.replicator.in_sync,
+            in_sync=not reason and self._counts(term),
             records_behind=term.replicator.behind,
             bytes_behind=term.replicator.backlog.size_bytes,
             since=feeder.since,
@@ -153,6 +157,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             activation=self.activation,
             flags=PRIMARY if self._rules.primary else 0,
         )
+        if wanted.provider != (self.role is not None) and not wanted.asks:
+            about = "only one of them asks a quorum provider (quorum=)"
+            raise self._refused("group", wanted, f"{wanted.node_name!r} does not follow {control.name!r}: {about}")
         if wanted.node_id == node_id and self._is_over(wanted, term):
             self._order(StepBack(reason="superseded", at_once=True))
             return self._answer(line, self._busy())
@@ -206,6 +213,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         ):
             about = f"{wanted.node_name!r} and {name!r} do not encrypt with the same key (journal.encryption_keys)"
             raise self._refused("encryption_key", wanted, about)
+        if self.role is not None and wanted.node_name == name:
+            about = (
+                f"a node with the name {name!r} wants to follow the node {name!r}: a quorum tells nodes by their names"
+            )
+            raise self._refused("node_id", wanted, about)
         feeder = self.feeder
         if feeder is not None and self._is_again(wanted, feeder.wanted):
             if wanted.instance == feeder.wanted.instance:
@@ -218,7 +230,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     def _end_left(self, feeder: Feeder) -> None:
         """End the old link of a node, which follows by one link: so it does not take over."""
         feeder.end("left", known=True)
-        self._drop("left")
+        if not self._recorded(feeder):
+            self._drop("left")
 
     async def _look_who(self, feeder: Feeder) -> None:
         """Ask at the place of the replica whether its life is over; a name alone is said by other nodes, too."""
@@ -273,10 +286,51 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
                 feeder.end(reason)
 
     def _came_in_sync(self) -> None:
-        feeder = self.feeder
-        if feeder is None or self.term is None:
+        feeder, term = self.feeder, self.term
+        if feeder is None or term is None:
             return
-        self.had_replica, self.dropped = True, None
+        if self.role is None:
+            self._count(feeder)
+        else:
+            self._nursery.start_soon(self._add, self.role, feeder, term)
+
+    async def _add(self, role: QuorumRole, feeder: Feeder, term: ReplicationTerm) -> None:
+        """Let a replica count once the quorum knows it as in sync."""
+        if feeder.ended or self.term is not term:
+            return
+        done = await role.add(feeder.wanted.node_name)
+        if self.feeder is not feeder or self.term is not term or feeder.ended:
+            return
+        if done:
+            self._count(feeder)
+        elif term.order is None and not term.ended:
+            self._order(StepBack(reason="lease_lost", at_once=True))
+
+    async def _leave_out(self, role: QuorumRole, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
+        """Drop a replica once the quorum does not know it as in sync any more; until then nothing is confirmed."""
+        done = await role.leave_out(feeder.wanted.node_name)
+        if self.feeder is not feeder or self.term is not term:
+            return
+        if done and role.record is not None:
+            self.activation = role.record.sequence
+            self._drop(reason)
+        elif not done and term.order is None and not term.ended:
+            self._order(StepBack(reason="lease_lost", at_once=True))
+
+    def _recorded(self, feeder: Feeder) -> bool:
+        """Whether the quorum may know a replica as in sync."""
+        return self.role is not None and self.role.may_count(feeder.wanted.node_name)
+
+    def _counts(self, term: ReplicationTerm) -> bool:
+        """Whether the replica that is in sync may take over."""
+        feeder, role = self.feeder, self.role
+        known = role is None or (feeder is not None and role.counts(feeder.wanted.node_name))
+        return known and term.replicator.in_sync
+
+    def _count(self, feeder: Feeder) -> None:
+        """Let a replica be in sync, and tell everybody."""
+        feeder.say_in_sync()
+        self.dropped = None
         name = feeder.wanted.node_name
         self._notify(SyncDone, replica=name, seconds=trio.current_time() - feeder.since)
         self._tell_members(unprotected=False)
@@ -296,11 +350,19 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _over(self, reason: str, known: bool) -> None:
         feeder, term = self.feeder, self.term
-        if feeder is None or term is None or known or not term.replicator.in_sync or not feeder.wanted.place:
+        if feeder is not None and term is not None and self.role is not None and self._recorded(feeder):
+            # A node that gives its role up leaves nobody out, and confirms nothing alone.
+            if not (term.order or term.leaving or term.ended):
+                self._nursery.start_soon(self._leave_out, self.role, feeder, term, reason)
+            self._changed.tell()
+        elif feeder is None or term is None or known or not self._may_have_taken_over(feeder, term):
             self._drop(reason)
         else:
             self._nursery.start_soon(self._settle, feeder, term, reason)
             self._changed.tell()
+
+    def _may_have_taken_over(self, feeder: Feeder, term: ReplicationTerm) -> bool:
+        return self.role is None and term.replicator.in_sync and bool(feeder.wanted.place)
 
     async def _settle(self, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
         """Drop a replica that was in sync, once it is known that it has not taken over; until then nothing is confirmed

@@ -83,10 +83,13 @@ class Feeder(ReplicaEnd[Logged]):
         if answer.kind == "working":
             replicator.progressed(now, self._written.popleft() if self._written else self._sent)
         if answer.kind == "position" and replicator.heard(first, now):
-            self._say(Log(kind="in_sync", members=(self.wanted.node_name,)), first)
-            self._line.flush()
             self._in_sync()
         self._term.changed.tell()
+
+    def say_in_sync(self) -> None:
+        """Tell the replica that it is in sync."""
+        self._say(Log(kind="in_sync", members=(self.wanted.node_name,)), self._term.replicator.has)
+        self._line.flush()
 
     def drained(self) -> None:
         """Go on."""

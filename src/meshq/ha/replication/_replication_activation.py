@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import attrs
 import trio
@@ -30,26 +28,6 @@ from meshq.logs import Warnings
 from meshq.wire import Replicate
 
 POOL = "ha"
-
-
-@asynccontextmanager
-async def joined(rules: ReplicationRules, control: NodeControl, root: str) -> AsyncIterator[Activation]:
-    """Take part, with the tasks of a node that follows and of one that is followed."""
-    reach = Reach.of(control, rules.cluster_name)
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        activation = ReplicationActivation(rules, control, reach, root, nursery)
-        try:
-            await activation.enter()
-            yield activation
-        except (MeshqError, OSError) as error:
-            # It leaves the block as it was raised, in no group.
-            failure = error
-        finally:
-            nursery.cancel_scope.cancel()
-            activation.leave()
-    if failure is not None:
-        raise failure
 
 
 class ReplicationActivation(Activation):
@@ -393,12 +371,16 @@ class ReplicationActivation(Activation):
     # -- taking the role
 
     async def _take(self, reason: str) -> ActiveTerm:
-        """Begin a term: the epoch is remembered before anything is served."""
+        """Begin a term of the next epoch."""
         before = self._standing
+        return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
+
+    async def _begin(self, epoch: int, activation: int, reason: str, node_id: bytes | None = None) -> ActiveTerm:
+        """Begin a term: the epoch is remembered before anything is served."""
         self._standing = standing = attrs.evolve(
-            before,
-            epoch=max(before.epoch, before.named) + 1,
-            activation=before.activation + 1,
+            self._standing,
+            epoch=epoch,
+            activation=activation,
             acted=True,
             in_sync=True,
             as_backup=False,
@@ -413,7 +395,7 @@ class ReplicationActivation(Activation):
         self._life.on("take")
         self._show(reason)
         self._changed.tell()
-        return ActiveTerm(sink=term, guard=term, vacant_since=self._vacant_since)
+        return ActiveTerm(sink=term, guard=term, vacant_since=self._vacant_since, node_id=node_id)
 
     # -- while it serves
 

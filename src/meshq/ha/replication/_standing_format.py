@@ -22,7 +22,8 @@ class Standing:
     the pair has changed who acts.  ``acted``: it has served in that epoch.  ``in_sync``: its store had all that was
     confirmed, when it was last known.  ``partner``: the name of the other node; empty: there was none.  ``members``:
     who was in sync.  ``named``: the latest epoch that another node has named; with an older store the node never serves
-    by itself.  ``as_backup``: it has followed as a configured backup.
+    by itself.  ``as_backup``: it has followed as a configured backup.  ``node_id``: in hexadecimal digits, the id for
+    which it has asked a quorum before it had a store; empty: it has not.
     """
 
     epoch: int = 0
@@ -33,6 +34,7 @@ class Standing:
     members: tuple[str, ...] = ()
     named: int = 0
     as_backup: bool = False
+    node_id: str = ""
 
 
 def encode_standing(standing: Standing) -> bytes:

@@ -17,9 +17,12 @@ from meshq.ids import Position
 class ReplicationTerm(TermGuard, ReplicationSink):
     """A term, from the activation to the release; the sink of its journal, and the eye on its large bodies."""
 
-    def __init__(self, epoch: int, bounds: ReplicationBounds) -> None:
+    def __init__(self, epoch: int, bounds: ReplicationBounds, until: Callable[[], float] | None = None) -> None:
         #: The epoch of the term.
         self.epoch: int = epoch
+        # Until when the node may act; None: there is no lock that ends.
+        self._until = until
+        self._lapsed = False
         self._bounds = bounds
         #: The journal, once it is open; and whether no batch follows.
         self.start: ReplicationStart | None = None
@@ -44,8 +47,16 @@ class ReplicationTerm(TermGuard, ReplicationSink):
     # -- the guard
 
     def may_act(self) -> bool:
-        """Whether no other node is known to act in a later epoch."""
+        """Whether the lock is held, if there is one, and no other node is known to act in a later epoch."""
+        if self._until is not None and trio.current_time() >= self._until():
+            self._lapsed = True
+        if self._lapsed:
+            return False
         return self.order is None or not self.order.at_once or self.order.reason in ("forced", "failback")
+
+    def lapse(self) -> None:
+        """Note that the lock of the term is not held any more; a later one is that of another term."""
+        self._lapsed = True
 
     def disk(self, disk: Disk) -> Disk:
         """Return the disk whose large bodies are looked at."""

@@ -330,6 +330,8 @@ class BrokerRun:
                 self._change_state("start")
             if term.data_dir is not None:
                 settings = attrs.evolve(settings, data_dir=term.data_dir)
+            if term.node_id is not None:
+                settings = attrs.evolve(settings, node_id=term.node_id)
             if term.guard is not None:
                 env = guarded_env(env, term.guard)
             async with trio.open_nursery() as nursery:

@@ -1,0 +1,217 @@
+"""A simulated pair by replication that asks a quorum: nodes are cut off, both are down, and start in any order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import trio
+
+from meshq import ConnectionBrokenError
+from meshq.abc import QuorumProvider, QuorumRecord, QuorumSession
+from meshq.ha.quorum import SessionBlock
+from meshq.ha.replication import _joined
+from meshq.testing import MemoryQuorum, Simulation, SimulationResult
+from meshq.testing._quorum import MemoryQuorumSession
+from qa.ha.clients import PairError
+from qa.ha.replicated import (
+    DURATION_S,
+    FAULTS,
+    LIMIT_S,
+    ReplicaMember,
+    ReplicatedStage,
+    carry_out_fault,
+    run_pair,
+)
+from qa.simulation.one_run import run_scenario
+from qa.simulation.scenario import Outcome
+
+#: Loaded before a simulation begins: no file is opened in it.
+LOADED: Final = _joined.joined
+#: Seconds of a session, and the part of it for which a renewal holds.
+SESSION_S: Final = 3.0
+PERCENT: Final = 33.0
+#: Seconds for which a call of the quorum is under way, each way.
+DELAY_S: Final = 0.02
+#: The share of the changes of a record whose answer is lost, in one run out of two.
+LOST: Final = 0.1
+#: The share of the runs in which the nodes are peers.
+PEERS: Final = 0.4
+#: The faults of one node, and those of this simulation.
+PROVIDED: Final = {"both_down": 4, "cut_off": 5, "partition": 3}
+PROVIDED_FAULTS: Final[Mapping[str, int]] = {**FAULTS, **PROVIDED}
+#: What the fixed seeds have to have seen, each at least once.
+PROVIDED_SIGHTS: Final = (
+    *("takeover", "handed_over", "failback", "stopped", "started", "synced", "lease_lost", "large", "transaction"),
+    *("peers", "in_doubt", "refused"),
+)
+
+
+class WatchedQuorum(MemoryQuorum):
+    """A quorum in memory whose answers take time, or are lost, and whose records are looked at."""
+
+    def __init__(self, stage: ProvidedStage) -> None:
+        super().__init__(session=SESSION_S, session_percent=PERCENT)
+        self.stage = stage
+        self.rng: random.Random = stage.simulation.swarm.rng("quorum")
+        self.loses = self.rng.random() < 0.5
+        self.wrong = ""
+
+    def stored(self, old: QuorumRecord, new: QuorumRecord) -> None:
+        """Look at a record that takes the place of another one."""
+        self.stage.notes.note(f"record {new}")
+        grown = new.epoch >= old.epoch and new.sequence >= old.sequence and new.claimed >= old.claimed
+        if not grown or new.claimed > old.claimed + 1:
+            self.wrong = self.wrong or f"H5: {new} takes the place of {old}"
+
+
+class WatchedSession(MemoryQuorumSession):
+    """The part of a node in such a quorum."""
+
+    def __init__(self, quorum: WatchedQuorum, node_id: bytes, instance: bytes) -> None:
+        super().__init__(quorum, quorum.place(node_id), instance)
+        self._watched = quorum
+
+    async def _ask(self) -> None:
+        await trio.sleep(self._watched.rng.uniform(0, DELAY_S))
+        await super()._ask()
+
+    async def compare_and_set(self, expected: QuorumRecord, new: QuorumRecord) -> bool:
+        """Store a record in the place of another one; the answer may be lost."""
+        watched = self._watched
+        lost = watched.loses and watched.rng.random() < LOST
+        if lost and watched.rng.random() < 0.5:
+            watched.stage.see("in_doubt")
+            raise ConnectionBrokenError("the question is lost", outcome="unknown")
+        done = await super().compare_and_set(expected, new)
+        if done:
+            watched.stored(expected, new)
+        await trio.sleep(watched.rng.uniform(0, DELAY_S))
+        if lost:
+            watched.stage.see("in_doubt")
+            raise ConnectionBrokenError("the answer is lost", outcome="unknown")
+        return done
+
+
+class MemberQuorum(QuorumProvider):
+    """The quorum, as one node asks it, which tells the present life of the node."""
+
+    def __init__(self, quorum: WatchedQuorum) -> None:
+        self._quorum = quorum
+        #: The present life of the node.
+        self.instance: bytes = b""
+        self.cut: bool = False
+
+    def session(self, node_id: bytes, instance: bytes) -> AbstractAsyncContextManager[QuorumSession]:
+        """The part of a node in the quorum."""
+        self.instance = instance
+        self.reach(cut=self.cut)
+        return SessionBlock(WatchedSession(self._quorum, node_id, instance))
+
+    def reach(self, *, cut: bool) -> None:
+        """Cut the node off from the quorum, or end that."""
+        self.cut = cut
+        if cut:
+            self._quorum.cut(self.instance)
+        else:
+            self._quorum.heal(self.instance)
+
+
+class ProvidedStage(ReplicatedStage):
+    """A run with a quorum."""
+
+    any_order = True
+    sights = PROVIDED_SIGHTS
+    faults = PROVIDED_FAULTS
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation)
+        self.quorum = WatchedQuorum(self)
+        self.parts = {member.name: MemberQuorum(self.quorum) for member in self.members}
+        self.peers = self.rng.random() < PEERS
+        if self.peers:
+            self.see("peers")
+            for member in self.members:
+                member.first = True
+
+    def about(self, member: ReplicaMember) -> Mapping[str, Any]:
+        """Return settings of the policy of a node."""
+        peers = {"coordination_id": "pair"} if self.peers else {}
+        return {"quorum": self.parts[member.name], **peers}
+
+    def check(self, left: list[str]) -> None:
+        """Check who has acted when, the records, and what the clients know.  Raises: PairError."""
+        if self.acts.stale:
+            at, name, epoch, later = self.acts.stale[0]
+            raise PairError(f"H3: at {at:.4f} {name} acts in epoch {epoch}, after an act in epoch {later}")
+        super().check(left)
+        if self.quorum.wrong:
+            raise PairError(self.quorum.wrong)
+
+
+async def provided_scenario(simulation: Simulation) -> Outcome:
+    """Run a pair with a quorum under faults; the checkers follow."""
+    stage = ProvidedStage(simulation)
+    return await run_pair(stage, lambda _: _faults(stage))
+
+
+async def _faults(stage: ProvidedStage) -> None:
+    rng, kinds = stage.rng, list(PROVIDED_FAULTS)
+    try:
+        while True:
+            await trio.sleep(rng.uniform(0.2, 2.0))
+            for member in stage.members:
+                if member.down and rng.random() < 0.6:
+                    member.start()
+                if member.broker is not None and "not among" in member.broker.ha.last_error:
+                    stage.see("refused")
+            active = [one for one in stage.members if one.active]
+            member = rng.choice(active if active and rng.random() < 0.7 else stage.members)
+            (kind,) = rng.choices(kinds, list(PROVIDED_FAULTS.values()))
+            stage.simulation.swarm.count(f"fault.{kind}")
+            stage.notes.note(f"{kind} of {member.name}")
+            make: Callable[[ProvidedStage, ReplicaMember], Awaitable[None]] | None = OWN_FAULTS.get(kind)
+            await (carry_out_fault(stage, member, kind) if make is None else make(stage, member))
+    finally:
+        for part in stage.parts.values():
+            part.reach(cut=False)
+
+
+async def _both_down(stage: ProvidedStage, member: ReplicaMember) -> None:
+    """Kill both, the one a little after the other, and start them in any order."""
+    rng = stage.rng
+    for one in (member, stage.other(member)):
+        one.machine.power_off() if rng.random() < 0.4 else one.machine.kill()
+        one.down = True
+        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, 4.0))))
+    for one in rng.sample(stage.members, 2):
+        one.start()
+        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, SESSION_S + 1))))
+
+
+async def _cut_off(stage: ProvidedStage, member: ReplicaMember) -> None:
+    """Cut a node off from the quorum, for less and for more than its session."""
+    part = stage.parts[member.name]
+    part.reach(cut=True)
+    await trio.sleep(stage.rng.uniform(0.1, 2 * SESSION_S))
+    part.reach(cut=False)
+
+
+async def _partition(stage: ProvidedStage, member: ReplicaMember) -> None:
+    """Cut the nodes off from each other, and by chance one of them from the quorum as well."""
+    part = stage.parts[member.name]
+    stage.cut("a", "b")
+    part.reach(cut=stage.rng.random() < 0.5)
+    await trio.sleep(stage.rng.uniform(0.1, 2.5 * SESSION_S))
+    part.reach(cut=False)
+    stage.heal()
+
+
+OWN_FAULTS: Final = {"both_down": _both_down, "cut_off": _cut_off, "partition": _partition}
+
+
+def run_provided_pair_seed(seed: int) -> SimulationResult:
+    """Run a seed; the result has the failure, if there was one."""
+    return run_scenario(seed, provided_scenario, duration_s=DURATION_S, limit_s=LIMIT_S)

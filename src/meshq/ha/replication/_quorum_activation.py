@@ -1,0 +1,250 @@
+"""A node's part in replication where a quorum provider decides which node serves."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import attrs
+import trio
+
+from meshq.abc import ActiveTerm, NodeControl, QuorumProvider, QuorumRecord, StepBack
+from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, invariant
+from meshq.ha.quorum import NoClaim, node_id_of
+from meshq.ha.replication._follower import Follower
+from meshq.ha.replication._quorum_role import QuorumRole
+from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._replication_activation import POOL, ReplicationActivation
+from meshq.ha.replication._replication_settings import ReplicationRules
+from meshq.ha.replication._term import ReplicationTerm
+from meshq.ids import IDENTITY_BYTES
+from meshq.wire import Replicate
+
+#: Seconds before the second try to get the lock, once the node is followed no more that had it; later ones come later.
+QUICK_S: Final = 0.02
+#: Why a node that was followed is not followed any more, if it has said so.
+GIVEN_UP: Final = ("stopped", "forced", "failback")
+#: The longest pause between two tries then.
+GIVEN_UP_S: Final = 0.1
+
+
+class QuorumActivation(ReplicationActivation):
+    """The part of one node: it serves with the lock of the quorum, and follows whoever serves otherwise."""
+
+    def __init__(
+        self, rules: ReplicationRules, control: NodeControl, reach: Reach, root: str, nursery: trio.Nursery
+    ) -> None:
+        super().__init__(rules, control, reach, root, nursery)
+        invariant(isinstance(rules.quorum, QuorumProvider), "a provider is asked")
+        assert isinstance(rules.quorum, QuorumProvider)
+        self._role = self._acting.role = QuorumRole(
+            rules.quorum,
+            name=control.name,
+            instance=control.instance,
+            store=self._store_counter,
+            complain=self._complain,
+        )
+        # Why this node would get the role now.
+        self._reason = "started"
+        # A node that has handed over lets the other one go first until then.
+        self._not_before = -math.inf
+
+    async def enter(self) -> None:
+        """Lock the directory of the node, and read its memory."""
+        await super().enter()
+        node_id, wanted = self._acting.node_id, self._control.wanted_id
+        coordination = self._coordination
+        if coordination and wanted not in (None, coordination):
+            raise SettingsError("node_id", wanted, f"None, or {coordination.hex()} by the coordination_id")
+        wanted = coordination or wanted
+        if node_id and wanted and node_id != wanted:
+            text = f"{wanted.hex()} by the settings, and {node_id.hex()} in the store"
+            raise SettingsError("coordination_id" if coordination else "node_id", text, "the id of the store")
+        text = "the quorum of a pair by replication is experimental: its settings may change"
+        self._warnings.say("quorum_experimental", text)
+        if self._rules.ignored:
+            text = f"with a quorum provider {' and '.join(self._rules.ignored)} mean nothing, and are ignored"
+            self._warnings.say("settings_ignored", text)
+
+    # -- the contract
+
+    async def wait(self) -> ActiveTerm:
+        """Wait until this node has the lock and may serve with its store."""
+        self._reason = "started"
+        taken = False
+        try:
+            while True:
+                await self._compete()
+                if (record := await self._claim()) is not None:
+                    break
+                await trio.sleep(self._rules.retry_interval)
+            self._last_error = ""
+            found = await self._begin(record.epoch, record.sequence, self._reason, await self._own_id())
+            taken = True
+        finally:
+            if not taken:
+                await self._role.release()
+        if (term := self._acting.term) is not None:
+            self._nursery.start_soon(self._watch_lock, term)
+        return found
+
+    async def release(self, *, failover: bool) -> None:
+        """Give the role up, and the lock: the replica takes it."""
+        term = self._acting.term
+        # Who follows goes first, if it was told to.
+        if term is not None and term.yielded:
+            self._not_before = trio.current_time() + 2 * self._rules.max_retry_interval
+        self._role.close()
+        try:
+            await super().release(failover=failover)
+        finally:
+            await self._role.release()
+
+    # -- the lock
+
+    async def _watch_lock(self, term: ReplicationTerm) -> None:
+        """End the term when the lock is lost."""
+        await self._role.lost()
+        term.lapse()
+        if self._acting.term is term:
+            self._order(StepBack(reason="lease_lost", at_once=True))
+
+    async def _compete(self) -> None:
+        """Follow whoever serves, until this node has the lock."""
+        failure: MeshqError | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_all)
+            try:
+                await self._get_lock()
+            except MeshqError as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+        # The store is closed, whatever has been followed.
+        self._acting.claiming = False
+        self._lose()
+        if failure is not None:
+            raise failure
+
+    async def _follow_all(self) -> None:
+        """Follow one node after the other, as long as one is found that serves."""
+        pause = self._rules.retry_interval
+        while True:
+            followed = stored = False
+            for url in self._reach.urls:
+                end = await self._follow(url)
+                self._acting.claiming = False
+                if end.node is not None:
+                    self._reason = end.reason if end.reason in GIVEN_UP else "crash"
+                    self._lose()
+                    self._show()
+                    followed = True
+                    break
+                stored = stored or (end.waiting is not None and end.waiting.epoch > 0)
+            if not (stored or followed):
+                await self._make_id()
+            self._changed.tell()
+            pause = self._rules.retry_interval if followed else min(pause * 2, self._rules.max_retry_interval)
+            await trio.sleep(pause)
+
+    async def _get_lock(self) -> None:
+        """Try to get the lock while no node is followed; return when it is held."""
+        pause = QUICK_S
+        # Two that look at the same times would hinder each other for ever.
+        apart = 1 + self._control.instance[0] / 512
+        while True:
+            if self._follows:
+                pause = QUICK_S
+                with trio.move_on_after(self._rules.retry_interval):
+                    await self._changed.wait()
+                continue
+            if trio.current_time() >= self._not_before and await self._try():
+                return
+            await trio.sleep(pause * apart)
+            longest = GIVEN_UP_S if self._reason in GIVEN_UP else math.inf
+            pause = min(2 * pause, self._rules.retry_interval, longest)
+
+    @property
+    def _follows(self) -> bool:
+        follower = self._follower
+        return follower is not None and follower.node is not None and follower.following.state != "ended"
+
+    async def _try(self) -> bool:
+        """Try to get the lock once, if this node could serve with it; return whether it is held."""
+        await trio.lowlevel.checkpoint()
+        node_id = await self._own_id()
+        if not node_id:
+            return False
+        try:
+            await self._role.open(self._nursery, node_id)
+            refusal = await self._role.refusal(activation=self._standing.activation, epoch=self._known)
+            if refusal is None:
+                return await self._role.acquire()
+            self._complain(RefusedError(refusal.text, outcome="not_done"))
+        except (ConnectionBrokenError, RefusedError) as error:
+            self._complain(error)
+        except MeshqError as error:
+            if self._rules.wait_for_activation and not self._stepped_back:
+                raise
+            self._complain(error)
+        return False
+
+    async def _claim(self) -> QuorumRecord | None:
+        """Claim the node id with the lock; None: it has to be tried again."""
+        try:
+            found = await self._role.claim(activation=self._standing.activation, epoch=self._known)
+        except (ConnectionBrokenError, RefusedError) as error:
+            self._complain(error)
+            return None
+        if isinstance(found, NoClaim):
+            self._complain(RefusedError(found.text, outcome="not_done"))
+            return None
+        return found
+
+    @property
+    def _known(self) -> int:
+        """The latest epoch that the node knows of."""
+        return max(self._standing.epoch, self._standing.named)
+
+    async def _store_counter(self, activation: int) -> None:
+        """Store the counter of the node's copy durably."""
+        with trio.CancelScope(shield=True):
+            standing = attrs.evolve(self._standing, activation=activation)
+            await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+            self._standing = self._acting.standing = standing
+        await trio.lowlevel.checkpoint()
+
+    # -- the node id
+
+    @property
+    def _coordination(self) -> bytes:
+        """The node id of peers; empty: they have none in common."""
+        text = self._rules.coordination_id
+        return b"" if text is None else node_id_of(text)
+
+    async def _own_id(self) -> bytes:
+        """Return the id of the node for which this one would serve; empty: it has to follow another one first."""
+        await trio.lowlevel.checkpoint()
+        standing = self._standing
+        if not self._rules.primary:
+            # What a backup may have had before it has followed anybody is no copy.
+            return self._acting.node_id if standing.activation else b""
+        made = bytes.fromhex(standing.node_id)
+        return self._coordination or self._acting.node_id or self._control.wanted_id or made
+
+    async def _make_id(self) -> None:
+        """Make the id of a new node, once nobody was found who has a store that this one could have a copy of."""
+        if self._rules.primary and not await self._own_id():
+            made = self._env.entropy.token(IDENTITY_BYTES)
+            await self._remember(attrs.evolve(self._standing, node_id=made.hex()))
+
+    def _progressed(self, step: str, follower: Follower) -> None:
+        # The other one has gone first.
+        self._not_before = -math.inf
+        if step == "in_sync":
+            # Whatever kept it from serving is over.
+            self._last_error = ""
+        super()._progressed(step, follower)
+
+    def _wanted(self, *, asks: bool = False, ends: bytes = b"") -> Replicate:
+        wanted = super()._wanted(asks=asks, ends=ends)
+        return attrs.evolve(wanted, provider=True, node_id=self._coordination or wanted.node_id)

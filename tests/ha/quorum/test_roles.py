@@ -1,0 +1,176 @@
+"""The role of a node at a provider: its record changes step by step, also where answers are lost, and never twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+
+from meshq import ConnectionBrokenError, RefusedError
+from meshq.abc import QuorumRecord
+from meshq.ha.quorum import NoClaim, decide_claim, without_replica
+from meshq.ha.replication._quorum_role import QuorumRole
+from meshq.testing import MemoryQuorum
+
+ID = b"i" * 16
+LEASE_S = 2.0
+
+
+@attrs.define
+class Side:
+    """A node with a counter, and what it could not do."""
+
+    name: str
+    quorum: MemoryQuorum
+    counter: int = 0
+    complaints: list[Exception] = attrs.field(factory=list)
+    fails: int = 0
+
+    def role(self) -> QuorumRole:
+        return QuorumRole(
+            self.quorum, name=self.name, instance=self.name.encode(), store=self.store, complain=self.complaints.append
+        )
+
+    async def store(self, counter: int) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.fails:
+            self.fails -= 1
+            raise OSError("the disk")
+        self.counter = counter
+
+    @property
+    def figures(self) -> tuple[int, int, int, tuple[str, ...]]:
+        record = self.quorum.record(ID)
+        return self.counter, record.claimed, record.sequence, record.in_sync
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[Side, QuorumRole]]:
+    """Give a node that serves, with the replica b in sync."""
+    side = Side("a", MemoryQuorum(session=6.0, session_percent=100 * LEASE_S / 6.0))
+    role = side.role()
+    async with trio.open_nursery() as nursery:
+        await role.open(nursery, ID)
+        record = await role.claim(activation=0, epoch=0)
+        assert isinstance(record, QuorumRecord) and await role.add("b")
+        assert side.figures == (1, 1, 1, ("a", "b")) and role.counts("b")
+        yield side, role
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_replica_is_left_out_with_a_higher_counter_that_is_stored_first() -> None:
+    async with served() as (side, role):
+        assert await role.leave_out("b")
+        assert side.figures == (2, 2, 2, ("a",)) and not role.may_count("b")
+        # It is one event.
+        assert await role.leave_out("b")
+        assert side.figures == (2, 2, 2, ("a",))
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("step", [1, 2])
+async def test_a_change_whose_answer_is_lost_is_made_once(
+    step: int, answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served() as (side, role):
+        session, calls = role._open, 0
+        real = session.compare_and_set
+
+        async def lose(expected: QuorumRecord, new: QuorumRecord) -> bool:
+            nonlocal calls
+            calls += 1
+            if calls == step and not answered:
+                raise ConnectionBrokenError("the question is lost", outcome="unknown")
+            done = await real(expected, new)
+            if calls == step:
+                raise ConnectionBrokenError("the answer is lost", outcome="unknown")
+            return done
+
+        monkeypatch.setattr(session, "compare_and_set", lose)
+        assert await role.leave_out("b")
+        assert side.figures == (2, 2, 2, ("a",)) and len(side.complaints) == 1
+
+
+async def test_a_counter_that_the_disk_does_not_take_is_tried_again_before_anything_counts() -> None:
+    async with served() as (side, role):
+        side.fails = 3
+        assert await role.leave_out("b")
+        assert side.figures == (2, 2, 2, ("a",)) and len(side.complaints) == 3
+
+
+async def test_without_the_quorum_a_replica_is_neither_added_nor_left_out_and_the_lock_ends() -> None:
+    async with served() as (side, role):
+        side.quorum.cut(b"a")
+        began = trio.current_time()
+        assert not await role.leave_out("b")
+        assert not await role.add("c")
+        assert role.may_count("b") and role.may_count("c") and not role.counts("c")
+        assert role.until == 0.0 and trio.current_time() - began <= LEASE_S + 0.2
+        assert side.figures == (1, 1, 1, ("a", "b"))
+        await role.lost()
+
+
+async def test_an_add_in_doubt_is_left_out_like_a_replica() -> None:
+    async with served() as (side, role):
+        assert await role.leave_out("b")
+        session = role._open
+        real = session.compare_and_set
+
+        async def lose(expected: QuorumRecord, new: QuorumRecord) -> bool:
+            await real(expected, new)
+            side.quorum.cut(b"a")
+            raise ConnectionBrokenError("the answer is lost", outcome="unknown")
+
+        session.compare_and_set = lose  # type: ignore[method-assign]
+        with trio.move_on_after(0.3):
+            await role.add("b")
+        session.compare_and_set = real  # type: ignore[method-assign]
+        assert role.may_count("b") and not role.counts("b")
+        side.quorum.heal(b"a")
+        assert await role.leave_out("b")
+        assert side.figures == (3, 3, 3, ("a",)) and not role.may_count("b")
+
+
+async def test_a_role_that_is_given_up_changes_nothing_any_more_and_another_node_has_it_at_once() -> None:
+    async with served() as (side, role):
+        role.close()
+        assert role.until == 0.0 and not await role.leave_out("b")
+        await role.release()
+        other = Side("b", side.quorum, counter=1)
+        async with trio.open_nursery() as nursery:
+            second = other.role()
+            await second.open(nursery, ID)
+            assert await second.acquire()
+            record = await second.claim(activation=1, epoch=1)
+            assert isinstance(record, QuorumRecord) and (record.epoch, record.in_sync) == (2, ("b",))
+            assert not await role.leave_out("b") and not await role.add("c")
+            nursery.cancel_scope.cancel()
+        with pytest.raises(RefusedError):
+            await second.acquire()
+
+
+async def test_a_record_that_another_node_has_ends_a_change() -> None:
+    async with served() as (side, role):
+        side.quorum.place(ID).record = attrs.evolve(side.quorum.record(ID), epoch=7, holder="b")
+        assert not await role.leave_out("b") and not await role.add("c")
+
+
+def test_a_replica_that_was_being_left_out_is_left_out_without_another_counter() -> None:
+    record = QuorumRecord(epoch=3, sequence=4, claimed=5, in_sync=("a", "b"), holder="a")
+    steps = without_replica(record, "b")
+    assert steps.begun is None and steps.activation == 5
+    assert steps.done == QuorumRecord(epoch=3, sequence=5, claimed=5, in_sync=("a",), holder="a")
+    # Whoever is in sync, with the one counter or the other, completes it instead.
+    for name, activation in (("a", 5), ("a", 4), ("b", 4)):
+        claim = decide_claim(record, name=name, activation=activation, epoch=3)
+        assert not isinstance(claim, NoClaim) and claim.activation == 5 and claim.done.in_sync == (name,)
+
+
+def test_a_node_that_knows_of_a_later_epoch_than_the_quorum_does_not_claim() -> None:
+    record = QuorumRecord(epoch=3, sequence=4, claimed=4, in_sync=("a",), holder="a")
+    refused = decide_claim(record, name="a", activation=4, epoch=4)
+    assert isinstance(refused, NoClaim) and refused.reason == "unknown" and "epoch 4" in refused.text
+    assert not isinstance(decide_claim(record, name="a", activation=4, epoch=3), NoClaim)

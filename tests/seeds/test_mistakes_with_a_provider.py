@@ -1,0 +1,71 @@
+"""The simulation of a pair that asks a quorum finds what it is there to find: each mistake breaks a promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from meshq.abc import QuorumRecord
+from meshq.ha.quorum import Claim, NoClaim, _claim
+from meshq.ha.quorum._claim_plan import _claim as steps_of
+from meshq.ha.replication import _quorum_role
+from meshq.ha.replication._quorum_role import QuorumRole
+from qa.ha.clients import PairError
+from qa.ha.provided import run_provided_pair_seed
+
+SEEDS = 30
+TIMEOUT_S = 1_800
+
+
+def acts_after_the_end_of_the_lock(patch: pytest.MonkeyPatch) -> None:
+    """A node goes on with a lock that it had once."""
+
+    async def never(role: QuorumRole) -> None:
+        await trio.sleep_forever()
+
+    patch.setattr(QuorumRole, "until", property(lambda role: math.inf))
+    patch.setattr(QuorumRole, "lost", never)
+
+
+def serves_with_an_older_counter(patch: pytest.MonkeyPatch) -> None:
+    """Whoever gets the lock serves, with whatever copy it has."""
+
+    def decide(record: QuorumRecord, *, name: str, activation: int, epoch: int = 0) -> Claim | NoClaim:
+        return steps_of(record, name)
+
+    patch.setattr(_claim, "decide_claim", decide)
+    patch.setattr(_quorum_role, "decide_claim", decide)
+
+
+def goes_on_alone_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    """A replica that is dropped stays in the record, with the same counter."""
+
+    async def done(role: QuorumRole, name: str) -> bool:
+        return True
+
+    patch.setattr(QuorumRole, "leave_out", done)
+
+
+#: The mistakes, each with the first seed that finds it; where that changes, more are tried.
+MISTAKES = {
+    acts_after_the_end_of_the_lock: 0,
+    serves_with_an_older_counter: 0,
+    goes_on_alone_without_a_word: 0,
+}
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch)
+    for seed in dict.fromkeys((MISTAKES[mistake], *range(SEEDS))):
+        failure = run_provided_pair_seed(seed).failure
+        if isinstance(failure, PairError):
+            print(mistake.__name__, seed, failure)
+            assert str(failure).startswith(("H1", "H2", "H3", "H4", "H5"))
+            return
+    raise AssertionError(f"{mistake.__name__} was not found in {SEEDS} seeds")
