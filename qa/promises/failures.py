@@ -60,8 +60,8 @@ async def stop_of_30_s(pair: PromisePair) -> None:
 
 async def full_partition(pair: PromisePair) -> None:
     """The node that serves is cut off from all other machines for a while."""
-    pair.cut("a", CLIENT)
-    pair.cut("a", "b")
+    for other in (CLIENT, "b", *pair.witnesses):
+        pair.cut("a", other)
     await trio.sleep(LONG_S)
     pair.fabric.heal()
 
@@ -93,6 +93,16 @@ async def clock_jump(pair: PromisePair) -> None:
     """The time of day jumps, forth at one node and back at the other one."""
     for sign, node in zip((1, -1), pair.nodes.values(), strict=False):
         node.machine.wall.offset_s += sign * 86_400
+
+
+async def witnesses_lost(pair: PromisePair) -> None:
+    """Two of three witnesses are lost, and come back."""
+    lost = list(pair.witnesses)[:2]
+    for name in lost:
+        pair.witnesses[name].kill()
+    await trio.sleep(LONG_S)
+    for name in lost:
+        pair.start_witness(name)
 
 
 async def both_lost(pair: PromisePair) -> None:

@@ -21,15 +21,16 @@ from meshq import (
     SharedStorePrimary,
     connect,
 )
-from meshq.abc import HAPolicy
+from meshq.abc import Env, HAPolicy
 from meshq.concurrency import first_error
 from meshq.ha import _store_competition
-from meshq.ha.replication import _replication_activation
+from meshq.ha.quorum.mesh import MeshQuorum, QuorumNode
+from meshq.ha.replication import _joined
 from meshq.settings import JournalSettings
 from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation
 
 #: Loaded before a simulation begins: no file is opened in it.
-LOADED: Final = (_store_competition, _replication_activation)
+LOADED: Final = (_store_competition, _joined)
 QUEUE: Final = "orders"
 CLIENT: Final = "client"
 #: Seconds between two messages of the client.
@@ -37,30 +38,60 @@ PACE_S: Final = 0.2
 #: Silence after which the nodes of a pair give each other up, and the lease of a shared store; the defaults are longer.
 TTL_S: Final = 3.0
 LEASE_S: Final = 2.0
+#: After so long without a word of a node another one may serve in its place, where witnesses decide.
+SESSION_S: Final = 3.0
+WITNESSES: Final = ("w0", "w1", "w2")
+PORT_OF_WITNESSES: Final = 7700
 #: Small files and bodies that are not, so that a full disk is soon noticed.
 JOURNAL: Final = JournalSettings(segment_bytes=256 * 1024)
 BODY_BYTES: Final = 4096
 
-Policies = Callable[[bool], HAPolicy | None]
+Policies = Callable[[bool, Env], HAPolicy | None]
 
 
-def alone(first: bool) -> HAPolicy | None:
+def alone(first: bool, env: Env) -> HAPolicy | None:
     """A single node."""
     return None
 
 
-def shared_store(first: bool) -> HAPolicy:
+def shared_store(first: bool, env: Env) -> HAPolicy:
     """Two nodes with one store."""
     timing: dict[str, Any] = {"lease": LEASE_S, "lock_check_period": 0.1}
     return SharedStorePrimary(wait_for_activation=False, **timing) if first else SharedStoreBackup(**timing)
 
 
-def replication(first: bool) -> HAPolicy:
+def replication(first: bool, env: Env) -> HAPolicy:
     """Two nodes with a store each, without a third party."""
     timing: dict[str, Any] = {"retry_interval": 0.1, "max_retry_interval": 0.5}
     if first:
         return ReplicationPrimary(check_for_live_server=True, wait_for_activation=False, **timing)
     return ReplicationBackup(**timing)
+
+
+def quorum(first: bool, env: Env) -> HAPolicy:
+    """Two nodes with a store each, and three witnesses."""
+    places = [f"tcp://{name}:{PORT_OF_WITNESSES}" for name in WITNESSES]
+    provider = MeshQuorum(
+        places,
+        password="secret",
+        session=SESSION_S,
+        connection_timeout=1.0,
+        retry_interval=0.2,
+        insecure=True,
+        env=env,
+    )
+    timing: dict[str, Any] = {"retry_interval": 0.1, "max_retry_interval": 0.5}
+    if first:
+        return ReplicationPrimary(quorum=provider, wait_for_activation=False, **timing)
+    return ReplicationBackup(quorum=provider, **timing)
+
+
+async def _attest(name: str, env: Env) -> None:
+    """Be a witness."""
+    place = f"tcp://{name}:{PORT_OF_WITNESSES}"
+    about: dict[str, Any] = {"password": "secret", "tick": SESSION_S / 6, "insecure": True, "env": env}
+    async with QuorumNode(name, data_dir="/data", acceptors=[place], **about):
+        await trio.sleep_forever()
 
 
 class Node:
@@ -100,7 +131,7 @@ class Node:
         self.machine.kill()
 
     async def _live(self) -> None:
-        pair, policy = self._pair, self._pair.policies(self._first)
+        pair, policy = self._pair, self._pair.policies(self._first, self.machine.env)
         others = [url for name, url in pair.urls.items() if name != self.name]
         connection = ClusterConnection(
             "pair",
@@ -143,6 +174,10 @@ class PromisePair:
             # Time is that of the network: the disk is at once there for all of them.
             self.disk.latency = None
         self.nodes: dict[str, Node] = {name: Node(self, name, first=name == "a") for name in names}
+        #: The machines of witnesses, where these decide.
+        self.witnesses: dict[str, SimNode] = {}
+        if policies is quorum:
+            self.witnesses = {name: simulation.node(name) for name in WITNESSES}
         self.client: SimNode = simulation.node(CLIENT)
         self.sent: int = 0
         #: When each message was confirmed, by its number.
@@ -177,6 +212,13 @@ class PromisePair:
         if not one_way:
             self.fabric.cut(other, one)
 
+    def start_witness(self, name: str) -> None:
+        """Begin a life of a witness."""
+        machine = self.witnesses[name]
+        if machine.state == "dead":
+            machine.start()
+        machine.spawn(_attest, name, machine.env)
+
     def mend_disks(self) -> None:
         """Let all disks work again."""
         for node in self.nodes.values():
@@ -185,6 +227,8 @@ class PromisePair:
 
     async def form(self) -> None:
         """Start the nodes, and wait until the pair is whole."""
+        for name in self.witnesses:
+            self.start_witness(name)
         self.a.begin()
         while not self.a.serves:  # noqa: ASYNC110 - looking costs nothing here
             await trio.sleep(0.1)

@@ -55,6 +55,7 @@ NAMES: Final[dict[Failure, str]] = {
     failures.one_way_partition: "nothing goes from it to the other node for 30 s",
     failures.flapping_partition: "the way between the nodes comes and goes, 1.5 s each, ten times",
     failures.clock_jump: "the times of day jump, one a day ahead and one a day back",
+    failures.witnesses_lost: "two of three witnesses are lost for 30 s",
     failures.both_lost: "it crashes, and then the node that took over",
     failures.both_lost_backup_first: "the other node crashes, and then it",
 }
@@ -265,4 +266,90 @@ _REPLICATION: Final = Section(
     ),
 )
 
-SECTIONS: Final = (_ALONE, _SHARED, _REPLICATION)
+_QUORUM: Final = Section(
+    name="replication with a quorum",
+    policies=pair.quorum,
+    about="`ReplicationPrimary(quorum=...)` and `ReplicationBackup(quorum=...)`, here with a `MeshQuorum` of three "
+    "witnesses. Nobody serves without the lock of the quorum, and nobody with a copy that is not the newest one.",
+    rows=(
+        PromiseRow(
+            failure=failures.crash, serving=("b",), within_s=6.0, holds="the other one serves when the session is over"
+        ),
+        PromiseRow(
+            failure=failures.power_loss_of_one,
+            serving=("b",),
+            within_s=8.0,
+            holds="the other one serves after `connection_ttl`, when the session is over",
+        ),
+        PromiseRow(
+            failure=failures.power_loss_of_all,
+            serving=("b",),
+            within_s=8.0,
+            holds="one that has the newest copy serves once it is started, and the other one follows",
+        ),
+        PromiseRow(
+            failure=failures.disk_error,
+            serving=("b",),
+            within_s=1.0,
+            holds="the other one takes over at once: it gives the lock back",
+        ),
+        PromiseRow(
+            failure=failures.full_disk,
+            serving=("a",),
+            within_s=15.0,
+            holds="sends wait or are refused until there is room",
+            operator="make room",
+        ),
+        PromiseRow(
+            failure=failures.stop_of_30_s,
+            serving=("b",),
+            within_s=8.0,
+            holds="the other one serves when the session is over; when it goes on it finds that, and follows",
+        ),
+        PromiseRow(
+            failure=failures.full_partition,
+            serving=("b",),
+            within_s=8.0,
+            holds="the other one serves when the session is over; it has stopped before, and follows later",
+        ),
+        PromiseRow(
+            failure=failures.partial_partition,
+            serving=("a",),
+            within_s=4.0,
+            holds="it goes on alone once the quorum knows that the other one is left out",
+        ),
+        PromiseRow(failure=failures.one_way_partition, serving=("a",), within_s=4.0, holds="as above"),
+        PromiseRow(
+            failure=failures.flapping_partition,
+            serving=("a",),
+            within_s=4.0,
+            holds="it goes on, and the other one is in sync again in the end",
+        ),
+        PromiseRow(failure=failures.clock_jump, serving=("a",), within_s=1.0, holds="it goes on"),
+        PromiseRow(
+            failure=failures.witnesses_lost,
+            serving=("a",),
+            within_s=34.0,
+            holds="no service until more than half of the witnesses are there again",
+            operator="start the witnesses",
+        ),
+        PromiseRow(
+            failure=failures.both_lost,
+            serving=(),
+            within_s=None,
+            holds="no service; the node that was lost first waits for the newer one, whichever is started first",
+            repair=("a", "b"),
+            operator="start both, in any order",
+        ),
+        PromiseRow(
+            failure=failures.both_lost_backup_first,
+            serving=(),
+            within_s=None,
+            holds="as above",
+            repair=("b", "a"),
+            operator="start both, in any order",
+        ),
+    ),
+)
+
+SECTIONS: Final = (_ALONE, _SHARED, _REPLICATION, _QUORUM)

@@ -6,6 +6,7 @@ import pytest
 from tools.draw_promises import PAGE, page
 
 from qa.promises import failures
+from qa.promises.pair import quorum
 from qa.promises.scenario import observe
 from qa.promises.table import NAMES, SECTIONS, PromiseRow, Section
 
@@ -36,12 +37,19 @@ def test_an_old_copy_that_is_started_alone_loses_what_the_other_node_has_confirm
     assert observe(section.policies, failures.both_lost, ("a",)).lost > 0
 
 
+@pytest.mark.slow
+def test_with_a_quorum_an_old_copy_that_is_started_alone_waits() -> None:
+    seen = observe(quorum, failures.both_lost, ("a",))
+    assert not seen.served and not seen.serving
+
+
 def test_each_policy_with_two_nodes_says_something_about_each_failure() -> None:
     for section in SECTIONS:
         told = [row.failure for row in section.rows]
         assert len(told) == len(set(told)) and set(told) <= set(NAMES)
         if section.name != "one node":
-            assert set(told) == set(NAMES), section.name
+            theirs = set() if section.policies is quorum else {failures.witnesses_lost}
+            assert set(told) == set(NAMES) - theirs, section.name
 
 
 def test_the_page_is_drawn_from_the_table() -> None:
