@@ -11,7 +11,15 @@ import attrs
 import pytest
 import trio
 
-from meshq import Broker, ClusterConnection, MajorityVote, ReplicationBackup, ReplicationPrimary, SettingsError
+from meshq import (
+    Broker,
+    ClusterConnection,
+    MajorityVote,
+    RefusedError,
+    ReplicationBackup,
+    ReplicationPrimary,
+    SettingsError,
+)
 from meshq.abc import HAPolicy, QuorumRecord
 from meshq.ha.quorum import node_id_of
 from meshq.ha.replication._node_directory import NodeDirectory
@@ -210,6 +218,50 @@ async def test_a_primary_that_returns_gets_its_role_back_without_looking_where_t
         else:
             await pair.in_sync(second)
             assert (first.state, second.state) == ("waiting", "active")
+
+
+async def test_nothing_is_confirmed_without_a_replica_before_the_quorum_has_left_it_out() -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        async with pair.ground.client() as client:
+            await client.send("q", b"by both")
+            holder = pair.quorum.place(pair.node_id).holder
+            pair.quorum.cut(holder)
+            await pair.ground.crash(second)
+            confirmed = trio.Event()
+
+            async def send() -> None:
+                await client.send("q", b"alone")
+                confirmed.set()
+
+            pair.nursery.start_soon(send)
+            # Shorter than the lock is held.
+            await trio.sleep(pair.quorum.lease_s / 2)
+            assert not confirmed.is_set() and pair.figures == (1, ("a", "b"))
+            assert first.ha.in_sync == ("a",) and first.state == "active"
+            pair.quorum.heal(holder)
+            with trio.fail_after(2):
+                await confirmed.wait()
+            assert pair.figures == (2, ("a",)) and pair.counter("a") == 2
+
+
+async def test_a_replica_is_in_sync_only_once_the_quorum_knows_it() -> None:
+    async with pairs() as pair:
+        first = await pair.start("a", pair.first())
+        await active(first)
+        pair.node_id = bytes(first.node_id)
+        second = await pair.start("b", pair.second())
+        await second.ha.wait_for(phase="syncing", timeout=60)
+        holder = pair.quorum.place(pair.node_id).holder
+        pair.quorum.cut(holder)
+        await trio.sleep(pair.quorum.lease_s / 2)
+        assert pair.figures == (1, ("a",)) and (first.ha.in_sync, second.ha.phase) == (("a",), "syncing")
+        with pytest.raises(RefusedError):
+            await first.ha.fail_over()
+        pair.quorum.heal(holder)
+        await pair.in_sync(first)
+        await second.ha.wait_for(phase="in_sync", timeout=60)
+        assert pair.figures == (1, ("a", "b"))
 
 
 async def test_a_node_that_loses_its_session_steps_back_before_the_other_one_serves() -> None:
