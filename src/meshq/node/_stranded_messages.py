@@ -141,6 +141,13 @@ class LocalAnswers(abc.OwnAnswers):
         self._core.pending.run()
         return flat(await call.result())
 
+    def of(self, cluster: str) -> abc.NodeQuestions:
+        """Return the way to ask the nodes of a cluster."""
+        questions = self._core.settings.clusters.get(cluster)
+        if questions is None:
+            raise NotActiveError(f"the cluster connection {cluster!r} is not served")
+        return questions
+
     def add(self, cluster: str, questions: abc.NodeQuestions) -> None:
         """Let others ask the nodes of a cluster."""
         self._core.settings.clusters[cluster] = questions

@@ -20,12 +20,27 @@ class RoleOffice(Protocol):
         """Order a change of role; return the epoch that ends."""
 
 
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """Return what the node runs for others, as operations answer it."""
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool) -> str:
+        """Run the backup of another node, and return its name; ``ends``: run it no more."""
+
+
 class NoOffice:
     """Of a node without a broker around it."""
 
     def role_values(self) -> dict[str, Any]:
         """Return nothing."""
         return {}
+
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """Return that there are none."""
+        return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool) -> str:
+        """Refuse."""
+        raise RefusedError("the node runs no backups of others")
 
     def order(self, *, back: bool, force: bool) -> int:
         """Refuse."""
