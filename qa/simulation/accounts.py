@@ -194,7 +194,7 @@ class _NoNode:
         """No node asks."""
         return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool) -> str:
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
         """No node asks."""
         raise RefusedError("the node runs no backups")
 

@@ -173,12 +173,12 @@ if TYPE_CHECKING:
     from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
     from meshq.notifications import BalancerQuorumReached as BalancerQuorumReached
     from meshq.notifications import BalancerTargetLost as BalancerTargetLost
-    from meshq.notifications import ColocatedBackupStarted as ColocatedBackupStarted
     from meshq.notifications import BalancerTargetReady as BalancerTargetReady
     from meshq.notifications import BatchCommitted as BatchCommitted
     from meshq.notifications import BindingAdded as BindingAdded
     from meshq.notifications import BindingRemoved as BindingRemoved
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
+    from meshq.notifications import ColocatedBackupStarted as ColocatedBackupStarted
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
     from meshq.notifications import CursorLagging as CursorLagging

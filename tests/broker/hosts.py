@@ -44,7 +44,7 @@ class FakeHost:
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
         return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool) -> str:
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
         raise RefusedError("the node runs no backups")
 
     def order_role(self, *, back: bool, force: bool) -> int:

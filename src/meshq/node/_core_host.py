@@ -68,9 +68,9 @@ class CoreHost:
         """Return what the node runs for others."""
         return self._office.hosted_backups(node_id)
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool) -> str:
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
         """Run the backup of another node, or end it."""
-        return self._office.host_backup(node_id, request, ends=ends)
+        return self._office.host_backup(node_id, request, ends=ends, clears=clears)
 
     def order_role(self, *, back: bool, force: bool) -> int:
         """Order a change of role."""

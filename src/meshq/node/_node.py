@@ -221,7 +221,10 @@ class Node:
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
         nursery.start_soon(self._age)
-        control, services = self._control(), (self.handover, *self._settings.services, *requesters(self._settings))
+        control, services = (
+            self._control(),
+            (self.handover, *self._settings.services, *requesters(self._settings, self._term.root)),
+        )
         self._warn_of_conflicts()
         for service in services:
             service.announce(control)

@@ -22,7 +22,7 @@ from meshq.broker import (
     redistribute,
     waiting_queues,
 )
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, NotActiveError
 from meshq.node._local_broker import LocalPeerQueues, LocalRemoteBindings
 from meshq.notifications import Notification
 

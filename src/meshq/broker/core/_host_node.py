@@ -33,8 +33,9 @@ class HostNode(Protocol):
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
         """Return what the node runs for others, and for the node of an id; ``hosted``: a row for each backup."""
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool) -> str:
-        """Run the backup of another node, and return its name; ``ends``: run it no more.
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """Run the backup of another node, and return its name; ``ends``: run it no more;
+        ``clears``: another one makes room for it.
 
         Raises:
             RefusedError, SettingsError: the node does not.

@@ -310,7 +310,11 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         role_work.hosted_backups, {"after": _COUNT, "node_id": _AFTER}, _MANAGES_NODE, between_nodes=True
     ),
     "host_backup": Operation(
-        role_work.host_backup, {"request": Parameter((bytes,), True), "ends": _FLAG}, (), asks=True, only_nodes=True
+        role_work.host_backup,
+        {"request": Parameter((bytes,), True), "ends": _FLAG, "clears": _FLAG},
+        (),
+        asks=True,
+        only_nodes=True,
     ),
     "fail_over": Operation(role_work.fail_over, {"force": _FLAG}, _MANAGES_ROLE),
     "fail_back": Operation(role_work.fail_back, {}, _MANAGES_ROLE),

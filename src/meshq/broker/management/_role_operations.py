@@ -32,12 +32,13 @@ def hosted_backups(core: Core, after: int = 0, node_id: str = "") -> Values:
     return {**values, **page_of("hosted", rows, after)}
 
 
-def host_backup(core: Core, asker: Requester, request: bytes, ends: bool = False) -> Values:
+def host_backup(core: Core, asker: Requester, request: bytes, ends: bool = False, clears: bool = False) -> Values:
     """Run the backup of the node that asks; `name` is empty if this node does not, and `why` says the reason."""
     if not asker.node[0]:
         raise decline("forbidden", "a node asks for its backup over its own link, and this one has not linked")
+    host, node_id = core.settings.host, asker.node[0]
     try:
-        return {"name": core.settings.host.host_backup(asker.node[0], request, ends=ends), "why": ""}
+        return {"name": host.host_backup(node_id, request, ends=ends, clears=clears), "why": ""}
     except (RefusedError, SettingsError, NotActiveError) as error:
         return {"name": "", "why": str(error)[:_WHY_CHARACTERS_MAX]}
 

@@ -3,7 +3,7 @@
 from meshq.ha.colocated._backup_request_format import BackupRequest
 from meshq.ha.colocated._colocated_settings import Colocated
 from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
-from meshq.ha.colocated._requests_plan import HostOffer, RequestTries, best_host
+from meshq.ha.colocated._requests_plan import HostOffer, RequestTries, best_host, host_to_clear
 
 __all__ = [
     "BackupRequest",
@@ -14,4 +14,5 @@ __all__ = [
     "HostingPlan",
     "RequestTries",
     "best_host",
+    "host_to_clear",
 ]

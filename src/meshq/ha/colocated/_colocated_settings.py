@@ -45,10 +45,10 @@ class Colocated(HAPolicy):
 
     ``primary``: the policy of the node itself; ``backup``: that of the backups which it runs, of the same kind.
     ``request_backup``: while it serves, it asks the nodes of its cluster to run its backup, the one first that runs the
-    fewest.  ``backup_request_retries``: so many times again, ``backup_request_retry_interval`` seconds apart, while none
-    takes it.  ``max_backups``: so many backups it runs, and refuses the next one.  ``backup_port_offset``: how much
-    higher than its own the ports of the first backup are, those of the second twice as much; ``excludes``: the names of
-    connectors that stay as they are for its backups, because they lead to others.
+    fewest; in this version with a shared store only.  ``backup_request_retries``: so many times again while none takes
+    it, ``backup_request_retry_interval`` seconds apart.  ``max_backups``: so many backups it runs, and refuses the next
+    one.  ``backup_port_offset``: how much higher than its own the ports of the first backup are, those of the second
+    twice as much.  ``excludes``: the names of connectors that stay as they are for its backups, as they lead to others.
 
     Raises:
         SettingsError: a setting isn't allowed, or the two policies are of different kinds.
@@ -69,11 +69,14 @@ class Colocated(HAPolicy):
 
     @wait_for_activation.default
     def _as_the_primary(self) -> bool:
-        return self.primary.wait_for_activation
+        # What is no policy is refused after this.
+        return getattr(self.primary, "wait_for_activation", True)
 
     def __attrs_post_init__(self) -> None:
         if self.replicates is not isinstance(self.backup, ReplicationBackup):
-            raise SettingsError("ha", self, "a primary and a backup of one kind: both shared store, or both replication")
+            raise SettingsError(
+                "ha", self, "a primary and a backup of one kind: both shared store, or both replication"
+            )
 
     @property
     def replicates(self) -> bool:

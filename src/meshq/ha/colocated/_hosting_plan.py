@@ -106,6 +106,13 @@ class HostingPlan:
         self._hosted[request.node_id] = places
         return places
 
+    def place_of(self, waiting: Sequence[str]) -> str:
+        """Return the node whose backup makes room for another one; empty: there is room, or none of them may go.
+
+        ``waiting``: the nodes whose backups do not serve, in the order of these.
+        """
+        return next(iter(waiting), "") if len(self._hosted) >= self.rules.max_backups else ""
+
     def ended(self, node_id: str) -> None:
         """Note that a backup runs no more.  Twice is silent."""
         self._hosted.pop(node_id, None)
@@ -157,5 +164,5 @@ def _is_id(text: str) -> bool:
 
 def _overlap(one: str, other: str) -> bool:
     """Whether one of two directories is, or holds, the other one."""
-    first, second = (os.path.normpath(path) + "/" for path in (one, other))
+    first, second = (os.path.join(os.path.normpath(path), "") for path in (one, other))
     return first.startswith(second) or second.startswith(first)

@@ -30,6 +30,16 @@ def best_host(own: str, offers: Iterable[HostOffer]) -> HostOffer | None:
     return min(free, key=lambda one: (one.backups, one.node_id < own, one.node_id), default=None)
 
 
+def host_to_clear(own: str, own_room: bool, offers: Iterable[HostOffer]) -> HostOffer | None:
+    """Return the node to ask for the place of another one's backup, when no node has room; None: none is asked.
+
+    ``own_room``: whether this node has room for a backup, so that the other one finds a place here.  Without that two
+    nodes would take the place from each other for ever.
+    """
+    full = [one for one in offers if one.max_backups and one.node_id != own and not one.mine]
+    return min(full, key=lambda one: (one.node_id < own, one.node_id), default=None) if own_room else None
+
+
 class RequestTries:
     """Counts the requests of a node that has no backup.
 

@@ -155,8 +155,10 @@ class BackupHost:
         if failure is not None:
             raise failure
 
-    def host(self, node_id: str, packed: bytes) -> str:
+    def host(self, node_id: str, packed: bytes, *, clears: bool = False) -> str:
         """Begin to run the backup of a node, and return its name; the one that runs already, if there is one.
+
+        ``clears``: if there is no room, one that does not serve makes room: its node finds a place at this one.
 
         Raises:
             RefusedError: this node does not run it.
@@ -171,6 +173,11 @@ class BackupHost:
         request = BackupRequest.decode(packed)
         if request.node_id != node_id:
             raise RefusedError(f"a node asks for its own backup, and not for that of {request.node_id[:64]!r}")
+        waiting = [one for one, found in self._hosted.items() if found.broker.state == "waiting"]
+        cleared = self._plan.place_of(waiting) if clears else ""
+        if cleared:
+            self._plan.ended(cleared)
+            self._nursery.start_soon(self._hosted.pop(cleared).broker.stop)
         places = self._plan.accept(request)
         try:
             given = hosted_settings(self._settings, self._policy, request, places)
@@ -199,8 +206,9 @@ class BackupHost:
 
         _log.info("%s runs as the backup of %s", name, one.requester, extra={"event": "backup_hosted"})
         ended = await outcome.acapture(one.broker.run, task_status=Began())
-        self._hosted.pop(one.node_id, None)
-        self._plan.ended(one.node_id)
+        if self._hosted.get(one.node_id) is one:
+            del self._hosted[one.node_id]
+            self._plan.ended(one.node_id)
         if isinstance(ended, outcome.Error) and isinstance(ended.error, Exception):
             text = "%s, the backup of %s, has ended: %s"
             _log.warning(text, name, one.requester, ended.error, extra={"event": "hosted_backup_failed"})

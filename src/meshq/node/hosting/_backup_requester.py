@@ -9,7 +9,7 @@ import trio
 
 from meshq.abc import LocalBroker, NodeControl, NodeQuestions, Service
 from meshq.errors import MeshqError, NotActiveError
-from meshq.ha.colocated import Colocated, HostOffer, RequestTries, best_host
+from meshq.ha.colocated import Colocated, HostOffer, RequestTries, best_host, host_to_clear
 from meshq.logs import Warnings, logger
 from meshq.node._settings import BrokerSettings
 from meshq.node.hosting._hosted_settings import backup_request
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from meshq.cluster import ClusterConnection
 
 NAME: Final = "backup requester"
+#: What a node is told that runs a backup which another one runs, too.
+_ENDS: Final = {"request": b"", "ends": True, "clears": False}
 _log = logger("node")
 
 
@@ -75,19 +77,32 @@ class BackupRequester(Service):
             if mine:
                 tries.backed()
                 for surplus in mine[1:]:
-                    await self._ask(questions, surplus.node_id, "host_backup", {"request": b"", "ends": True})
-            elif not await self._request(questions, best_host(self._own, offers)):
+                    await self._ask(questions, surplus.node_id, "host_backup", _ENDS)
+            elif not await self._request(questions, offers, await self._has_room(broker)):
                 due = tries.tried(due - policy.backup_request_retry_interval)
             await trio.sleep_until(due)
         text = f"no node runs a backup of {self._settings.name!r}: it asks no more"
         self._warnings.say("backup_not_hosted", text)
 
-    async def _request(self, questions: NodeQuestions, offer: HostOffer | None) -> bool:
+    async def _has_room(self, broker: LocalBroker) -> bool:
+        """Whether this node runs fewer backups than it may."""
+        try:
+            told = await broker.answers.ask("hosted_backups")
+        except MeshqError:
+            # The node stops.
+            return False
+        return bool(told["backups"] < told["max_backups"])
+
+    async def _request(self, questions: NodeQuestions, offers: list[HostOffer], own_room: bool) -> bool:
         """Ask a node to run the backup; return whether it does."""
+        offer = best_host(self._own, offers)
+        clears = offer is None
+        offer = offer or host_to_clear(self._own, own_room, offers)
         if offer is None:
             self._warnings.say("backup_refused", f"no node has room for the backup of {self._settings.name!r}")
             return False
-        answer = await self._ask(questions, offer.node_id, "host_backup", {"request": self._packed, "ends": False})
+        asked = {"request": self._packed, "ends": False, "clears": clears}
+        answer = await self._ask(questions, offer.node_id, "host_backup", asked)
         if answer.get("name"):
             about = (answer["name"], self._settings.name, offer.node_id)
             _log.info("%s is the backup of %s, at the node %s", *about, extra={"event": "backup_requested"})

@@ -43,9 +43,7 @@ _log = logger("node")
 class BrokerRun:
     """The run of a broker, with the node of each turn."""
 
-    def __init__(
-        self, settings: BrokerSettings, event_bus: EventBus, make_broker: Callable[..., HostedBroker]
-    ) -> None:
+    def __init__(self, settings: BrokerSettings, event_bus: EventBus, make_broker: Callable[..., HostedBroker]) -> None:
         self._settings = settings
         self._make_broker = make_broker
         self._event_bus = event_bus
@@ -125,19 +123,20 @@ class BrokerRun:
         """Return what the node runs for others, as operations answer it."""
         return self.hosting.values(node_id) if self.hosting is not None else NoOffice().hosted_backups(node_id)
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool) -> str:
-        """Run the backup of another node, and return its name; ``ends``: run it no more.
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """Run the backup of another node, and return its name; ``ends``: run it no more;
+        ``clears``: another one makes room for it.
 
         Raises:
             RefusedError, SettingsError: the node does not.
             NotActiveError: it stops.
         """
         if self.hosting is None:
-            return NoOffice().host_backup(node_id, request, ends=ends)
+            return NoOffice().host_backup(node_id, request, ends=ends, clears=clears)
         if ends:
             self.hosting.end(node_id)
             return ""
-        return self.hosting.host(node_id, request)
+        return self.hosting.host(node_id, request, clears=clears)
 
     def _competing(self) -> abc.Activation:
         if self.life.state not in ("waiting", "starting", "active"):
@@ -222,7 +221,8 @@ class BrokerRun:
         node: Node | None = None
         try:
             journal = journal_of(settings, env, turn.sink)
-            node = await Node.open(settings, env, journal, self._event_bus, term=NodeTerm(turn.guard, self.board, self))
+            term = NodeTerm(turn.guard, self.board, self, self._settings.data_dir)
+            node = await Node.open(settings, env, journal, self._event_bus, term=term)
             self.node_id = node.node_id
             self.instance = self.instance or node.core.settings.instance
             turn.node = node
