@@ -33,7 +33,7 @@ def shared(primary: Any = None, backup: Any = None, **settings: Any) -> Colocate
 def broker(ground: Pair, name: str, policy: Colocated, **settings: Any) -> Broker:
     """A node with a directory of its own that knows all others; ``cluster``: more of its cluster connection."""
     others = [url for other, url in URLS.items() if other != name]
-    about = {"static_connectors": others, "retry_interval": 0.1, "max_retry_interval": 0.2}
+    about = {"static_connectors": others, "retry_interval": 0.2, "max_retry_interval": 1.0}
     cluster = ClusterConnection("c", password="p", **{**about, **settings.pop("cluster", {})})
     given = {
         "data_dir": f"/{name}",

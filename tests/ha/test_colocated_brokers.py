@@ -37,6 +37,7 @@ async def five_at(ground: Pair, url: str) -> None:
     assert found == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.slow
 async def test_each_of_two_runs_the_backup_of_the_other_which_serves_after_a_crash() -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
         settings = {"address_settings": {"q": AddressSettings(max_size_messages=7, page_size_bytes=131_072)}}
@@ -72,6 +73,7 @@ async def test_each_of_two_runs_the_backup_of_the_other_which_serves_after_a_cra
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_four_nodes_have_a_backup_each_and_none_runs_two() -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
         nodes = await started(ground, nursery, "abcd", shared())
@@ -79,23 +81,25 @@ async def test_four_nodes_have_a_backup_each_and_none_runs_two() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_who_does_not_ask_has_no_backup_and_who_is_refused_gives_up(caplog: pytest.LogCaptureFixture) -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
         a = await start(ground, nursery, broker(ground, "a", shared(request_backup=False)))
         b = await start(ground, nursery, broker(ground, "b", shared(request_backup=False, max_backups=2)))
-        await trio.sleep(20)
+        await trio.sleep(8)
         assert requesters(a, b) == [[], []]
         full = shared(backup_request_retries=2, backup_request_retry_interval=1.0, max_backups=0)
         asked = broker(ground, "c", full, security=Security(users={"u": "p"}))
         with caplog.at_level(logging.WARNING):
             c = await start(ground, nursery, asked)
-            await trio.sleep(20)
+            await trio.sleep(8)
         assert requesters(a, b, c) == [[], [], []]
         assert "security= of both nodes names different users" in caplog.text
         assert "no node runs a backup of 'c': it asks no more" in caplog.text
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_a_node_that_stops_hands_its_messages_on_by_itself() -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
         policy = shared(primary={"failover_on_shutdown": True}, backup={"scale_down": ScaleDown()})
@@ -111,6 +115,7 @@ async def test_a_node_that_stops_hands_its_messages_on_by_itself() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_a_backup_that_fails_leaves_its_host_alone_and_is_asked_for_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -128,6 +133,7 @@ async def test_a_backup_that_fails_leaves_its_host_alone_and_is_asked_for_again(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_backups_stop_with_their_host_and_are_run_anew_by_another_one() -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
         a, b = await started(ground, nursery, "ab", shared())
@@ -158,3 +164,20 @@ async def test_operators_see_what_a_node_runs_for_others() -> None:
         assert found["hosted"] == [{**row, "state": "waiting", "role": "backup", "phase": "waiting"}]
         assert (b.ha.policy, b.ha.role) == ("colocated", "primary")
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["ab", "ba"])
+async def test_brokers_and_backups_of_one_process_share_nothing_and_leave_no_task(order: str) -> None:
+    async with pair() as ground:
+        before, env = trio.lowlevel.current_statistics().tasks_living, ground.env()
+        async with trio.open_nursery() as nursery:
+            nodes = {one.name: one for one in await started(ground, nursery, "ab", shared(), env=env)}
+            names = {"a", "b", "a.colocated_backup_1", "b.colocated_backup_1"}
+            assert set(env.local) == names
+            for name in order:
+                await nodes[name].stop()
+                names = {one for one in names if one[0] != name}
+                assert set(env.local) == names
+                assert nodes[name].ha.hosted == ()
+        assert trio.lowlevel.current_statistics().tasks_living == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import zlib
 from typing import Any
 
@@ -22,7 +23,7 @@ from meshq import (
     SharedStorePrimary,
     StoreDirectories,
 )
-from meshq.ha.colocated import BackupRequest, HostingPlan, HostOffer, HostRules, RequestTries, best_host
+from meshq.ha.colocated import BackupRequest, HostingPlan, HostOffer, HostRules, RequestTries, best_host, host_to_clear
 from meshq.ha.colocated._backup_request_format import REQUEST_BYTES_MAX, TEXT_BYTES_MAX
 
 IDS = {name: name * 32 for name in "abcdef"}
@@ -140,6 +141,47 @@ def test_nodes_that_ask_together_ask_different_ones_in_a_circle() -> None:
     for own, following in zip("abcd", "bcda", strict=True):
         others = [offer(name, 0) for name in "dbca" if name != own]
         assert chosen(own, *others) == following
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_whatever_the_order_in_which_nodes_come_and_look_each_gets_a_backup_and_none_runs_more_than_it_may(
+    most: int,
+) -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        names = [IDS[name] for name in rng.sample("abcdef", 4)]
+        runs: dict[str, list[str]] = {}
+        for number in range(12):
+            # The first ones meet before the last one comes.
+            there = names[: max(2, min(4, number - 2))]
+            for name in there:
+                runs.setdefault(name, [])
+            for own in rng.sample(there, len(there)):
+                if any(own in one for one in runs.values()):
+                    continue
+                offers = [
+                    HostOffer(node_id=one, backups=len(runs[one]), max_backups=most) for one in there if one != own
+                ]
+                found = best_host(own, offers)
+                if found is None:
+                    found = host_to_clear(own, len(runs[own]) < most, offers)
+                    if found is None:
+                        continue
+                    del runs[found.node_id][0]
+                runs[found.node_id].append(own)
+        assert sorted(one for several in runs.values() for one in several) == sorted(names), seed
+        assert all(len(one) <= most for one in runs.values())
+
+
+def test_no_place_is_asked_for_by_a_node_that_has_none_to_give() -> None:
+    full = [offer("b", 1), offer("c", 0, 0), offer("d", 1, mine="colocated_backup_1")]
+    assert host_to_clear(IDS["a"], False, full) is None
+    found = host_to_clear(IDS["a"], True, full)
+    assert found is not None and found.node_id == IDS["b"]
+    plan = HostingPlan(rules(max_backups=1))
+    assert plan.place_of([IDS["c"]]) == ""
+    plan.accept(request("a"))
+    assert (plan.place_of([]), plan.place_of([IDS["a"]])) == ("", IDS["a"])
 
 
 def test_requests_are_made_at_0_5_and_10_seconds_and_once_more_for_each_retry() -> None:

@@ -45,8 +45,8 @@ class HostedBroker(Protocol):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run it."""
 
-    async def stop(self) -> None:
-        """Stop it cleanly."""
+    async def stop(self, failover: bool = False) -> None:
+        """Stop it cleanly; ``failover``: another node takes over."""
 
 
 class _NamesOfHosted(MutableMapping[str, abc.LocalAcceptor]):
@@ -79,6 +79,11 @@ class _Hosted:
     broker: HostedBroker
     requester: str
     node_id: str
+
+    @property
+    def idle(self) -> bool:
+        """Whether it neither serves nor is about to."""
+        return self.broker.state == "waiting" and self.broker.ha.role == "backup"
 
     def seen(self) -> HostedBackup:
         broker = self.broker
@@ -173,11 +178,11 @@ class BackupHost:
         request = BackupRequest.decode(packed)
         if request.node_id != node_id:
             raise RefusedError(f"a node asks for its own backup, and not for that of {request.node_id[:64]!r}")
-        waiting = [one for one, found in self._hosted.items() if found.broker.state == "waiting"]
+        waiting = [one for one, found in self._hosted.items() if found.idle]
         cleared = self._plan.place_of(waiting) if clears else ""
         if cleared:
             self._plan.ended(cleared)
-            self._nursery.start_soon(self._hosted.pop(cleared).broker.stop)
+            self._nursery.start_soon(self._hosted.pop(cleared).broker.stop, True)
         places = self._plan.accept(request)
         try:
             given = hosted_settings(self._settings, self._policy, request, places)
@@ -193,8 +198,9 @@ class BackupHost:
     def end(self, node_id: str) -> None:
         """End the backup of a node that another one backs; silent without one, and for one that serves."""
         one = self._hosted.get(node_id)
-        if one is not None and one.broker.state == "waiting" and self._nursery is not None:
-            self._nursery.start_soon(one.broker.stop)
+        if one is not None and one.idle and self._nursery is not None:
+            # If it takes over in this moment, it lets the next one.
+            self._nursery.start_soon(one.broker.stop, True)
 
     async def _run(self, one: _Hosted) -> None:
         """Run a backup until it ends; what goes wrong with it is its own matter."""
