@@ -59,6 +59,8 @@ class Half:
         stage.disk.latency = None
         self.broker: Broker | None = None
         self.down = False
+        #: Whether the clients end.
+        self.over: bool = False
         #: Whether a backup of the other node serves in this process.
         self.took_over = False
 
@@ -68,11 +70,6 @@ class Half:
         return f"tcp://{self.name}:{PORT}?insecure=true"
 
     # -- as its clients see it
-
-    @property
-    def over(self) -> bool:
-        """Whether the clients end."""
-        return self.stage.over
 
     @property
     def url(self) -> str:
@@ -169,7 +166,6 @@ class ColocatedStage:
         for fault in FAULTS:
             simulation.swarm.count(f"fault.{fault}", 0)
         self.halves = [Half(self, "a", "b"), Half(self, "b", "a")]
-        self.over = False
 
     def see(self, sight: str) -> None:
         """Count something that has happened."""
@@ -207,7 +203,8 @@ async def colocated_scenario(simulation: Simulation) -> Outcome:
     await _heal(stage)
     await _until_served(stage, 60)
     await trio.sleep(2)
-    stage.over = True
+    for half in stage.halves:
+        half.over = True
     await trio.sleep(5)
     for half in stage.halves:
         check_accounts(half.accounts, await drain(half, half.url))
