@@ -20,6 +20,7 @@ from qa.balanced.scenario import run_balanced_seed
 from qa.chain.scenario import run_chain_seed
 from qa.fanout.scenario import run_fanout_seed
 from qa.grouping_model.scenario import run_grouping_seed
+from qa.ha.colocated import run_colocated_seed
 from qa.ha.provided import run_provided_pair_seed
 from qa.ha.replicated import run_replicated_pair_seed
 from qa.ha.scenario import run_pair_seed
@@ -36,7 +37,8 @@ BROKER: Final = "broker"
 #: to each other's consumers; of three that find each other; of three of which one drains and goes for good; of
 #: three to five that are linked to their neighbours only; of balancers and their targets; of three to five in a network
 #: of brokers; of a client that sends to three; of two to six whose message groups alone are real; of two or three that
-#: share a store; of two of which one follows the log of the other; and of two of these that ask a quorum.
+#: share a store; of two of which one follows the log of the other; of two of these that ask a quorum; and of two
+#: processes, in each of which is a node and the backup of the other one.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "storage": partial(run_seed, kinds=STORAGE_FAULTS),
@@ -55,6 +57,7 @@ STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     "ha": run_pair_seed,
     "pair": run_replicated_pair_seed,
     "provided": run_provided_pair_seed,
+    "colocated": run_colocated_seed,
 }
 #: Seeds that wait for each process: enough that none is ever idle, and that an early end wastes little.
 AHEAD: Final = 3

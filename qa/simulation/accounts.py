@@ -190,6 +190,14 @@ class _NoNode:
         """No operator asks."""
         return {}
 
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """No node asks."""
+        return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """No node asks."""
+        raise RefusedError("the node runs no backups")
+
     def order_role(self, *, back: bool, force: bool) -> int:
         """No operator orders."""
         raise RefusedError("a core that only recovers has no successor")

@@ -130,6 +130,7 @@ if TYPE_CHECKING:
     from meshq.errors import UnblockedError as UnblockedError
     from meshq.errors import UsageError as UsageError
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
+    from meshq.ha import Colocated as Colocated
     from meshq.ha import LiveOnly as LiveOnly
     from meshq.ha import MajorityVote as MajorityVote
     from meshq.ha import MeshQuorum as MeshQuorum
@@ -166,6 +167,7 @@ if TYPE_CHECKING:
     from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
     from meshq.node import HighAvailability as HighAvailability
     from meshq.node import HighAvailabilityInThread as HighAvailabilityInThread
+    from meshq.node import HostedBackup as HostedBackup
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
@@ -176,6 +178,7 @@ if TYPE_CHECKING:
     from meshq.notifications import BindingAdded as BindingAdded
     from meshq.notifications import BindingRemoved as BindingRemoved
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
+    from meshq.notifications import ColocatedBackupStarted as ColocatedBackupStarted
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
     from meshq.notifications import CursorLagging as CursorLagging
@@ -283,6 +286,7 @@ _NOTIFICATIONS: Final = (
     "BalancerQuorumLost",
     "BalancerQuorumReached",
     "BalancerTargetLost",
+    "ColocatedBackupStarted",
     "BalancerTargetReady",
     "NodeJoined",
     "BindingAdded",
@@ -360,6 +364,7 @@ _HOME: Final = {
     "NodeRoute": "meshq.client",
     "PeerStatistics": "meshq.cluster",
     "Drain": "meshq.cluster",
+    "Colocated": "meshq.ha",
     "LiveOnly": "meshq.ha",
     "Vote": "meshq.ha",
     "VoteSchedule": "meshq.ha",
@@ -372,6 +377,7 @@ _HOME: Final = {
     "ScaleDown": "meshq.ha",
     "HighAvailability": "meshq.node",
     "HighAvailabilityInThread": "meshq.node",
+    "HostedBackup": "meshq.node",
     "RoleMember": "meshq.abc",
     "RoleStatus": "meshq.statistics",
     "SharedStoreBackup": "meshq.ha",

@@ -314,9 +314,7 @@ class NodeLeft(Notification):
 @attrs.frozen(kw_only=True)
 class BindingAdded(Notification):
     """A queue of another node of a cluster is known here: messages can be forwarded to it.
-
-    ``node_id`` is hexadecimal; ``distance``: the number of links to that node.
-    """
+    ``node_id`` is hexadecimal; ``distance``: the number of links to that node."""
 
     kind = "binding_added"
     node_id: str
@@ -330,9 +328,7 @@ class BindingAdded(Notification):
 @attrs.frozen(kw_only=True)
 class BindingRemoved(Notification):
     """A queue of another node of a cluster that was known here is deleted there, or its node is not reached any more.
-
-    ``node_id`` is hexadecimal.
-    """
+    ``node_id`` is hexadecimal."""
 
     kind = "binding_removed"
     node_id: str
@@ -362,9 +358,7 @@ class RoleChanged(Notification):
 @attrs.frozen(kw_only=True)
 class InSyncChanged(Notification):
     """Other nodes of a pair by replication than before have all that was confirmed; ``members``: their names.
-
-    ``unprotected``: the node goes on without a replica.
-    """
+    ``unprotected``: the node goes on without a replica."""
 
     kind = "in_sync_changed"
     members: tuple[str, ...]
@@ -411,6 +405,15 @@ class ReplicaDropped(Notification):
     kind = "replica_dropped"
     replica: str
     reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ColocatedBackupStarted(Notification):
+    """The broker runs the backup of another node now; ``name``: of the backup, ``requester``: of that node."""
+
+    kind = "colocated_backup_started"
+    name: str
+    requester: str
 
 
 @attrs.frozen(kw_only=True)

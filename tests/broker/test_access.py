@@ -162,6 +162,8 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
         },
         set(),
     ),
+    "hosted_backups": ({"node_id": ""}, set()),
+    "host_backup": ({"request": b""}, set()),
     "ha": ({}, set()),
     "fail_over": ({}, set()),
     "fail_back": ({}, set()),

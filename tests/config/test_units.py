@@ -8,6 +8,7 @@ from meshq.config._keys import Key, keys_of, tables
 from meshq.config._units_format import BYTES, SECONDS, units_of
 
 DURATIONS = {
+    "backup_request_retry_interval",
     "broadcast_period",
     "cache_timeout",
     "call_failover_timeout",
@@ -45,9 +46,12 @@ SIZES = {
     "segment_bytes",
 }
 NUMBERS = {
+    "backup_port_offset",
+    "backup_request_retries",
     "bind_port",
     "duplicate_id_cache_size",
     "initial_connect_attempts",
+    "max_backups",
     "max_delivery_attempts",
     "max_group_pins",
     "max_hops",

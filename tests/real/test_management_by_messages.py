@@ -84,9 +84,9 @@ async def ask(client: Client, operation: str, **arguments: Any) -> tuple[dict[st
 
 
 async def test_every_operation_is_carried_out_for_a_message() -> None:
-    # There is no other node whose messages could be given back, that shares its groups with this one, or that could
-    # take over.
-    alone = {"give_back", "pin_groups", "fail_over", "fail_back"}
+    # There is no other node whose messages could be given back, that shares its groups with this one, that asks for
+    # a backup, or that could take over.
+    alone = {"give_back", "pin_groups", "host_backup", "fail_over", "fail_back"}
     assert {operation for operation, _, _ in LIFE} | alone == set(OPERATIONS)
     async with (
         Broker(

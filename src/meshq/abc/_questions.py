@@ -77,6 +77,10 @@ class OwnAnswers(ABC):
         """
 
     @abstractmethod
+    def of(self, cluster: str) -> NodeQuestions:
+        """Return the way to ask the nodes of a cluster.  Raises: NotActiveError: the cluster is not served."""
+
+    @abstractmethod
     def add(self, cluster: str, questions: NodeQuestions) -> None:
         """Let clients of the broker, and other nodes, ask the nodes of a cluster."""
 

@@ -247,6 +247,10 @@ class NodeLogin:
         """The password by the name."""
         return {self._user: self._password}
 
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords of a ``ClusterConnection`` with this login."""
+        return {"user": self._user, "password": self._password, "tls": self._tls}
+
     def factory(self, url: str, setting: str, *, env: Env, **settings: Any) -> ClientFactory:
         """Make the client factory for a URL, the value of a setting.  Raises: SettingsError: nobody can dial it."""
         # What says whom to believe is for links that go over TLS.

@@ -16,7 +16,15 @@ from meshq.config._destinations_table import DestinationsTable
 from meshq.config._pool_table import PoolTable
 from meshq.config._units_format import units_of
 from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, StaticUnicast, UDPMulticast, Zeroconf
-from meshq.ha import LiveOnly, ReplicationBackup, ReplicationPrimary, ScaleDown, SharedStoreBackup, SharedStorePrimary
+from meshq.ha import (
+    Colocated,
+    LiveOnly,
+    ReplicationBackup,
+    ReplicationPrimary,
+    ScaleDown,
+    SharedStoreBackup,
+    SharedStorePrimary,
+)
 from meshq.lb.balancer import BrokerBalancer
 from meshq.network import NetworkConnector
 from meshq.node import Broker
@@ -38,7 +46,7 @@ ENDPOINTS: Final[dict[str, type[BroadcastEndpoint]]] = {
 #: The policies of high availability, as a file names them, and other words in these names.
 POLICIES: Final[dict[str, type[HAPolicy]]] = {
     policy.kind: policy
-    for policy in (LiveOnly, SharedStorePrimary, SharedStoreBackup, ReplicationPrimary, ReplicationBackup)
+    for policy in (LiveOnly, SharedStorePrimary, SharedStoreBackup, ReplicationPrimary, ReplicationBackup, Colocated)
 }
 POLICY_WORDS: Final = {"master": "primary", "live": "primary", "slave": "backup"}
 #: Other names of their keys.
@@ -57,6 +65,9 @@ class PolicyName:
 _IN_A_FILE: Final[dict[str, Any]] = {
     "tls": TLS | None,
     "ha": HAPolicy,
+    # Of a node that runs backups of others: a table each, with its policy.
+    "primary": HAPolicy,
+    "backup": HAPolicy,
     "pool": PoolTable,
     "policy": PolicyName,
     # A quorum of a file has a table of its own.

@@ -5,6 +5,7 @@ from meshq.node._broker_face import BrokerFace, watch
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigures
 from meshq.node._service_in_thread import BalancerFigures, BrokerBalancerInThread, ServiceInThread
+from meshq.node.hosting._hosted_backup import HostedBackup
 from meshq.node.terms._high_availability import HighAvailability, HighAvailabilityInThread, RoleFigures
 from meshq.statistics import BrokerStatistics
 
@@ -20,6 +21,7 @@ __all__ = [
     "ClusterFigures",
     "HighAvailability",
     "HighAvailabilityInThread",
+    "HostedBackup",
     "RoleFigures",
     "ServiceInThread",
     "watch",

@@ -100,7 +100,7 @@ class Broker:
         )
         self._env = env
         self._event_bus = EventBus()
-        self._run = BrokerRun(self._settings, self._event_bus)
+        self._run = BrokerRun(self._settings, self._event_bus, Broker)
         self._ha = HighAvailability(self._run)
         self._block = BackgroundBlock(f"the broker {name!r}")
         # Where it runs, or has run.

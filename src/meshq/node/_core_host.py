@@ -64,6 +64,14 @@ class CoreHost:
         """Return the role of the node."""
         return self._office.role_values()
 
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """Return what the node runs for others."""
+        return self._office.hosted_backups(node_id)
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """Run the backup of another node, or end it."""
+        return self._office.host_backup(node_id, request, ends=ends, clears=clears)
+
     def order_role(self, *, back: bool, force: bool) -> int:
         """Order a change of role."""
         return self._office.order(back=back, force=force)

@@ -42,6 +42,7 @@ from meshq.node._served_service import ServedService
 from meshq.node._settings import BrokerSettings
 from meshq.node._stranded_messages import LocalRedirectors, local_broker
 from meshq.node._transfer import LocalTransfer
+from meshq.node.hosting._requesters import requesters
 from meshq.node.terms._guarded_links import GuardedStream
 from meshq.node.terms._node_term import NodeTerm
 from meshq.notifications import StoreDamaged
@@ -220,7 +221,10 @@ class Node:
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
         nursery.start_soon(self._age)
-        control, services = self._control(), (self.handover, *self._settings.services)
+        control, services = (
+            self._control(),
+            (self.handover, *self._settings.services, *requesters(self._settings, self._term.root)),
+        )
         self._warn_of_conflicts()
         for service in services:
             service.announce(control)

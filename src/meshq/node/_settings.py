@@ -17,6 +17,7 @@ from meshq.directories import StoreDirectories
 from meshq.discovery import AcceptorGroup, BroadcastGroup, acceptor_groups
 from meshq.errors import NotFoundError, SettingsError, UsageError
 from meshq.ha import (
+    Colocated,
     LiveOnly,
     ReplicationBackup,
     ReplicationPrimary,
@@ -315,6 +316,11 @@ class BrokerSettings:
         return self.ha.scale_down if isinstance(self.ha, LiveOnly | SharedStoreBackup) else None
 
     @property
+    def role_policy(self) -> HAPolicy | None:
+        """The policy by which the node itself takes part in a pair, also where it runs the backups of others."""
+        return self.ha.primary if isinstance(self.ha, Colocated) else self.ha
+
+    @property
     def takeover(self) -> ScaleDown | None:
         """The order to hand the messages of a lost node over; None: this node serves when it takes over."""
         order = self.scale_down if isinstance(self.ha, SharedStoreBackup) else None
@@ -322,8 +328,9 @@ class BrokerSettings:
 
     def _check_pair(self) -> None:
         """Check the settings that the policies of a pair need."""
-        replicates = isinstance(self.ha, ReplicationPrimary | ReplicationBackup)
-        if not (replicates or isinstance(self.ha, SharedStorePrimary | SharedStoreBackup)):
+        policy = self.role_policy
+        replicates = isinstance(policy, ReplicationPrimary | ReplicationBackup)
+        if not (replicates or isinstance(policy, SharedStorePrimary | SharedStoreBackup)):
             return
         if self.data_dir is None:
             whose = "a data_dir of its own" if replicates else "the data_dir that its nodes share"
@@ -335,8 +342,28 @@ class BrokerSettings:
             raise SettingsError("directories", self.directories, allowed)
         if all(one.kind != "cluster_connection" for one in self.services):
             raise SettingsError("ha", self.ha, "with a ClusterConnection in services: a pair is found in its cluster")
-        if isinstance(self.ha, ReplicationPrimary | ReplicationBackup):
-            self._check_replication(self.ha)
+        if isinstance(policy, ReplicationPrimary | ReplicationBackup):
+            self._check_replication(policy)
+        if isinstance(self.ha, Colocated):
+            self._check_colocated(self.ha)
+
+    def _check_colocated(self, policy: Colocated) -> None:
+        """Check what backups of others, and the backup elsewhere, need."""
+        wrong = [name for name in policy.excludes if name not in self.connectors]
+        if wrong:
+            known = ", ".join(sorted(self.connectors)) or "none"
+            raise SettingsError("excludes", wrong[0], f"connectors of the broker: {known}")
+        names = [one.name for one in self.services if one.kind == "cluster_connection"]
+        backup = policy.backup
+        if isinstance(backup, ReplicationBackup) and backup.cluster_name not in (None, *names):
+            allowed = f"one of the broker's cluster connections: {', '.join(names)}"
+            raise SettingsError("cluster_name", backup.cluster_name, allowed)
+        if policy.request_backup and policy.replicates:
+            allowed = "False by replication in this version: a primary that returns would not find its backup"
+            raise SettingsError("request_backup", True, allowed)
+        if policy.request_backup and not os.path.isabs(self.data_dir or ""):
+            allowed = "an absolute path with request_backup: another process opens it, too"
+            raise SettingsError("data_dir", self.data_dir, allowed)
 
     def _check_replication(self, policy: ReplicationPrimary | ReplicationBackup) -> None:
         """Check the way to the other node of a pair by replication."""

@@ -22,7 +22,7 @@ from meshq.broker import (
     redistribute,
     waiting_queues,
 )
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, NotActiveError
 from meshq.node._local_broker import LocalPeerQueues, LocalRemoteBindings
 from meshq.notifications import Notification
 
@@ -140,6 +140,13 @@ class LocalAnswers(abc.OwnAnswers):
         self._core.running_operations.schedule(LongOperation(values, call.done, call.failed))
         self._core.pending.run()
         return flat(await call.result())
+
+    def of(self, cluster: str) -> abc.NodeQuestions:
+        """Return the way to ask the nodes of a cluster."""
+        questions = self._core.settings.clusters.get(cluster)
+        if questions is None:
+            raise NotActiveError(f"the cluster connection {cluster!r} is not served")
+        return questions
 
     def add(self, cluster: str, questions: abc.NodeQuestions) -> None:
         """Let others ask the nodes of a cluster."""

@@ -30,6 +30,17 @@ class HostNode(Protocol):
     def role(self) -> dict[str, Any]:
         """Return the role of the node; ``waiting``: rows of those that would take over."""
 
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """Return what the node runs for others, and for the node of an id; ``hosted``: a row for each backup."""
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """Run the backup of another node, and return its name; ``ends``: run it no more;
+        ``clears``: another one makes room for it.
+
+        Raises:
+            RefusedError, SettingsError: the node does not.
+        """
+
     def order_role(self, *, back: bool, force: bool) -> int:
         """Order a change of role, which happens later; return the epoch that ends.
 

@@ -306,6 +306,16 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "prepared": Operation(node_work.prepared, {"after": _COUNT}, _MANAGES_NODE),
     "broker": Operation(node_work.broker, {}, _MANAGES_NODE),
     "ha": Operation(role_work.ha, {"after": _COUNT}, _MANAGES_NODE),
+    "hosted_backups": Operation(
+        role_work.hosted_backups, {"after": _COUNT, "node_id": _AFTER}, _MANAGES_NODE, between_nodes=True
+    ),
+    "host_backup": Operation(
+        role_work.host_backup,
+        {"request": Parameter((bytes,), True), "ends": _FLAG, "clears": _FLAG},
+        (),
+        asks=True,
+        only_nodes=True,
+    ),
     "fail_over": Operation(role_work.fail_over, {"force": _FLAG}, _MANAGES_ROLE),
     "fail_back": Operation(role_work.fail_back, {}, _MANAGES_ROLE),
     "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -11,7 +13,7 @@ from meshq import abc
 from meshq.abc import RoleBoard, StepBack
 from meshq.broker import EventBus
 from meshq.errors import ClosedError, NotActiveError, RefusedError, UsageError
-from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup
+from meshq.ha import Colocated, LiveOnly, ScaleDown, SharedStoreBackup
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
@@ -26,10 +28,14 @@ from meshq.node._waiting_node import WaitingNode, waiting_control
 from meshq.node.terms._guarded_links import guarded_env
 from meshq.node.terms._high_availability import role_values
 from meshq.node.terms._kept_listeners import KeptListeners
-from meshq.node.terms._node_term import NodeTerm
+from meshq.node.terms._node_term import NodeTerm, NoOffice
 from meshq.node.terms._policy_block import PolicyBlock
 from meshq.node.terms._store_of_one_node import store_of_one_node
 from meshq.notifications import BrokerStateChanged, RoleChanged
+
+if TYPE_CHECKING:
+    from meshq.node.hosting._backup_host import BackupHost, HostedBroker
+    from meshq.node.hosting._hosted_backup import HostedBackup
 
 _log = logger("node")
 
@@ -37,8 +43,9 @@ _log = logger("node")
 class BrokerRun:
     """The run of a broker, with the node of each turn."""
 
-    def __init__(self, settings: BrokerSettings, event_bus: EventBus) -> None:
+    def __init__(self, settings: BrokerSettings, event_bus: EventBus, make_broker: Callable[..., HostedBroker]) -> None:
         self._settings = settings
+        self._make_broker = make_broker
         self._event_bus = event_bus
         self.name: str = settings.name
         #: The role of the node, and when it changed last (wall clock, ms); the identity of this life.
@@ -61,6 +68,8 @@ class BrokerRun:
         self.handing_over: Node | None = None
         #: The id of the node, as far as it is known.
         self.node_id: NodeId | None = NodeId(settings.node_id) if settings.node_id is not None else None
+        #: Runs the backups of other nodes; None: the policy has none.
+        self.hosting: BackupHost | None = None
         #: Whether the one who stopped the broker wants another node to take over.
         self.failover: bool = False
 
@@ -105,6 +114,30 @@ class BrokerRun:
         """Return the role, as operations answer it."""
         return role_values(self)
 
+    @property
+    def hosted(self) -> tuple[HostedBackup, ...]:
+        """The backups of other nodes that run here."""
+        return self.hosting.backups if self.hosting is not None else ()
+
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """Return what the node runs for others, as operations answer it."""
+        return self.hosting.values(node_id) if self.hosting is not None else NoOffice().hosted_backups(node_id)
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """Run the backup of another node, and return its name; ``ends``: run it no more;
+        ``clears``: another one makes room for it.
+
+        Raises:
+            RefusedError, SettingsError: the node does not.
+            NotActiveError: it stops.
+        """
+        if self.hosting is None:
+            return NoOffice().host_backup(node_id, request, ends=ends, clears=clears)
+        if ends:
+            self.hosting.end(node_id)
+            return ""
+        return self.hosting.host(node_id, request, clears=clears)
+
     def _competing(self) -> abc.Activation:
         if self.life.state not in ("waiting", "starting", "active"):
             raise NotActiveError(f"the broker {self.name!r} is {self.life.state}")
@@ -139,7 +172,8 @@ class BrokerRun:
             else:
                 # One life has many nodes, or none.
                 self.instance = env.entropy.token(IDENTITY_BYTES)
-                await self._take_turns(policy, env, report)
+                async with self._hosting(env):
+                    await self._take_turns(policy, env, report)
             if self.life.state != "stopping":
                 # The order came while the node started, or stepped back.
                 self._change_state("stop")
@@ -153,6 +187,20 @@ class BrokerRun:
             self.stopped.set()
         if report.missed:
             raise ClosedError(f"the broker {self._settings.name!r} was stopped before it has started")
+
+    @asynccontextmanager
+    async def _hosting(self, env: abc.Env) -> AsyncIterator[None]:
+        """Surround the turns of the node: with a policy that says so, backups of other nodes run meanwhile."""
+        policy = self._settings.ha
+        if not isinstance(policy, Colocated):
+            yield
+            return
+        # A broker without such backups does not load what they need.
+        from meshq.node.hosting._backup_host import BackupHost
+
+        self.hosting = host = BackupHost(self._settings, policy, env, self._make_broker, self._event_bus.emit)
+        async with host.serving():
+            yield
 
     def _change_state(self, change: str, error: BaseException | None = None) -> None:
         state = self.life.on(change)
@@ -173,7 +221,8 @@ class BrokerRun:
         node: Node | None = None
         try:
             journal = journal_of(settings, env, turn.sink)
-            node = await Node.open(settings, env, journal, self._event_bus, term=NodeTerm(turn.guard, self.board, self))
+            term = NodeTerm(turn.guard, self.board, self, self._settings.data_dir)
+            node = await Node.open(settings, env, journal, self._event_bus, term=term)
             self.node_id = node.node_id
             self.instance = self.instance or node.core.settings.instance
             turn.node = node

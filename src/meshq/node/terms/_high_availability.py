@@ -13,6 +13,7 @@ from meshq.concurrency import ChangeSignal
 from meshq.errors import CallTimeoutError, UsageError
 from meshq.loops import check_in_trio
 from meshq.node._cluster_in_thread import LoopCalls
+from meshq.node.hosting._hosted_backup import HostedBackup
 
 _ROLES: Final = ("live_only", "primary", "backup")
 
@@ -41,6 +42,10 @@ class RoleHolder(Protocol):
         """The identity of this life."""
 
     @property
+    def hosted(self) -> tuple[HostedBackup, ...]:
+        """The backups of other nodes that run here."""
+
+    @property
     def role_since_ms(self) -> int:
         """When the role changed last."""
 
@@ -64,7 +69,7 @@ class RoleFigures:
     @property
     def policy(self) -> str:
         """The kind of the policy: ``live_only``, ``shared_store_primary``, ``shared_store_backup``,
-        ``replication_primary``, ``replication_backup`` or ``custom``."""
+        ``replication_primary``, ``replication_backup``, ``colocated`` or ``custom``."""
         return self._run.policy_kind
 
     @property
@@ -127,6 +132,11 @@ class RoleFigures:
     def bytes_behind(self) -> int:
         """How many bytes that is."""
         return self._board.report.bytes_behind
+
+    @property
+    def hosted(self) -> tuple[HostedBackup, ...]:
+        """The backups of other nodes that the broker runs, as they are now."""
+        return self._run.hosted
 
     @property
     def last_error(self) -> str:

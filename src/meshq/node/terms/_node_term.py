@@ -19,6 +19,13 @@ class RoleOffice(Protocol):
     def order(self, *, back: bool, force: bool) -> int:
         """Order a change of role; return the epoch that ends."""
 
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """Return what the node runs for others, as operations answer it."""
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """Run the backup of another node, and return its name; ``ends``: run it no more;
+        ``clears``: another one makes room for it."""
+
 
 class NoOffice:
     """Of a node without a broker around it."""
@@ -26,6 +33,14 @@ class NoOffice:
     def role_values(self) -> dict[str, Any]:
         """Return nothing."""
         return {}
+
+    def hosted_backups(self, node_id: str) -> dict[str, Any]:
+        """Return that there are none."""
+        return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
+
+    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+        """Refuse."""
+        raise RefusedError("the node runs no backups of others")
 
     def order(self, *, back: bool, force: bool) -> int:
         """Refuse."""
@@ -37,9 +52,10 @@ class NodeTerm:
     """The term of a node.
 
     ``guard``: the bounds of the term; None: there are none.  ``board``: has the role of the node.  ``office``: takes
-    orders about it.
+    orders about it.  ``root``: the directory that the broker was given, in which that of the term's store may lie.
     """
 
     guard: TermGuard | None = None
     board: RoleBoard = attrs.field(factory=RoleBoard)
     office: RoleOffice = attrs.field(factory=NoOffice)
+    root: str | None = None

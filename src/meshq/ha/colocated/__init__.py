@@ -1,0 +1,18 @@
+"""Colocated backups: nodes that run the backups of each other in their own processes."""
+
+from meshq.ha.colocated._backup_request_format import BackupRequest
+from meshq.ha.colocated._colocated_settings import Colocated
+from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
+from meshq.ha.colocated._requests_plan import HostOffer, RequestTries, best_host, host_to_clear
+
+__all__ = [
+    "BackupRequest",
+    "Colocated",
+    "HostOffer",
+    "HostRules",
+    "HostedPlaces",
+    "HostingPlan",
+    "RequestTries",
+    "best_host",
+    "host_to_clear",
+]

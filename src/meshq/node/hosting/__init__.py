@@ -1,0 +1,1 @@
+"""Nodes that run the backups of other nodes, and nodes that ask for one."""

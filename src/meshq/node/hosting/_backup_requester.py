@@ -1,0 +1,147 @@
+"""A node that asks other nodes of its cluster to run its backup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+import trio
+
+from meshq.abc import LocalBroker, NodeControl, NodeQuestions, Service
+from meshq.errors import MeshqError, NotActiveError
+from meshq.ha.colocated import Colocated, HostOffer, RequestTries, best_host, host_to_clear
+from meshq.logs import Warnings, logger
+from meshq.node._settings import BrokerSettings
+from meshq.node.hosting._hosted_settings import backup_request
+
+if TYPE_CHECKING:
+    from meshq.cluster import ClusterConnection
+
+NAME: Final = "backup requester"
+#: What a node is told that runs a backup which another one runs, too.
+_ENDS: Final = {"request": b"", "ends": True, "clears": False}
+_log = logger("node")
+
+
+class BackupRequester(Service):
+    """Sees to it that a node of the cluster runs the backup of this one, while this one serves.
+
+    What the nodes answer decides, not what they have answered before: a node that was started anew, and runs no backup
+    any more, is found out at the next look.
+    """
+
+    kind: ClassVar[str] = "backup_requester"
+
+    def __init__(self, settings: BrokerSettings, policy: Colocated) -> None:
+        self.name = NAME
+        self._settings = settings
+        self._policy = policy
+        self._warnings = Warnings("node", trio.current_time)
+        self._packed = b""
+        self._own = ""
+
+    def announce(self, control: NodeControl) -> None:
+        """Make the request.
+
+        Raises:
+            SettingsError: it would be too large.
+        """
+        self._own = control.node_id.hex()
+        url = self._cluster.settings.own_url(control)
+        self._packed = backup_request(self._settings, self._policy, control.node_id, url).encode()
+
+    @property
+    def _cluster(self) -> ClusterConnection:
+        named = getattr(self._policy.primary, "cluster_name", None)
+        found = (one for one in self._settings.services if one.kind == "cluster_connection")
+        return cast("ClusterConnection", next(one for one in found if named in (None, one.name)))
+
+    async def serve(self, broker: LocalBroker, *, task_status: trio.TaskStatus[None]) -> None:
+        """Look from time to time whether there is a backup, and ask for one if there is none, until cancelled."""
+        # The acceptors listen now, so that ports which the system has chosen are known.
+        self.announce(broker.control)
+        task_status.started()
+        policy, cluster = self._policy, self._cluster
+        tries = RequestTries(policy.backup_request_retries, policy.backup_request_retry_interval)
+        while not tries.over:
+            try:
+                # Without another node there is nobody to ask.
+                await cluster.wait_for(nodes=2)
+                questions = broker.answers.of(cluster.name)
+            except NotActiveError:
+                # The node stops, and its cluster connection has ended first.
+                return
+            due = trio.current_time() + policy.backup_request_retry_interval
+            offers = await self._offers(questions)
+            mine = sorted((one for one in offers if one.mine), key=lambda one: one.node_id)
+            if mine:
+                tries.backed()
+                for surplus in mine[1:]:
+                    await self._ask(questions, surplus.node_id, "host_backup", _ENDS)
+            elif not await self._request(questions, offers, await self._has_room(broker)):
+                due = tries.tried(due - policy.backup_request_retry_interval)
+            await trio.sleep_until(due)
+        text = f"no node runs a backup of {self._settings.name!r}: it asks no more"
+        self._warnings.say("backup_not_hosted", text)
+
+    async def _has_room(self, broker: LocalBroker) -> bool:
+        """Whether this node runs fewer backups than it may."""
+        try:
+            told = await broker.answers.ask("hosted_backups")
+        except MeshqError:
+            # The node stops.
+            return False
+        return bool(told["backups"] < told["max_backups"])
+
+    async def _request(self, questions: NodeQuestions, offers: list[HostOffer], own_room: bool) -> bool:
+        """Ask a node to run the backup; return whether it does."""
+        offer = best_host(self._own, offers)
+        clears = offer is None
+        offer = offer or host_to_clear(self._own, own_room, offers)
+        if offer is None:
+            self._warnings.say("backup_refused", f"no node has room for the backup of {self._settings.name!r}")
+            return False
+        asked = {"request": self._packed, "ends": False, "clears": clears}
+        answer = await self._ask(questions, offer.node_id, "host_backup", asked)
+        if answer.get("name"):
+            about = (answer["name"], self._settings.name, offer.node_id)
+            _log.info("%s is the backup of %s, at the node %s", *about, extra={"event": "backup_requested"})
+            return True
+        text = f"the node {offer.node_id} does not run the backup of {self._settings.name!r}: {answer.get('why')}"
+        self._warnings.say("backup_refused", text, offer.node_id)
+        return False
+
+    async def _offers(self, questions: NodeQuestions) -> list[HostOffer]:
+        """Ask all linked nodes what they run."""
+        found: list[HostOffer] = []
+
+        async def ask(node_id: str) -> None:
+            told = await self._ask(questions, node_id, "hosted_backups", {"node_id": self._own})
+            if "backups" in told:
+                about = {name: told[name] for name in ("backups", "max_backups", "mine")}
+                found.append(HostOffer(node_id=node_id, **about))
+
+        async with trio.open_nursery() as nursery:
+            for member in questions.members():
+                if member.state == "linked":
+                    nursery.start_soon(ask, member.node_id.hex())
+        return found
+
+    async def _ask(
+        self, questions: NodeQuestions, node_id: str, operation: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Ask a node; return its answer, or why there is none."""
+        answer: dict[str, Any] = {}
+        answered = trio.Event()
+
+        def failed(error: MeshqError) -> None:
+            answer["why"] = str(error)
+            answered.set()
+
+        def done(values: Mapping[str, Any]) -> None:
+            answer.update(values)
+            answered.set()
+
+        questions.ask(bytes.fromhex(node_id), operation, arguments, done, failed)
+        await answered.wait()
+        return answer

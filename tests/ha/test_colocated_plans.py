@@ -1,0 +1,325 @@
+"""Which node is asked to run a backup, when, and what the backup's name and places are; and requests that are wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import zlib
+from typing import Any
+
+import attrs
+import pytest
+
+from meshq import (
+    Broker,
+    ClusterConnection,
+    Colocated,
+    RefusedError,
+    ReplicationBackup,
+    ReplicationPrimary,
+    SettingsError,
+    SharedStoreBackup,
+    SharedStorePrimary,
+    StoreDirectories,
+)
+from meshq.ha.colocated import BackupRequest, HostingPlan, HostOffer, HostRules, RequestTries, best_host, host_to_clear
+from meshq.ha.colocated._backup_request_format import REQUEST_BYTES_MAX, TEXT_BYTES_MAX
+
+IDS = {name: name * 32 for name in "abcdef"}
+
+
+def rules(**changed: Any) -> HostRules:
+    about: dict[str, Any] = {
+        "name": "b",
+        "data_dir": "/b",
+        "kind": "shared_store_backup",
+        "replicates": False,
+        "max_backups": 2,
+        "backup_port_offset": 100,
+        "acceptors": ("tcp://127.0.0.1:61616", "tls://127.0.0.1:0"),
+        "connectors": {"own": "tcp://h:61616?a=b", "inside": "inproc://b", "voter": "tcp://v:61616"},
+        "excludes": ("voter",),
+        **changed,
+    }
+    return HostRules(**about)
+
+
+def request(name: str = "a", **changed: Any) -> BackupRequest:
+    about = {"name": name, "node_id": IDS[name], "url": "tcp://x:1", "kind": "shared_store_backup"}
+    return BackupRequest(**{**about, "data_dir": f"/{name}", **changed})
+
+
+# -- settings
+
+
+def test_nothing_is_asked_and_one_backup_is_run_unless_the_settings_say_otherwise() -> None:
+    policy = Colocated(primary=SharedStorePrimary(), backup=SharedStoreBackup())
+    assert (policy.request_backup, policy.backup_request_retries) == (False, math.inf)
+    assert (policy.backup_request_retry_interval, policy.max_backups) == (5.0, 1)
+    assert (policy.backup_port_offset, policy.excludes) == (100, ())
+    assert policy.wait_for_activation
+    waits = SharedStorePrimary(wait_for_activation=False)
+    assert not Colocated(primary=waits, backup=SharedStoreBackup()).wait_for_activation
+    backup = ReplicationBackup()
+    assert (backup.max_saved_replicated_journals, backup.restart_backup, backup.allow_failback) == (2, True, False)
+    assert (SharedStoreBackup().restart_backup, SharedStoreBackup().allow_failback) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("primary", SharedStoreBackup()),
+        ("primary", None),
+        ("backup", SharedStorePrimary()),
+        ("backup", "shared_store_backup"),
+        ("request_backup", 1),
+        ("backup_request_retries", -1),
+        ("backup_request_retries", 1.5),
+        ("backup_request_retry_interval", 0),
+        ("backup_request_retry_interval", math.inf),
+        ("max_backups", -1),
+        ("max_backups", 65),
+        ("backup_port_offset", 0),
+        ("backup_port_offset", 65_536),
+        ("excludes", "own"),
+        ("excludes", [7]),
+    ],
+)
+def test_what_is_not_allowed_is_named(setting: str, value: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Colocated(**{"primary": SharedStorePrimary(), "backup": SharedStoreBackup(), setting: value})
+    assert caught.value.setting == setting
+
+
+def test_the_two_policies_are_of_one_kind() -> None:
+    for primary, backup in ((SharedStorePrimary(), ReplicationBackup()), (ReplicationPrimary(), SharedStoreBackup())):
+        with pytest.raises(SettingsError, match="of one kind") as caught:
+            Colocated(primary=primary, backup=backup)
+        assert caught.value.setting == "ha"
+
+
+@pytest.mark.parametrize(
+    ("setting", "settings"),
+    [
+        ("ha", {"services": []}),
+        ("ha", {"data_dir": None}),
+        ("directories", {"directories": StoreDirectories(journal="/elsewhere")}),
+        ("data_dir", {"data_dir": "relative"}),
+        ("excludes", {"ha": {"excludes": ["nobody"]}}),
+        ("request_backup", {"ha": {"primary": ReplicationPrimary(), "backup": ReplicationBackup()}}),
+        ("cluster_name", {"ha": {"primary": ReplicationPrimary(), "backup": ReplicationBackup(cluster_name="x")}}),
+    ],
+)
+def test_a_broker_has_what_such_a_policy_needs(setting: str, settings: dict[str, Any]) -> None:
+    policy = {"primary": SharedStorePrimary(), "backup": SharedStoreBackup(), "request_backup": True}
+    about: dict[str, Any] = {"data_dir": "/data", "services": [ClusterConnection("c")], **settings}
+    with pytest.raises(SettingsError) as caught:
+        Broker("a", **{**about, "ha": Colocated(**{**policy, **settings.get("ha", {})})})
+    assert caught.value.setting == setting
+
+
+# -- whom to ask, and when
+
+
+def offer(name: str, backups: int, max_backups: int = 1, mine: str = "") -> HostOffer:
+    return HostOffer(node_id=IDS[name], backups=backups, max_backups=max_backups, mine=mine)
+
+
+def chosen(own: str, *offers: HostOffer) -> str:
+    found = best_host(IDS[own], offers)
+    return found.node_id[0] if found is not None else ""
+
+
+def test_the_node_with_the_fewest_backups_is_asked_that_has_room() -> None:
+    assert chosen("a", offer("b", 2, 3), offer("c", 1, 3), offer("d", 1, 1), offer("e", 2, 9)) == "c"
+    assert chosen("a", offer("b", 1), offer("c", 0, 0)) == ""
+    assert chosen("a") == chosen("a", offer("a", 0)) == ""
+
+
+def test_nodes_that_ask_together_ask_different_ones_in_a_circle() -> None:
+    for own, following in zip("abcd", "bcda", strict=True):
+        others = [offer(name, 0) for name in "dbca" if name != own]
+        assert chosen(own, *others) == following
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_whatever_the_order_in_which_nodes_come_and_look_each_gets_a_backup_and_none_runs_more_than_it_may(
+    most: int,
+) -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        names = [IDS[name] for name in rng.sample("abcdef", 4)]
+        runs: dict[str, list[str]] = {}
+        for number in range(12):
+            # The first ones meet before the last one comes.
+            there = names[: max(2, min(4, number - 2))]
+            for name in there:
+                runs.setdefault(name, [])
+            for own in rng.sample(there, len(there)):
+                if any(own in one for one in runs.values()):
+                    continue
+                offers = [
+                    HostOffer(node_id=one, backups=len(runs[one]), max_backups=most) for one in there if one != own
+                ]
+                found = best_host(own, offers)
+                if found is None:
+                    found = host_to_clear(own, len(runs[own]) < most, offers)
+                    if found is None:
+                        continue
+                    del runs[found.node_id][0]
+                runs[found.node_id].append(own)
+        assert sorted(one for several in runs.values() for one in several) == sorted(names), seed
+        assert all(len(one) <= most for one in runs.values())
+
+
+def test_no_place_is_asked_for_by_a_node_that_has_none_to_give() -> None:
+    full = [offer("b", 1), offer("c", 0, 0), offer("d", 1, mine="colocated_backup_1")]
+    assert host_to_clear(IDS["a"], False, full) is None
+    found = host_to_clear(IDS["a"], True, full)
+    assert found is not None and found.node_id == IDS["b"]
+    plan = HostingPlan(rules(max_backups=1))
+    assert plan.place_of([IDS["c"]]) == ""
+    plan.accept(request("a"))
+    assert (plan.place_of([]), plan.place_of([IDS["a"]])) == ("", IDS["a"])
+
+
+def test_requests_are_made_at_0_5_and_10_seconds_and_once_more_for_each_retry() -> None:
+    tries, now, at = RequestTries(math.inf, 5.0), 100.0, []
+    for _ in range(3):
+        assert not tries.over
+        at.append(now - 100)
+        now = tries.tried(now + 0.25) - 0.25
+    assert at == [0, 5, 10]
+    for retries in (0, 3):
+        tries, count = RequestTries(retries, 5.0), 0
+        while not tries.over:
+            tries.tried(count * 5.0)
+            count += 1
+        assert count == retries + 1
+    tries.backed()
+    assert not tries.over and tries.tried(1_000.0) == 1_005.0
+    # An answer that took longer than the interval is not made up for.
+    assert tries.tried(1_020.0) == 1_020.0
+
+
+# -- what a backup is
+
+
+def test_a_host_counts_its_backups_from_one_for_its_life_and_moves_their_ports() -> None:
+    plan = HostingPlan(rules())
+    first, second = plan.accept(request("a")), plan.accept(request("c"))
+    assert (first.name, second.name, plan.backups) == ("colocated_backup_1", "colocated_backup_2", 2)
+    assert first.acceptors == ("tcp://127.0.0.1:61716", "tls://127.0.0.1:0")
+    assert second.acceptors == ("tcp://127.0.0.1:61816", "tls://127.0.0.1:0")
+    assert first.connectors == {
+        "colocated_host": "inproc://b",
+        "own": "tcp://h:61716?a=b",
+        "inside": "inproc://b.colocated_backup_1",
+        "voter": "tcp://v:61616",
+    }
+    assert second.connectors["inside"] == "inproc://b.colocated_backup_2"
+    assert (first.data_dir, second.data_dir) == ("/a", "/c")
+    assert (plan.name_for(IDS["a"]), plan.name_for(IDS["d"])) == ("colocated_backup_1", "")
+    plan.ended(IDS["a"])
+    plan.ended(IDS["a"])
+    assert plan.accept(request("a")).name == "colocated_backup_3"
+
+
+def test_other_offsets_and_directories_of_the_host() -> None:
+    plan = HostingPlan(rules(backup_port_offset=33, replicates=True, kind="replication_backup", max_backups=3))
+    for number in (1, 2, 3):
+        name = "acd"[number - 1]
+        places = plan.accept(request(name, kind="replication_backup", data_dir=""))
+        assert places.data_dir == f"/b/colocated_backup_{number}"
+        assert places.acceptors[0] == f"tcp://127.0.0.1:{61_616 + 33 * number}"
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_it_runs_no_more_than_so_many(most: int) -> None:
+    plan = HostingPlan(rules(max_backups=most))
+    for name in "acd"[:most]:
+        plan.accept(request(name))
+    with pytest.raises(RefusedError, match=f"runs {most} backups, which is its max_backups"):
+        plan.accept(request("e"))
+    assert plan.backups == most
+
+
+@pytest.mark.parametrize(
+    ("asked", "host", "said"),
+    [
+        ({"node_id": "x" * 32}, {}, "the id of a node"),
+        ({"kind": "replication_backup"}, {}, "'replication_backup'"),
+        ({"group_name": "purple"}, {"group_name": "tiddles"}, "'purple', and backups here in 'tiddles'"),
+        ({"users": "f" * 64}, {}, "security="),
+        ({"encrypted": True}, {}, "encrypted"),
+        ({"data_dir": ""}, {}, "apart from those in use here"),
+        ({"data_dir": "/b"}, {}, "apart from those in use here"),
+        ({"data_dir": "/b/../b/inside"}, {}, "apart from those in use here"),
+        ({"data_dir": "/"}, {}, "apart from those in use here"),
+        ({}, {"acceptors": ("tcp://127.0.0.1:65500",)}, r"65500 \+ 100 is a port"),
+    ],
+)
+def test_a_request_that_does_not_fit_changes_nothing(asked: dict[str, Any], host: dict[str, Any], said: str) -> None:
+    plan = HostingPlan(rules(**host))
+    with pytest.raises((RefusedError, SettingsError), match=said):
+        plan.accept(request("a", **asked))
+    assert plan.backups == 0
+    if not host:
+        assert plan.accept(request("a")).name == "colocated_backup_1"
+        with pytest.raises(RefusedError, match="already"):
+            plan.accept(request("a"))
+
+
+def test_groups_that_are_equal_or_left_open_fit() -> None:
+    for own, theirs in (("x", "x"), (None, "x"), ("x", None)):
+        HostingPlan(rules(group_name=own)).accept(request("a", group_name=theirs))
+
+
+# -- the request on its way
+
+
+def test_a_request_is_read_as_it_was_made() -> None:
+    one = request(settings={"memory_limit": None, "max_session_ttl": math.inf}, address_settings={"q": {"full": 1}})
+    assert BackupRequest.decode(one.encode()) == one
+    assert len(one.encode()) < 300
+
+
+def packed(**changed: Any) -> bytes:
+    return zlib.compress(json.dumps({**attrs.asdict(request()), **changed}).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0" * 100,
+        request().encode()[:-1],
+        request().encode() + b"x",
+        bytes(REQUEST_BYTES_MAX + 1),
+        zlib.compress(b" " * (TEXT_BYTES_MAX + 1)),
+        zlib.compress(b"[" * 60_000),
+        zlib.compress(b"[]"),
+        zlib.compress(b"{}"),
+        packed(name=7),
+        packed(url="x" * 5_000),
+        packed(data_dir="a\0b"),
+        packed(encrypted="yes"),
+        packed(settings=[]),
+        packed(group_name=1),
+    ],
+)
+def test_bytes_that_are_no_request_are_refused_by_name(data: bytes) -> None:
+    with pytest.raises(SettingsError):
+        BackupRequest.decode(data)
+
+
+def test_a_request_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(RefusedError, match="newer version: 'wish' is not known"):
+        BackupRequest.decode(packed(wish=1))
+
+
+def test_settings_that_fit_in_no_request_are_found_out_by_the_one_that_asks() -> None:
+    many = {f"{number:x}{hash((number, 'x')):x}": {"max_size_bytes": number} for number in range(1_500)}
+    with pytest.raises(SettingsError, match="once compressed"):
+        request(address_settings=many).encode()

@@ -1,0 +1,56 @@
+"""Seeds of two processes with the backups of each other, always the same; and mistakes that they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from meshq.ha.colocated import RequestTries
+from meshq.node.hosting._backup_host import BackupHost
+from qa.ha.clients import PairError
+from qa.ha.colocated import DURATION_S, FAULTS, SIGHTS, run_colocated_seed
+from tests.known_seeds import caught_by, caught_first
+from tests.seeds.meeting import reports_that_meet
+
+TIMEOUT_S = 1_200
+SEEDS = 12
+MET = (*(f"seen.{sight}" for sight in SIGHTS), *(f"fault.{kind}" for kind in FAULTS))
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_S)
+def test_two_processes_that_back_each_other_keep_what_was_confirmed_and_find_a_backup_again() -> None:
+    reports = reports_that_meet("colocated", MET, seeds=SEEDS, most=3 * SEEDS)
+    assert all(report.confirmed and report.simulated_s >= DURATION_S for report in reports)
+
+
+def remembers_its_backup(patch: pytest.MonkeyPatch) -> None:
+    """A node that was given a backup once looks no more."""
+    patch.setattr(RequestTries, "backed", lambda tries: setattr(tries, "_tries", float("inf")))
+
+
+def keeps_the_place_of_a_backup_that_has_ended(patch: pytest.MonkeyPatch) -> None:
+    """A host counts backups that have ended."""
+
+    async def run(host: Any, one: Any) -> None:
+        await one.broker.run()
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr(BackupHost, "_run", run)
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("mistake", [remembers_its_backup, keeps_the_place_of_a_backup_that_has_ended])
+def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch)
+    for seed in caught_first(range(SEEDS)):
+        failure = run_colocated_seed(seed).failure
+        if isinstance(failure, PairError):
+            caught_by(seed)
+            assert str(failure).startswith(("H4", "H5"))
+            return
+    raise AssertionError(f"{mistake.__name__} was not found in {SEEDS} seeds")
