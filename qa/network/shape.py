@@ -27,6 +27,7 @@ NETWORK_SIGHTS: Final = (
     "moved",
     "three_hops",
     "topics",
+    "kept",
     "forwarded",
 )
 TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
@@ -37,6 +38,8 @@ LAST: Final = "last"
 #: The topic of the whole run, and the one of the end.
 TOPIC: Final = "topic"
 LAST_TOPIC: Final = "last_topic"
+#: The name of subscriptions that stay.
+KEPT: Final = "kept"
 
 
 class NetworkShape:

@@ -127,14 +127,16 @@ def network_consumer(
     )
 
 
-async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> None:
-    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.
+async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> str:
+    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.  Return the
+    name of its queue.
 
     Checkpoint: always.  Cancellation: they are changed or not.
     Raises:
         MeshqError: the consumer is gone, or the connection is lost.
     """
-    await consumer._context.ask("network_routes", channel=consumer._inbox.channel, routes=" ".join(routes))
+    about = {"channel": consumer._inbox.channel, "routes": " ".join(routes)}
+    return str((await consumer._context.ask("network_routes", **about)).get("queue", ""))
 
 
 def path_beyond(delivery: Delivery, node_id: str, name: str) -> str:

@@ -152,14 +152,15 @@ class NetworkDemand:
     def _demand(self) -> Iterator[QueueDemand]:
         addresses = self._definitions.router.addresses
         for queue in self._definitions.router.queues.values():
-            consumers = queue.roster.consumers
-            if not consumers or not self._is_told(queue):
+            consumers, topic = queue.roster.consumers, addresses[queue.address].routing == "multicast"
+            # A durable queue of a topic, as of a durable subscription, wants messages also while nobody consumes.
+            if not (consumers or (topic and queue.durable)) or not self._is_told(queue):
                 continue
-            if addresses[queue.address].routing == "multicast":
+            if topic:
                 # One copy for the queue, whoever shares it.
-                one = consumers[0]
-                text = one.wanted.filter if one.routes else queue.spec.filter_text
-                yield QueueDemand(queue.address, "multicast", text, 0, one.routes)
+                routes = consumers[0].routes if consumers else ()
+                text = consumers[0].wanted.filter if routes else queue.spec.filter_text
+                yield QueueDemand(queue.address, "multicast", text, 0, routes)
                 continue
             for consumer in consumers:
                 text = consumer.filter.text if consumer.filter is not None else ""
