@@ -202,7 +202,7 @@ class SimulatedNetwork:
         """Check the way on which a message has come."""
         path = delivery.path
         uid = bytes(delivery.body).decode()
-        if len(set(path)) != len(path) or name in path or len(path) > len(self.shape.names):
+        if len(set(path)) != len(path) or name in path or len(path) > self.shape.ttl:
             self.wrong("W3", f"{uid} came to {name} over {path}")
         links = {*self.shape.edges, *((other, one) for one, other in self.shape.edges)}
         if not links.issuperset(pairwise((*path, name))):

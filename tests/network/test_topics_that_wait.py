@@ -87,3 +87,27 @@ async def test_a_message_that_several_filters_accept_comes_once_by_however_many_
             await until(lambda: len(forward(made, "cb").open) == len(forward(made, "bc").open) + 1 == 2)
             await publish(made, "a", [Message(b"", properties={"x": 3})] * 5)
             assert [len(await take(each, 5)) for each in (one, other, third)] == [5, 5, 5]
+
+
+async def test_a_copy_that_has_gone_as_far_as_it_may_does_not_keep_a_later_one_from_going_on() -> None:
+    async with world() as made:
+        for name, others in {"d": "", "c": "d", "b": "c", "a": "bc"}.items():
+            await made.start(name, lambda others=others: [to(other, network_ttl=2) for other in others])  # type: ignore[misc]
+        async with subscribed(made, "d", "c") as (far, near):
+            await known(made, "ac", "t", 2)
+            await known(made, "ab", "t", 1)
+            await known(made, "bc", "t", 2)
+            made.network.delay("a", "c", 0.5, 0.5)
+            await publish(made, "a", numbered(10))
+            assert [one.path for one in await take(near, 10)] == [("a", "b")] * 10
+            got = await take(far, 10)
+            assert [one.path for one in got] == [("a", "c")] * 10
+            assert sorted(one.body for one in got) == sorted(numbered(10))
+            assert carried(made, "cd") == 10
+            # The next are judged anew: by the shorter way first they go on at once, and not again.
+            made.network.delay("a", "c", 0.0, 0.0)
+            made.network.delay("a", "b", 0.5, 0.5)
+            await publish(made, "a", numbered(10))
+            await take(far, 10)
+            await take(near, 10)
+            assert carried(made, "cd") == 20

@@ -36,6 +36,7 @@ class Address:
         "auto_created",
         "duplicates",
         "filtered",
+        "hops",
         "name",
         "next_index",
         "position",
@@ -56,6 +57,8 @@ class Address:
         # Which of several anycast queues is next.
         self.next_index: int = 0
         self.duplicates: DuplicateIds = DuplicateIds(settings.duplicate_id_cache_size)
+        # Over how many brokers a topic's messages have come at least, by id: of those that came over more than one.
+        self.hops: dict[bytes, int] = {}
         # Where its definition stands in the journal.
         self.position: int = 0
         self._form = form

@@ -33,6 +33,7 @@ from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
+from meshq.broker.ingress._shorter_ways import note_ways, onward_queues, shorter_shares
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._release_queue import ReleaseQueue, Views
 from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere, options_of_moved
@@ -110,9 +111,11 @@ class Ingress:
         first, last = run.number, run.number + count - 1
         skipped: tuple[int, ...] = ()
         fresh: list[bytes] = []
+        onward, again = onward_queues(address, kinds) if only is None else [], list[Share]()
         if kinds & KIND_ID and address.duplicates.capacity:
             fresh, skipped = judge_ids(run, address)
-            if len(skipped) == count:
+            again = shorter_shares(run, address, skipped, onward) if skipped else []
+            if len(skipped) == count and not again:
                 self.producers.raise_to(run.producer, first, last, run.user)
                 self.duplicates += len(skipped)
                 self._all_known(then)
@@ -127,7 +130,9 @@ class Ingress:
             rows = rows_without(count, skipped)
             asked = self._asked(run, kinds)
             shares = self.shares_of(run, address, only, rows, asked)
-            self._place_shares(run, address, shares, (fresh, skipped), asked, then)
+            self._place_shares(run, address, (shares, again), (fresh, skipped), asked, then)
+            if onward:
+                note_ways(run, address, skipped)
             self.producers.raise_to(run.producer, first, last, run.user)
             return
         if not targets:
@@ -266,20 +271,22 @@ class Ingress:
         self,
         run: StoredRun,
         address: Address,
-        shares: list[Share],
+        divided: tuple[list[Share], list[Share]],
         judged: tuple[list[bytes], tuple[int, ...]],
         asked: list[RowOptions] | None,
         then: Callable[[], None],
     ) -> None:
-        """Place a run of a client whose messages go to different queues, or at different times."""
+        """Place a run of a client whose messages go to different queues, or at different times.  ``divided``: shares in
+        new messages, and in known ones that only go on from here."""
         rows = run.content.rows - len(judged[1])
+        shares, again = divided
         taken = placed(shares)
-        if not taken:
+        if not taken and not again:
             self.unrouted += rows
             self._release_queue.release_after(0, (), then)
             return
         self.attribute(run)
-        position, views = self._entering.enter_shares(run, shares, (b"", 0), asked)
+        position, views = self._entering.enter_shares(run, shares + again, (b"", 0), asked)
         self.unrouted += rows - len(taken)
         if judged[0] and len(taken) < rows:
             # Messages that no queue took were not stored: sent again, they are no duplicates.
@@ -288,7 +295,7 @@ class Ingress:
         self.book(run, address, *judged)
         self.charge(run, views)
         if address.quota is not None:
-            then = address.quota.placed(len(taken), then)
+            then = address.quota.placed(len(taken) + len(placed(again)), then)
         self._release_queue.release_after(position, views, then)
 
     def _asked(self, run: StoredRun, kinds: int) -> list[RowOptions] | None:
