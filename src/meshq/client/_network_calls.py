@@ -10,7 +10,7 @@ import attrs
 from meshq import limits
 from meshq.client.receive._consumer import Consumer, Subscription, check_consumer
 from meshq.errors import CallTimeoutError
-from meshq.ids import IDENTITY_BYTES, is_broker_id
+from meshq.ids import IDENTITY_BYTES, NETWORK_MARK, is_broker_id
 from meshq.wire import PathStep, encode_path, violation
 
 if TYPE_CHECKING:
@@ -148,11 +148,19 @@ def topic_id(store: bytes, copy: int, delivery: Delivery) -> bytes:
     """Return the id of a message of a topic, the same on each way through a network of brokers: so a broker that it
     reaches by two ways stores it once.
 
-    ``store``: names the store of the broker that forwards it first, and is told to few.  ``copy``: which of several
-    copies over one link it is.
+    It is made where the message is forwarded first, of the message's own id, which all nodes of a cluster know.  That of
+    a message that was moved is made where that was, also of its origin and of the ``store`` of the broker: several
+    queues may have had it.  ``copy``: which of several copies over one link it is.
     """
-    if delivery._steps and (known := delivery._run.view.duplicate_id(delivery._index)):
+    origin = delivery.origin
+    if origin is not None and origin.reason == "redriven":
+        # It is where it was before.
+        origin = None
+    if delivery._steps and origin is None and (known := delivery._run.view.duplicate_id(delivery._index)):
         # Further copies are made where it is forwarded first, and nowhere else.
         return known
     producer, number = delivery.message_id
-    return hashlib.sha256(store + producer + number.to_bytes(8, "big") + copy.to_bytes(4, "big")).digest()
+    parts = [producer, number.to_bytes(8, "big"), copy.to_bytes(4, "big")]
+    if origin is not None:
+        parts += [store, *(text.encode() + b"\0" for text in origin)]
+    return NETWORK_MARK + hashlib.sha256(b"".join(parts)).digest()
