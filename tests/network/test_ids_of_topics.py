@@ -94,3 +94,29 @@ async def test_a_message_of_a_topic_leaves_a_cluster_under_one_id_by_all_its_nod
             await publish(made, "x", numbered(10))
             assert sorted(one.body for one in await take(there, 10)) == sorted(numbered(10))
             assert [carried(made, link) for link in ("xb", "yb")] == [10, 10]
+
+
+@pytest.mark.parametrize("slow", ["", "x", "y"])
+async def test_what_comes_to_two_nodes_of_a_cluster_is_with_each_subscriber_once(
+    slow: str,
+) -> None:
+    async with world() as made:
+        await made.start("x", lambda: clustered("y"))
+        await made.start("y", lambda: clustered("x"))
+        await made.start("a", lambda: [to("x"), to("y")])
+        async with subscribed(made, "x", "y", "y") as three:
+            for name in "xy":
+                await known(made, f"a{name}", "t", 1)
+                await made.brokers[name].cluster("mesh").wait_for(nodes=2, queues=3, address="t", timeout=30)
+            if slow:
+                # The other node deals what has come to it before this one has it.
+                made.network.delay("a", slow, 1.0, 1.0)
+            await publish(made, "a", numbered(10))
+            for one in three:
+                assert sorted(each.body for each in await take(one, 10)) == sorted(numbered(10))
+            assert [carried(made, f"a{name}") for name in "xy"] == [10, 10]
+            assert [made.brokers[name].statistics().unrouted for name in "xy"] == [0, 0]
+            # A queue of which the other node does not know yet has what comes to its own node.
+            async with subscribed(made, "y", name="new") as (new,):
+                await publish(made, "a", [b"later"])
+                assert [one.body for one in await take(new, 1)] == [b"later"]

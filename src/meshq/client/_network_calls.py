@@ -148,8 +148,8 @@ def topic_id(store: bytes, copy: int, delivery: Delivery) -> bytes:
     """Return the id of a message of a topic, the same on each way through a network of brokers: so a broker that it
     reaches by two ways stores it once.
 
-    It is made where the message is forwarded first, of the message's own id, which all nodes of a cluster know.  That of
-    a message that was moved is made where that was, also of its origin and of the ``store`` of the broker: several
+    It is made where the message is forwarded first, of the message's own id, which all nodes of a cluster know.  That
+    of a message that was moved is made where that was, also of its origin and of the ``store`` of the broker: several
     queues may have had it.  ``copy``: which of several copies over one link it is.
     """
     origin = delivery.origin

@@ -13,8 +13,8 @@ from meshq.broker.catalog._names import check_request_target, check_sendable
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._judged_ids import check_network_ids
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._network_ids import check_network_ids
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.management._management_requests import ManagementRequests
 from meshq.broker.queue._run import StoredRun

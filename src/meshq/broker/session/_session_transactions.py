@@ -12,7 +12,7 @@ from meshq.address import parse_target
 from meshq.broker.access._access import permit_replies, permit_sending
 from meshq.broker.catalog._names import check_sendable
 from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
-from meshq.broker.ingress._network_ids import check_network_ids
+from meshq.broker.ingress._judged_ids import check_network_ids
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.staging._written_stages import WrittenStages
 from meshq.broker.transactions._transaction import ServerTransaction, Work
