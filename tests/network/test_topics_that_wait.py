@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from meshq import Message
+import pytest
+import trio
+
+from meshq import AddressSettings, Message
+from meshq.network import _direction
 from tests.bridge.kit import numbered
 from tests.network.kit import carried, forward, known, publish, start, subscribed, take, to, until, world
 
@@ -111,3 +115,28 @@ async def test_a_copy_that_has_gone_as_far_as_it_may_does_not_keep_a_later_one_f
             await take(far, 10)
             await take(near, 10)
             assert carried(made, "cd") == 20
+
+
+async def test_what_waits_for_a_broker_that_refuses_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_direction, "WAITING_MAX", 100)
+    async with world() as made:
+        await made.start("b", address_settings={"#": AddressSettings(max_size_messages=5, full_policy="fail")})
+        await made.start("a", lambda: [to("b")])
+        async with subscribed(made, "b", name="kept", durable=True):
+            await known(made, "ab", "t", 1)
+        link = made.brokers["a"].network("to-b")
+        for _ in range(10):
+            await publish(made, "a", numbered(50))
+            await trio.sleep(0.2)
+        await until(lambda: link.bridges()[0].rejected > 100)
+        await until(lambda: len(forward(made, "ab").open) == 1)
+        async with made.here("a") as client:
+            (queue,) = await client.queues()
+            assert (await client.queue(queue)).ready <= 150
+            assert "dropped, more than 100" in str(link.bridges()[0].last_error)
+        # What comes when there is room again goes on.
+        async with subscribed(made, "b", name="kept", durable=True) as (there,):
+            while batch := await there.receive_many(100, timeout=5):
+                await there.ack(*batch, confirm=True)
+            await publish(made, "a", [b"later"])
+            assert [one.body for one in await take(there, 1)] == [b"later"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 import trio
 
+from meshq import limits
 from meshq.abc import WallClock
 from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, delivery_id
 from meshq.client import (
@@ -23,9 +24,12 @@ from meshq.client import (
     topic_id,
 )
 from meshq.concurrency import Wakeup
-from meshq.errors import MeshqError, NotFoundError
+from meshq.errors import AddressFullError, MeshqError, NotFoundError
 from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer
 from meshq.network._settings import NetworkSettings
+
+#: Messages of a topic that wait for a broker which refuses them, at most: as many as an address remembers ids.
+WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
 
 
 @attrs.frozen(kw_only=True)
@@ -280,6 +284,7 @@ class Direction:
             if not taken and forwarding.leaving:
                 break
             if not taken:
+                await self._check_waiting(key, forwarding, forwarder.consumer)
                 # The target takes nothing of it now.
                 with trio.move_on_after(self._settings.retry_interval):
                     await forwarding.stopping.wait()
@@ -288,9 +293,27 @@ class Direction:
         """Whether a network consumer is to end now."""
         if not forwarding.leaving:
             return forwarding.stopping.is_set()
-        forwarding.queue = forwarding.queue or await reroute(consumer, forwarding.wanted.routes)
-        queue = await self._source.queue(forwarding.queue)
+        queue = await self._queue_of(forwarding, consumer)
         return forwarding.stopping.is_set() or (forwarding.leaving and forwarding.is_drained(queue))
+
+    async def _queue_of(self, forwarding: _Forwarding, consumer: Consumer) -> QueueStatistics:
+        forwarding.queue = forwarding.queue or await reroute(consumer, forwarding.wanted.routes)
+        return await self._source.queue(forwarding.queue)
+
+    async def _check_waiting(self, key: _Key, forwarding: _Forwarding, consumer: Consumer) -> None:
+        """See that no more waits for a target that refuses it than the queue of a network consumer of a topic may hold.
+
+        Raises:
+            AddressFullError: there is more, and it goes with the queue.
+        """
+        if key.is_topic:
+            queue = await self._queue_of(forwarding, consumer)
+            waiting = queue.ready + queue.delivering + queue.delayed
+            if waiting > WAITING_MAX:
+                self._counts.rejected += waiting
+                raise AddressFullError(
+                    f"{waiting} messages that are refused there were dropped, more than {WAITING_MAX}"
+                )
 
     def _bridge_settings(self, address: str) -> BridgeSettings:
         settings = self._settings
