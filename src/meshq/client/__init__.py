@@ -64,6 +64,7 @@ from meshq.client.send._producer import Producer, ProducerStatistics
 from meshq.client.send._producer_feed import ProducerFeed
 from meshq.client.send._send_batches import BridgedMessage
 from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
+from meshq.client.settings._agent_urls import Agent, agent_of
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url_format import shown as shown_url
 from meshq.client.transactions._stage import Stage
@@ -74,6 +75,7 @@ from meshq.client.transactions._transaction_calls import settle_by_consumer
 __all__ = [
     "EVENTS_MAX",
     "AckMode",
+    "Agent",
     "AnnouncementPlan",
     "BatchCommit",
     "BodySource",
@@ -141,6 +143,7 @@ __all__ = [
     "TopologyNode",
     "Transaction",
     "acknowledge",
+    "agent_of",
     "check_serving",
     "cluster_queue",
     "connect",
