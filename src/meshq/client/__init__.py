@@ -35,6 +35,7 @@ from meshq.client.admin._message_routes import (
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
 from meshq.client.incoming._spans import DeliverySpan
+from meshq.client.link._agent_urls import Agent, agent_of
 from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._events import (
     EVENTS_MAX,
@@ -64,7 +65,6 @@ from meshq.client.send._producer import Producer, ProducerStatistics
 from meshq.client.send._producer_feed import ProducerFeed
 from meshq.client.send._send_batches import BridgedMessage
 from meshq.client.session._cluster_link_channel import ForwardedRun, PeerEvents
-from meshq.client.settings._agent_urls import Agent, agent_of
 from meshq.client.settings._settings import ClientOptions, ClientSettings
 from meshq.client.settings._url_format import shown as shown_url
 from meshq.client.transactions._stage import Stage

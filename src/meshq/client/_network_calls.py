@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("address", "routing", "filter", "priority", "ways", "consumers")
 _TYPES = (str, str, str, int, str, int)
+_UNNAMED: Final[Mapping[str, str]] = MappingProxyType({})
 _ABOUT = ("node_id", "store", "epoch")
 
 
@@ -38,11 +41,14 @@ class DemandSnapshot:
     whole: bool = True
 
 
-async def demand_of(client: Client, node_id: str, known: bytes, *, most: int) -> DemandSnapshot | None:
+async def demand_of(
+    client: Client, node_id: str, known: bytes, *, most: int, names: Mapping[str, str] = _UNNAMED
+) -> DemandSnapshot | None:
     """Wait until the demand of a broker is another one than that of the epoch ``known``, and return it; None: there
     was no answer in time, which says nothing.
 
-    ``node_id``: of the broker that asks.  ``most``: after so many rows no more are asked for.
+    ``node_id``: of the broker that asks; ``names``: of its ``connector`` and of itself, the ``broker``, by which it is
+    listed as an incoming bridge.  ``most``: after so many rows no more are asked for.
 
     Checkpoint: always.  Cancellation: nothing has changed.
     Raises:
@@ -50,7 +56,7 @@ async def demand_of(client: Client, node_id: str, known: bytes, *, most: int) ->
     """
     ask = client._context.ask
     try:
-        first = values = _checked(await ask("network_demand", node_id=node_id, known=known, after=0))
+        first = values = _checked(await ask("network_demand", node_id=node_id, known=known, after=0, **names))
         page = rows = _rows(values)
         while (more := bool(values.get("more") and page)) and len(rows) < most:
             values = _checked(await ask("network_demand", node_id=node_id, known=b"", after=len(rows)))

@@ -85,7 +85,7 @@ class _Forwarding:
         self.wanted, self.leaving, self.last = wanted, False, None
 
     def leave(self) -> None:
-        """End the network consumer when what waits now has gone."""
+        """End the network consumer when the messages that wait now have been forwarded."""
         if self.consumer is None:
             self.stop()
         elif not self.leaving:

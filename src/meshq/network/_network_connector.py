@@ -129,7 +129,7 @@ class NetworkConnector(Service):
             self._changed.tell()
 
     async def _discover(self, agent: Agent, heard_at: DiscoverySettings, nursery: trio.Nursery) -> None:
-        """Have a link to each broker that announces itself, but for this one."""
+        """Keep a link to each broker that announces itself, except to this broker."""
         broker = self._broker
         assert broker is not None
         control = broker.control

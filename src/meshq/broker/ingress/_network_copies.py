@@ -57,8 +57,7 @@ def note_ways(run: StoredRun, address: Address, skipped: Sequence[int]) -> None:
 
 
 def not_had(run: StoredRun, address: Address, shares: list[Share]) -> list[Share]:
-    """Return the shares of a topic's run without what queues here have had from another node of the cluster, under the
-    same ids of a network."""
+    """Return the shares of a run without messages that another node of the cluster has dealt to their queues."""
     if not address.dealt:
         return shares
     had = [address.dealt.get(one, ()) for one in duplicate_ids(run.content)]
@@ -72,8 +71,7 @@ def not_had(run: StoredRun, address: Address, shares: list[Share]) -> list[Share
 
 
 def from_node(run: StoredRun, address: Address | None, shares: list[Share]) -> list[Share]:
-    """Return the shares of a topic's run from another node of the cluster without what the queues here have had, under
-    the same ids of a network."""
+    """Return the shares of a run from another node of the cluster without messages that the queues here have."""
     if address is None or not _has_network_ids(run):
         return shares
     ids = duplicate_ids(run.content)

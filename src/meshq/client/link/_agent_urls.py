@@ -22,7 +22,7 @@ _ALLOWED: Final = (
 
 @attrs.frozen(kw_only=True)
 class Agent:
-    """What the URL of an agent means.
+    """The brokers that the URL of an agent names, or the place where they announce themselves.
 
     ``urls``: the URL of each broker, or of several of which one is linked.  ``heard_at``: where brokers announce
     themselves; None: they are listed.  ``insecure`` and ``options``: of each place that is heard of.
@@ -34,8 +34,10 @@ class Agent:
     options: tuple[tuple[str, str], ...] = ()
 
     def urls_at(self, brokers: Iterable[Sequence[str]], *, tls: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the URL of each broker that announces these places, and what is not dialed, and why.  ``tls``: whether
-        the links are over TLS."""
+        """Return the URL of each announced broker, and the places that are not dialed, with the reasons.
+
+        ``brokers``: the places of each; ``tls``: whether the links are over TLS.
+        """
         rules = PlaceRules(tls=tls, insecure=self.insecure, options=self.options)
         each = [rules.places([places]) for places in brokers]
         urls = [_url_of([str(place) for place in one.dialed], self.insecure) for one in each if one.dialed]
