@@ -16,7 +16,7 @@ from meshq.discovery import UDPMulticast
 from meshq.discovery._endpoint_urls import announced_at
 from meshq.discovery._known_nodes_machine import KnownNodes
 from tests.bridge.kit import URL, numbered
-from tests.network.kit import World, consuming, take, until, world
+from tests.network.kit import World, consuming, take, to, until, world
 
 PLACE = "multicast://default"
 
@@ -81,6 +81,40 @@ async def test_a_broker_that_crashes_is_gone_after_ten_missed_announcements_and_
         await links.wait_for(bridges=4, timeout=30)
         await announced(made, "f")
         await links.wait_for(bridges=5, timeout=30)
+
+
+@pytest.mark.slow
+async def test_a_broker_is_added_while_the_network_runs_and_has_messages_and_demand_at_once_until_it_goes() -> None:
+    async with world() as made:
+        await announced(made, "a", "b", network_ttl=2)
+        links = made.brokers["b"].network("all")
+        await links.wait_for(timeout=30)
+        # One way: c has an acceptor and no connector, and b, which runs, has a link to c from now on.
+        await made.start("c", list, acceptors=[Acceptor(URL.format("c"), discovery=PLACE)])
+        await links.wait_for(bridges=2, timeout=30)
+        async with consuming(made, "c") as (_, there):
+            await links.wait_for(bridges=2, queue="q", consumers=1, timeout=30)
+            await made.send("b", "q", numbered(3))
+            assert {one.path for one in await take(there, 3)} == {("b",)}
+            async with consuming(made, "b", "back") as (_, here):
+                await made.send("c", "back", numbered(1))
+                await take(here, 0)
+        # Both ways: d has a connector that is duplex, and no other broker knows of d.
+        await made.start("d", lambda: [to("b", duplex=True, network_ttl=2)])
+        await made.brokers["d"].network("to-b").wait_for(timeout=30)
+        async with consuming(made, "d", "p") as (_, there), consuming(made, "b", "r") as (_, here):
+            await made.brokers["d"].network("to-b").wait_for(queue="r", consumers=1, timeout=30)
+            await made.send("b", "p", numbered(3))
+            await take(there, 3)
+            await made.send("d", "r", numbered(3))
+            await take(here, 3)
+        for name in "cd":
+            await made.stop(name)
+        await until(lambda: [one.target for one in links.bridges()] == ["tcp://a:5000"])
+        async with consuming(made, "a") as (_, there):
+            await links.wait_for(queue="q", consumers=1, timeout=30)
+            await made.send("b", "q", numbered(3))
+            await take(there, 3)
 
 
 async def test_a_link_stays_while_announcements_alone_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
