@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -22,7 +22,7 @@ from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import HistoryError
 from meshq.testing.history._history import History
-from qa.network.shape import LAST, LAST_TOPIC, QUEUES, TOPIC, NetworkShape, url
+from qa.network.shape import KEPT, LAST, LAST_TOPIC, QUEUES, TOPIC, NetworkShape, url
 from qa.simulation.broker import STOP_S
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -179,10 +179,12 @@ class SimulatedNetwork:
         done.set()
 
     async def _subscribe(self, node: NetworkNode, until: float, done: trio.Event) -> None:
-        """Receive the messages of the topic as a subscriber."""
+        """Receive the messages of the topic as a subscriber, whose subscription may stay."""
         got: Counter[str] = Counter()
+        lasting: dict[str, Any] = self.rng.choice(({}, {}, {"name": KEPT, "durable": True}))
         with suppress(MeshqError):
-            async with node.broker.client() as client, client.subscribe(TOPIC, ack="auto") as subscriber:
+            async with node.broker.client() as client, client.subscribe(TOPIC, ack="auto", **lasting) as subscriber:
+                self.seen("kept", int(bool(lasting)))
                 while trio.current_time() < until and not self.closing:
                     for delivery in await subscriber.receive_many(100, timeout=0.3):
                         self.judge(node.name, delivery)
@@ -200,7 +202,7 @@ class SimulatedNetwork:
         """Check the way on which a message has come."""
         path = delivery.path
         uid = bytes(delivery.body).decode()
-        if len(set(path)) != len(path) or name in path or len(path) > len(self.shape.names):
+        if len(set(path)) != len(path) or name in path or len(path) > self.shape.ttl:
             self.wrong("W3", f"{uid} came to {name} over {path}")
         links = {*self.shape.edges, *((other, one) for one, other in self.shape.edges)}
         if not links.issuperset(pairwise((*path, name))):
@@ -276,6 +278,14 @@ class SimulatedNetwork:
             one.state == "linked" for name in names for one in node.broker.network(name).bridges()
         )
 
+    async def unsubscribe(self) -> None:
+        """End the subscriptions that stay."""
+        for node in self.nodes.values():
+            async with node.broker.client() as client:
+                for queue in await client.queues():
+                    if queue.endswith(f"::{KEPT}"):
+                        await client.delete_queue(queue)
+
     async def check_nothing_left(self) -> None:
         """Check that no network consumer is left when all consumers are gone."""
         left: dict[str, int] = {}
@@ -313,9 +323,10 @@ class SimulatedNetwork:
             self.wrong("W2", f"in peace {[uid for uid, times in got.items() if times > 1]} came twice")
 
     async def check_topic(self) -> None:
-        """Check that each message of a topic comes to subscribers at two brokers, once."""
+        """Check that each message of a topic comes to subscribers at two brokers, once, also to one that comes back."""
         names = self.rng.sample(self.shape.names, 2)
         got: dict[str, Counter[str]] = {name: Counter() for name in names}
+        durable: dict[str, Any] = {"name": KEPT, "durable": True}
 
         async def publish(count: int) -> set[str]:
             sent = {self.new_uid(name): name for name in self.shape.names for _ in range(count)}
@@ -336,9 +347,11 @@ class SimulatedNetwork:
 
         async with AsyncExitStack() as stack:
             subscribers: dict[str, Consumer] = {}
-            for name in names:
-                client = await stack.enter_async_context(self.nodes[name].broker.client())
-                subscribers[name] = await stack.enter_async_context(client.subscribe(LAST_TOPIC, ack="auto"))
+            away = AsyncExitStack()
+            for name, around, lasting in zip(names, (stack, away), ({}, durable), strict=True):
+                client = await around.enter_async_context(self.nodes[name].broker.client())
+                made = client.subscribe(LAST_TOPIC, ack="auto", **lasting)
+                subscribers[name] = await around.enter_async_context(made)
             # What is sent before a broker knows of a subscriber is not for that one.
             senders: set[tuple[str, str]] = set()
             everyone = {(name, sender) for name in names for sender in self.shape.names}
@@ -349,7 +362,12 @@ class SimulatedNetwork:
                 senders = {(name, uid.partition("-")[0]) for name, found in got.items() for uid in found}
                 if senders == everyone:
                     break
+            await away.aclose()
+            del subscribers[names[1]]
             sent = await publish(IN_PEACE)
+            client = await stack.enter_async_context(self.nodes[names[1]].broker.client())
+            back = client.subscribe(LAST_TOPIC, ack="auto", **durable)
+            subscribers[names[1]] = await stack.enter_async_context(back)
             if not await gather(lambda: all(sent <= found.keys() for found in got.values())):
                 missing = {
                     name: Counter(uid.partition("-")[0] for uid in sent - found.keys()) for name, found in got.items()
@@ -392,9 +410,11 @@ async def network_scenario(simulation: Simulation) -> Outcome:
         await trio.sleep(3)
         made.closing = True
     await made.peace()
+    await made.unsubscribe()
     await made.check_nothing_left()
     await made.check_arrival()
     await made.check_topic()
+    await made.unsubscribe()
     await made.check_nothing_left()
     await made.account()
     if made.violations:

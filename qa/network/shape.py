@@ -23,10 +23,12 @@ NETWORK_SIGHTS: Final = (
     "filters",
     "near_first",
     "suppressed",
+    "tight",
     "killed",
     "moved",
     "three_hops",
     "topics",
+    "kept",
     "forwarded",
 )
 TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
@@ -37,6 +39,8 @@ LAST: Final = "last"
 #: The topic of the whole run, and the one of the end.
 TOPIC: Final = "topic"
 LAST_TOPIC: Final = "last_topic"
+#: The name of subscriptions that stay.
+KEPT: Final = "kept"
 
 
 class NetworkShape:
@@ -53,6 +57,8 @@ class NetworkShape:
         #: Whether brokers are killed; then a message that was sent and not answered may come twice.
         self.kills: bool = seed // 5 % 2 == 1
         self.names: tuple[str, ...] = tuple(f"n{number}" for number in range(3 + seed % 3))
+        #: Whether messages may go no further than the shortest way to the broker that is farthest off.
+        self.tight: bool = seed // 7 % 2 == 1
         for sight in NETWORK_SIGHTS:
             count(f"seen.{sight}", 0)
         for kind in (*KINDS, *KILLS):
@@ -62,6 +68,7 @@ class NetworkShape:
         count("seen.conduit" if self.conduit else "seen.filters")
         count("seen.near_first", int(self.near_first))
         count("seen.suppressed", int(self.suppress))
+        count("seen.tight", int(self.tight))
 
     @property
     def edges(self) -> tuple[tuple[str, str], ...]:
@@ -75,6 +82,13 @@ class NetworkShape:
         return (*chain, (names[-1], names[0])) if self.topology == "ring" else chain
 
     @property
+    def ttl(self) -> int:
+        """Over how many brokers a message may go."""
+        last = len(self.names) - 1
+        across = {"chain": last, "star": 2, "ring": len(self.names) // 2, "complete": 1}
+        return across[self.topology] if self.tight else len(self.names)
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """The faults of the seed."""
         return (*KINDS, *KILLS) if self.kills else KINDS
@@ -85,7 +99,7 @@ class NetworkShape:
         if not self.duplex:
             others += [one for one, other in self.edges if other == name]
         settings: dict[str, Any] = {
-            "network_ttl": len(self.names),
+            "network_ttl": self.ttl,
             "duplex": self.duplex,
             "conduit_subscriptions": self.conduit,
             "decrease_network_consumer_priority": self.near_first,

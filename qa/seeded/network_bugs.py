@@ -59,4 +59,11 @@ NETWORK_BUGS: Final = (
         new="if delivery._steps is None and",
         checkers=("W6",),
     ),
+    _Bug(
+        name="take a durable subscription without consumers for no demand",
+        function="meshq.broker:NetworkDemand._demand",
+        old="(topic and queue.durable)",
+        new="False",
+        checkers=("W6",),
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from meshq.errors import SettingsError
 from meshq.limits import SINK_BYTES_MAX, XID_BYTES_MAX
@@ -21,6 +21,8 @@ Sequence = NewType("Sequence", int)
 QueueId = NewType("QueueId", int)
 
 IDENTITY_BYTES = 16
+#: How the ids begin by which brokers of a network know messages of topics again.
+NETWORK_MARK: Final = b"\0network\0"
 #: The number of a batch, of a partition and of an attempt are below this.
 NUMBER_END = 1 << 63
 _HEX = frozenset("0123456789abcdef")

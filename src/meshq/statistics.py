@@ -129,7 +129,8 @@ class BridgeStatistics:
     #: None: messages go to the address that they were sent to.
     forwarding_address: str | None
     #: ``new``, ``connecting`` (its target does not answer; ``last_error`` says why), ``carrying``, ``waiting`` (its
-    #: target takes nothing; it tries again after ``retry_interval``), ``paused`` or ``stopped``.
+    #: target takes nothing; it tries again after ``retry_interval``), ``paused`` or ``stopped``; of a network connector
+    #: ``linked``, and ``incoming`` where it is another broker's, whose name is the target, and who counts.
     state: str
     #: Messages that the other broker has confirmed.
     carried: int
@@ -147,6 +148,14 @@ class BridgeStatistics:
     def of(cls, values: Mapping[str, Any], index: int) -> BridgeStatistics:
         """Build the record from a broker's answer, by its index there."""
         return cls(**{field.name: values[f"{field.name}{index}"] for field in attrs.fields(cls)})
+
+
+def incoming_bridge(name: str, broker: str) -> BridgeStatistics:
+    """Return what a broker knows of a network connector of another one that is linked to it."""
+    none = dict.fromkeys(("carried", "refused", "failed", "ended", "rejected"), 0)
+    return BridgeStatistics(
+        name=name, queue="", target=broker, forwarding_address=None, state="incoming", last_error=None, **none
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -57,7 +57,7 @@ def test_an_option_means_its_setting(query: str, settings: dict[str, Any]) -> No
 def test_an_agent_needs_no_brackets_where_there_are_no_options_behind_them(written: str) -> None:
     read, inside = parse_url(written), parse_url(f"{written}?refresh_timeout=3&call_timeout=5")
     assert read.heard_at is not None and read.heard_at.endpoint == UDPMulticast.named("x")
-    assert read.heard_at.refresh_timeout == 10.0 and read.options == {}
+    assert read.heard_at.refresh_timeout == 5.0 and read.options == {}
     assert inside.heard_at is not None and inside.heard_at.refresh_timeout == 3.0
     assert inside.options == {"call_timeout": 5.0}
 

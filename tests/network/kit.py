@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import trio
 
-from meshq import Client, Consumer, Delivery, NetworkConnector, abc
+from meshq import Client, Consumer, Delivery, Message, NetworkConnector, abc
 from meshq.network._direction import Direction
 from tests.bridge.kit import URL, World, until, world
 
@@ -50,6 +50,29 @@ async def consuming(
     """A consumer at a broker."""
     async with made.here(name) as client, client.consumer(queue, **settings) as consumer:
         yield client, consumer
+
+
+@asynccontextmanager
+async def subscribed(made: World, *names: str, topic: str = "t", **settings: Any) -> AsyncIterator[list[Consumer]]:
+    """Subscribers of a topic at these brokers."""
+    async with AsyncExitStack() as stack:
+        found = []
+        for name in names:
+            client = await stack.enter_async_context(made.here(name))
+            found.append(await stack.enter_async_context(client.subscribe(topic, **settings)))
+        yield found
+
+
+async def publish(made: World, name: str, bodies: Sequence[bytes | Message], topic: str = "t") -> None:
+    """Send to a topic."""
+    async with made.here(name) as client:
+        await client.create_address(topic, routing="multicast")
+        await client.send_many(topic, bodies)
+
+
+def carried(made: World, link: str) -> int:
+    """Messages that have gone over a link like ``"ab"``."""
+    return made.brokers[link[0]].network(f"to-{link[1]}").bridges()[0].carried
 
 
 async def take(consumer: Consumer, count: int, *, quiet: float = 5) -> list[Delivery]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshq import AddressSettings, Broker, NetworkConnector, SettingsError
+from meshq import AddressSettings, Broker, NetworkConnector, NotFoundError, SettingsError
 from tests.bridge.kit import URL, numbered
-from tests.network.kit import consuming, known, quiet, start, take, to, until, world
+from tests.network.kit import World, consuming, known, quiet, start, take, to, until, world
 from tests.process import Process
 
 ID = bytes(range(16))
@@ -31,12 +31,51 @@ async def test_links_are_listed_by_the_name_of_their_connector_at_the_broker_tha
         await made.start("b")
         await made.start("c")
         await made.start("a", lambda: [to("b", name="one"), to("b", "c", name="two")])
-        for name in ("one", "two"):
-            await made.brokers["a"].network(name).wait_for(timeout=30)
+        for count, name in enumerate(("one", "two"), 1):
+            await made.brokers["a"].network(name).wait_for(bridges=count, timeout=30)
         async with made.here("a") as client:
             assert [one.name for one in await client.bridges()] == ["one", "two/1", "two/2"]
+        # The other ends list incoming bridges, of which the broker that has the connectors keeps the counts.
+        for other, names in {"b": ["one", "two/1"], "c": ["two/2"]}.items():
+            async with made.here(other) as client:
+                found = await client.bridges()
+                assert [(one.name, one.target, one.state, one.carried) for one in found] == [
+                    (name, "a", "incoming", 0) for name in names
+                ]
+                with pytest.raises(NotFoundError, match="there is no bridge"):
+                    await client.pause_bridge(names[0])
+            with pytest.raises(NotFoundError):
+                made.brokers[other].network(names[0])
+        await made.stop("a")
         async with made.here("b") as client:
-            assert await client.bridges() == []
+
+            async def gone() -> bool:
+                return not await client.bridges()
+
+            # With their sessions.
+            await until(gone)
+
+
+async def test_of_a_duplex_connector_the_definer_lists_the_connector_and_the_other_end_an_incoming_bridge() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"}, duplex=True)
+        for name, listed in {"a": ("to-b", "linked"), "b": ("to-b", "incoming")}.items():
+            async with made.here(name) as client:
+                assert [(one.name, one.state) for one in await client.bridges()] == [listed]
+        async with consuming(made, "a", "back") as (_, there):
+            await known_back(made)
+            await made.send("b", "back", numbered(3))
+            await take(there, 3)
+
+
+async def known_back(made: World) -> None:
+    """Wait until b forwards what is for a."""
+
+    async def consumed() -> bool:
+        async with made.here("b") as client:
+            return "back" in await client.queues() and (await client.queue("back")).consumers == 1
+
+    await until(consumed)
 
 
 async def test_brokers_of_one_name_are_told_apart_by_their_ids() -> None:

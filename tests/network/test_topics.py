@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from meshq import Consumer, Message, Queues, Topics
+from meshq import Message, Queues, Topics
 from tests.bridge.kit import numbered
-from tests.network.kit import World, forward, known, quiet, start, take, to, until, world
-
-
-@asynccontextmanager
-async def subscribed(made: World, *names: str, topic: str = "t", **settings: Any) -> AsyncIterator[list[Consumer]]:
-    """Subscribers of a topic at these brokers."""
-    async with AsyncExitStack() as stack:
-        found = []
-        for name in names:
-            client = await stack.enter_async_context(made.here(name))
-            found.append(await stack.enter_async_context(client.subscribe(topic, **settings)))
-        yield found
-
-
-async def publish(made: World, name: str, bodies: Sequence[bytes | Message], topic: str = "t") -> None:
-    """Send to a topic."""
-    async with made.here(name) as client:
-        await client.create_address(topic, routing="multicast")
-        await client.send_many(topic, bodies)
-
-
-def carried(made: World, link: str) -> int:
-    """Messages that have gone over a link like ``"ab"``."""
-    return made.brokers[link[0]].network(f"to-{link[1]}").bridges()[0].carried
+from tests.network.kit import carried, forward, known, publish, quiet, start, subscribed, take, to, until, world
 
 
 async def test_twelve_messages_cross_once_and_each_of_three_subscribers_has_twelve() -> None:

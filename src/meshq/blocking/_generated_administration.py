@@ -45,6 +45,7 @@ class AdministrationCalls:
         process.
 
         The links of its cluster connections are among them: ``NAME to URL``, or to the node's name once that is known.
+        So are connectors of other brokers of a network that are linked to this one, ``incoming``.
 
         Interrupted: nothing has changed.
         Raises:

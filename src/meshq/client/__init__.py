@@ -35,6 +35,7 @@ from meshq.client.admin._message_routes import (
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
 from meshq.client.incoming._spans import DeliverySpan
+from meshq.client.link._agent_urls import Agent, agent_of
 from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._events import (
     EVENTS_MAX,
@@ -74,6 +75,7 @@ from meshq.client.transactions._transaction_calls import settle_by_consumer
 __all__ = [
     "EVENTS_MAX",
     "AckMode",
+    "Agent",
     "AnnouncementPlan",
     "BatchCommit",
     "BodySource",
@@ -141,6 +143,7 @@ __all__ = [
     "TopologyNode",
     "Transaction",
     "acknowledge",
+    "agent_of",
     "check_serving",
     "cluster_queue",
     "connect",

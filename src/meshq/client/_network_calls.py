@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from meshq import limits
 from meshq.client.receive._consumer import Consumer, Subscription, check_consumer
 from meshq.errors import CallTimeoutError
-from meshq.ids import IDENTITY_BYTES, is_broker_id
+from meshq.ids import IDENTITY_BYTES, NETWORK_MARK, is_broker_id
 from meshq.wire import PathStep, encode_path, violation
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("address", "routing", "filter", "priority", "ways", "consumers")
 _TYPES = (str, str, str, int, str, int)
+_UNNAMED: Final[Mapping[str, str]] = MappingProxyType({})
 _ABOUT = ("node_id", "store", "epoch")
 
 
@@ -38,11 +41,14 @@ class DemandSnapshot:
     whole: bool = True
 
 
-async def demand_of(client: Client, node_id: str, known: bytes, *, most: int) -> DemandSnapshot | None:
+async def demand_of(
+    client: Client, node_id: str, known: bytes, *, most: int, names: Mapping[str, str] = _UNNAMED
+) -> DemandSnapshot | None:
     """Wait until the demand of a broker is another one than that of the epoch ``known``, and return it; None: there
     was no answer in time, which says nothing.
 
-    ``node_id``: of the broker that asks.  ``most``: after so many rows no more are asked for.
+    ``node_id``: of the broker that asks; ``names``: of its ``connector`` and of itself, the ``broker``, by which it is
+    listed as an incoming bridge.  ``most``: after so many rows no more are asked for.
 
     Checkpoint: always.  Cancellation: nothing has changed.
     Raises:
@@ -50,7 +56,7 @@ async def demand_of(client: Client, node_id: str, known: bytes, *, most: int) ->
     """
     ask = client._context.ask
     try:
-        first = values = _checked(await ask("network_demand", node_id=node_id, known=known, after=0))
+        first = values = _checked(await ask("network_demand", node_id=node_id, known=known, after=0, **names))
         page = rows = _rows(values)
         while (more := bool(values.get("more") and page)) and len(rows) < most:
             values = _checked(await ask("network_demand", node_id=node_id, known=b"", after=len(rows)))
@@ -127,14 +133,16 @@ def network_consumer(
     )
 
 
-async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> None:
-    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.
+async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> str:
+    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.  Return the
+    name of its queue.
 
     Checkpoint: always.  Cancellation: they are changed or not.
     Raises:
         MeshqError: the consumer is gone, or the connection is lost.
     """
-    await consumer._context.ask("network_routes", channel=consumer._inbox.channel, routes=" ".join(routes))
+    about = {"channel": consumer._inbox.channel, "routes": " ".join(routes)}
+    return str((await consumer._context.ask("network_routes", **about)).get("queue", ""))
 
 
 def path_beyond(delivery: Delivery, node_id: str, name: str) -> str:
@@ -146,11 +154,19 @@ def topic_id(store: bytes, copy: int, delivery: Delivery) -> bytes:
     """Return the id of a message of a topic, the same on each way through a network of brokers: so a broker that it
     reaches by two ways stores it once.
 
-    ``store``: names the store of the broker that forwards it first, and is told to few.  ``copy``: which of several
-    copies over one link it is.
+    It is made where the message is forwarded first, of the message's own id, which all nodes of a cluster know.  That
+    of a message that was moved is made where that was, also of its origin and of the ``store`` of the broker: several
+    queues may have had it.  ``copy``: which of several copies over one link it is.
     """
-    if delivery._steps and (known := delivery._run.view.duplicate_id(delivery._index)):
+    origin = delivery.origin
+    if origin is not None and origin.reason == "redriven":
+        # It is where it was before.
+        origin = None
+    if delivery._steps and origin is None and (known := delivery._run.view.duplicate_id(delivery._index)):
         # Further copies are made where it is forwarded first, and nowhere else.
         return known
     producer, number = delivery.message_id
-    return hashlib.sha256(store + producer + number.to_bytes(8, "big") + copy.to_bytes(4, "big")).digest()
+    parts = [producer, number.to_bytes(8, "big"), copy.to_bytes(4, "big")]
+    if origin is not None:
+        parts += [store, *(text.encode() + b"\0" for text in origin)]
+    return NETWORK_MARK + hashlib.sha256(b"".join(parts)).digest()

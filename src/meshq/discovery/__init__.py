@@ -4,7 +4,7 @@ from meshq.discovery._acceptor_group import AcceptorGroup, acceptor_groups
 from meshq.discovery._broadcast_group import BroadcastGroup
 from meshq.discovery._datagram_format import Announcement, ConnectorPair, RefusalReason, announced_connector
 from meshq.discovery._discovery_group import DiscoveryGroup, DiscoveryListener, DiscoveryStatistics
-from meshq.discovery._endpoint_urls import ENDPOINT_SCHEMES, endpoint_at
+from meshq.discovery._endpoint_urls import ENDPOINT_SCHEMES, endpoint_at, refresh_timeout_at
 from meshq.discovery._known_nodes_machine import NODES_MAX, DiscoveredNode
 from meshq.discovery._settings import DiscoverySettings
 from meshq.discovery._shared_directory import SharedDirectory
@@ -32,4 +32,5 @@ __all__ = [
     "acceptor_groups",
     "announced_connector",
     "endpoint_at",
+    "refresh_timeout_at",
 ]

@@ -27,6 +27,11 @@ _OPTIONS: Final = {
     "broadcastPeriod": "broadcast_period",
 }
 MS_PER_S: Final = 1_000
+#: How often acceptors are announced unless the URL says it, in seconds, and as others of multicast groups do.
+_PERIOD: Final = "2"
+_MULTICAST_PERIOD: Final = "0.5"
+#: After how many missed announcements a node of a multicast group is taken for dead.
+MISSED_MAX: Final = 10
 _PORT_DIGITS_MAX: Final = 5
 _PLACES: Final = "multicast://NAME, udp://GROUP:PORT or zeroconf://NAME"
 _UDP: Final = "udp://GROUP:PORT, such as udp://231.7.7.7:9876"
@@ -52,6 +57,11 @@ def endpoint_at(
     if scheme != "udp" or not colon or not port.isdecimal() or len(port) > _PORT_DIGITS_MAX:
         raise SettingsError("url", f"{scheme}://{place}", _UDP)
     return UDPMulticast(group, int(port), bind_address=bind_address, bind_port=bind_port)
+
+
+def refresh_timeout_at(scheme: str) -> dict[str, float]:
+    """Return the refresh timeout of a place if the scheme of its URL says another one than that of all groups."""
+    return {"refresh_timeout": MISSED_MAX * float(_MULTICAST_PERIOD)} if scheme == "multicast" else {}
 
 
 @attrs.frozen
@@ -95,7 +105,9 @@ def announced_at(url: str) -> AnnouncedAt:
         name=place,
         endpoint=endpoint,
         connectors=("acceptors",),
-        broadcast_period=_number(place, given.get("broadcast_period", "2")),
+        broadcast_period=_number(
+            place, given.get("broadcast_period", _MULTICAST_PERIOD if scheme == "multicast" else _PERIOD)
+        ),
     )
     return AnnouncedAt(tuple(endpoints), settings.broadcast_period)
 

@@ -22,6 +22,8 @@ _NAMED: Final = "239.255"
 _NAMED_PORT_FIRST: Final = 20_000
 _NAMED_PORTS: Final = 8_192
 _NAME_MAX: Final = 100
+#: The group that most have, at the address and port that the multicast agent of ActiveMQ uses.
+_DEFAULT: Final = ("default", "239.255.2.3", 6_155)
 
 
 def _group(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -78,13 +80,15 @@ class UDPMulticast(BroadcastEndpoint):
     def named(cls, name: str, *, bind_address: str | None = None, bind_port: int | None = None) -> Self:
         """Return the group of a name, which ``multicast://NAME`` means, too.
 
-        Address and port follow from the name alone.
+        Address and port follow from the name alone; those of ``default`` are 239.255.2.3:6155.
 
         Raises:
             SettingsError: the name isn't one of letters and digits, or an option isn't allowed.
         """
         if type(name) is not str or not (name.isascii() and name.isalnum()) or len(name) > _NAME_MAX:
             raise SettingsError("group", name, f"a name of 1 to {_NAME_MAX} letters and digits")
+        if name == _DEFAULT[0]:
+            return cls(*_DEFAULT[1:], bind_address=bind_address, bind_port=bind_port)
         digest = hashlib.sha256(b"meshq multicast group " + name.encode()).digest()
         port = _NAMED_PORT_FIRST + int.from_bytes(digest[2:4]) % _NAMED_PORTS
         return cls(f"{_NAMED}.{digest[0]}.{digest[1]}", port, bind_address=bind_address, bind_port=bind_port)

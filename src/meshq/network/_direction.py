@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 import trio
 
+from meshq import limits
 from meshq.abc import WallClock
 from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, delivery_id
-from meshq.client import Client, Consumer, Delivery, network_consumer, path_beyond, reroute, topic_id
+from meshq.client import (
+    Client,
+    Consumer,
+    Delivery,
+    QueueStatistics,
+    network_consumer,
+    path_beyond,
+    reroute,
+    topic_id,
+)
 from meshq.concurrency import Wakeup
-from meshq.errors import MeshqError, NotFoundError
+from meshq.errors import AddressFullError, MeshqError, NotFoundError
 from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer
 from meshq.network._settings import NetworkSettings
+
+#: Messages of a topic that wait for a broker which refuses them, at most: as many as an address remembers ids.
+WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
 
 
 @attrs.frozen(kw_only=True)
@@ -57,14 +70,39 @@ class _Forwarding:
         #: Its ways are being changed.
         self.rerouting = False
         self.consumer: Consumer | None = None
+        #: The name of its queue, once it was asked for.
+        self.queue = ""
+        #: It is not wanted any more: what waits is forwarded before the network consumer ends.
+        self.leaving = False
+        #: The highest number in the queue when that was noticed; None: it was not.
+        self.last: int | None = None
         self.stopping = trio.Event()
         #: What may be cancelled without a doubt about what was sent.
         self.receiving = trio.CancelScope()
+
+    def stay(self, wanted: WantedConsumer) -> None:
+        """Have the network consumer go on."""
+        self.wanted, self.leaving, self.last = wanted, False, None
+
+    def leave(self) -> None:
+        """End the network consumer when the messages that wait now have been forwarded."""
+        if self.consumer is None:
+            self.stop()
+        elif not self.leaving:
+            self.leaving = True
+            self.receiving.cancel()
 
     def stop(self) -> None:
         """End the network consumer after the send that is under way."""
         self.stopping.set()
         self.receiving.cancel()
+
+    def is_drained(self, queue: QueueStatistics) -> bool:
+        """Whether all that waited in the queue of a topic when the network consumer began to leave has gone."""
+        waiting = queue.ready + queue.delivering + queue.delayed
+        if self.last is None:
+            self.last = queue.last_sequence
+        return not waiting or queue.paused or queue.last_sequence - waiting - queue.scheduled >= self.last
 
 
 class Direction:
@@ -99,8 +137,6 @@ class Direction:
         # The network consumers that are to be there, and those that are.
         self._wanted: dict[_Key, WantedConsumer] = {}
         self._running: dict[_Key, _Forwarding] = {}
-        # Which of the copies of a topic over this link each of them is.
-        self._copies: dict[_Key, int] = {}
         # How often each of them has failed since it was open last.
         self._failures: Counter[_Key] = Counter()
         self._look = Wakeup()
@@ -112,18 +148,18 @@ class Direction:
 
     def compare(self, reached: Reached) -> None:
         """Work the network consumers out anew.  ``reached``: what all links of the source reach."""
-        self._wanted, self._copies = {}, {}
+        self._wanted = {}
         numbers: Counter[_Key] = Counter()
-        copies: Counter[Destination] = Counter()
         for one in self.table.wanted(reached) if self.broker is not None else ():
             alike = _Key(self.table.target_id, one.destination, one.filter, one.priority, 0)
             self._wanted[alike._replace(number=numbers[alike])] = one
-            self._copies[alike._replace(number=numbers[alike])] = copies[one.destination]
             numbers[alike] += 1
-            copies[one.destination] += 1
         for key, forwarding in self._running.items():
             if key in self._wanted:
-                forwarding.wanted = self._wanted[key]
+                forwarding.stay(self._wanted[key])
+            elif key.is_topic and self.broker is not None and key.target_id == self.table.target_id:
+                # Its queue goes with it, and senders have confirms for what is in there.
+                forwarding.leave()
             else:
                 forwarding.stop()
         if self.table.unserved:
@@ -203,7 +239,8 @@ class Direction:
         )
         forwarding.told = wanted.routes
         async with consumer:
-            identify = partial(self._topic_id, broker, key)
+            # What several filters accept is one copy: only subscriptions that are alike ask for several.
+            identify: Callable[[Delivery], bytes] = partial(topic_id, broker.topics, key.number)
             if not key.is_topic:
                 queue = await self._source.queue(consumer.queue)
                 if not queue.name == queue.address == address:
@@ -229,21 +266,54 @@ class Direction:
             forwarding.consumer = consumer
             self._look.wake()
             self._changed()
-            while not forwarding.stopping.is_set():
-                with forwarding.receiving:
-                    await forwarder.receive()
-                if forwarding.receiving.cancelled_caught:
-                    break
-                taken = await forwarder.send()
-                del self._failures[key]
-                if not taken:
-                    # The target takes nothing of it now.
-                    with trio.move_on_after(settings.retry_interval):
-                        await forwarding.stopping.wait()
-                forwarding.receiving = trio.CancelScope()
+            await self._pump(key, forwarding, forwarder)
 
-    def _topic_id(self, broker: ForwardingBroker, key: _Key, delivery: Delivery) -> bytes:
-        return topic_id(broker.topics, self._copies.get(key, 0), delivery)
+    async def _pump(self, key: _Key, forwarding: _Forwarding, forwarder: Forwarder) -> None:
+        """Forward until the network consumer is to end."""
+        while not await self._is_over(forwarding, forwarder.consumer):
+            forwarding.receiving = trio.CancelScope()
+            if forwarding.leaving:
+                # What waited may expire meanwhile.
+                forwarding.receiving.deadline = trio.current_time() + self._settings.retry_interval
+            with forwarding.receiving:
+                await forwarder.receive()
+            if forwarding.receiving.cancelled_caught:
+                continue
+            taken = await forwarder.send()
+            del self._failures[key]
+            if not taken and forwarding.leaving:
+                break
+            if not taken:
+                await self._check_waiting(key, forwarding, forwarder.consumer)
+                # The target takes nothing of it now.
+                with trio.move_on_after(self._settings.retry_interval):
+                    await forwarding.stopping.wait()
+
+    async def _is_over(self, forwarding: _Forwarding, consumer: Consumer) -> bool:
+        """Whether a network consumer is to end now."""
+        if not forwarding.leaving:
+            return forwarding.stopping.is_set()
+        queue = await self._queue_of(forwarding, consumer)
+        return forwarding.stopping.is_set() or (forwarding.leaving and forwarding.is_drained(queue))
+
+    async def _queue_of(self, forwarding: _Forwarding, consumer: Consumer) -> QueueStatistics:
+        forwarding.queue = forwarding.queue or await reroute(consumer, forwarding.wanted.routes)
+        return await self._source.queue(forwarding.queue)
+
+    async def _check_waiting(self, key: _Key, forwarding: _Forwarding, consumer: Consumer) -> None:
+        """See that no more waits for a target that refuses it than the queue of a network consumer of a topic may hold.
+
+        Raises:
+            AddressFullError: there is more, and it goes with the queue.
+        """
+        if key.is_topic:
+            queue = await self._queue_of(forwarding, consumer)
+            waiting = queue.ready + queue.delivering + queue.delayed
+            if waiting > WAITING_MAX:
+                self._counts.rejected += waiting
+                raise AddressFullError(
+                    f"{waiting} messages that are refused there were dropped, more than {WAITING_MAX}"
+                )
 
     def _bridge_settings(self, address: str) -> BridgeSettings:
         settings = self._settings

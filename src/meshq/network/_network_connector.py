@@ -12,8 +12,9 @@ import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
 from meshq.address import check_place
-from meshq.client import ClientFactory, factory_of
+from meshq.client import Agent, ClientFactory, factory_of
 from meshq.concurrency import ChangeSignal
+from meshq.discovery import DiscoveryListener, DiscoverySettings
 from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
@@ -28,7 +29,9 @@ class NetworkConnector(Service):
     """A network connector, one of a broker's ``services``: forwards messages of queues and topics here to other brokers
     where consumers want them.
 
-    ``uri``: where the other brokers are, ``static:(url,url)``.  ``network_ttl``: how many brokers may forward a message
+    ``uri``: where the other brokers are, each of which is linked: ``static:(url,url)``, in which ``failover:(url,url)``
+    is one of several, or where they announce themselves: ``multicast://name``, ``udp://group:port``,
+    ``zeroconf://name``; also as ``discovery:(...)``.  ``network_ttl``: how many brokers may forward a message
     on its way, and how far away consumers are seen.  ``duplex``: messages come from there, too, over the same
     connection.  ``conduit_subscriptions``: all consumers of a destination there are one network consumer here, without
     their filters.  ``decrease_network_consumer_priority``: consumers here come before those of one hop, and so on.
@@ -71,7 +74,7 @@ class NetworkConnector(Service):
 
     def __repr__(self) -> str:
         linked = sum(link.state == "linked" for link in self._links)
-        return f"<NetworkConnector {self.name!r} {linked} of {len(self.settings.urls)} linked>"
+        return f"<NetworkConnector {self.name!r} {linked} of {len(self._links) or len(self.settings.urls)} linked>"
 
     # -- the service
 
@@ -108,7 +111,8 @@ class NetworkConnector(Service):
         """
         check_in_trio("Broker")
         self._broker = broker
-        urls = self.settings.urls
+        agent = self.settings.agent
+        urls = agent.urls
         labels = [self.name] if len(urls) == 1 else [f"{self.name}/{number}" for number in range(1, len(urls) + 1)]
         self._links = [self._link(url, label, broker) for url, label in zip(urls, labels, strict=True)]
         self._hint(broker)
@@ -117,10 +121,39 @@ class NetworkConnector(Service):
                 for link in self._links:
                     nursery.start_soon(link.run)
                 task_status.started()
+                if agent.heard_at is not None:
+                    await self._discover(agent, agent.heard_at, nursery)
                 await trio.sleep_forever()
         finally:
             self._broker = None
             self._changed.tell()
+
+    async def _discover(self, agent: Agent, heard_at: DiscoverySettings, nursery: trio.Nursery) -> None:
+        """Keep a link to each broker that announces itself, except to this broker."""
+        broker = self._broker
+        assert broker is not None
+        control = broker.control
+        listener = DiscoveryListener(heard_at, control.env, control.node_id, self._warnings, self._changed)
+        nursery.start_soon(listener.run)
+        tls = self._login["tls"] is not None
+        links: dict[NetworkLink, trio.CancelScope] = {}
+        while True:
+            urls, refused = agent.urls_at([node.places for node in listener.nodes()], tls=tls)
+            for text in refused:
+                self._warnings.say("network_broker_not_dialed", f"{self.name}: {text}", text)
+            kept = {link.url for link in links}
+            for link in [link for link in links if link.url not in urls and link.state != "linked"]:
+                # A link that stands stays: a network that carries no announcements may carry connections.
+                links.pop(link).cancel()
+                self._links.remove(link)
+                self._demand_changed()
+            for url in urls:
+                if url not in kept:
+                    link = self._link(url, f"{self.name}/{_place_of(url)}", broker)
+                    links[link] = trio.CancelScope()
+                    self._links.append(link)
+                    nursery.start_soon(_run, link, links[link])
+            await self._changed.wait()
 
     def _hint(self, broker: LocalBroker) -> None:
         """Warn if this connector lacks a setting that belongs on all connectors, and that another one here has."""
@@ -221,3 +254,13 @@ class NetworkConnector(Service):
             if queue in forwarded:
                 found += sum(one.consumers for one in link.table.subscriptions if one.address == queue) or 1
         return len(linked), found
+
+
+async def _run(link: NetworkLink, scope: trio.CancelScope) -> None:
+    with scope:
+        await link.run()
+
+
+def _place_of(url: str) -> str:
+    """The host and port of the first place of a URL."""
+    return url.partition("://")[2].partition("?")[0].partition(",")[0].rstrip(")")

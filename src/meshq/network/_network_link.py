@@ -256,7 +256,8 @@ class NetworkLink:
         while True:
             await self._up.wait()
             with trio.CancelScope() as self._asking:
-                snapshot = await self._asked(there, self._here.node_id, self._known)
+                names = {"connector": self._label, "broker": self._here.name}
+                snapshot = await self._asked(there, self._here.node_id, self._known, names)
                 if snapshot is None or not self._up.is_set():
                     continue
                 if snapshot.node_id == self._here.node_id:
@@ -312,10 +313,12 @@ class NetworkLink:
                 back.compare(nearest([back.table]))
                 self._owner.changed()
 
-    async def _asked(self, client: Client, node_id: str, known: bytes) -> DemandSnapshot | None:
+    async def _asked(
+        self, client: Client, node_id: str, known: bytes, names: dict[str, str] | None = None
+    ) -> DemandSnapshot | None:
         """Ask for demand; None: there is nothing new."""
         try:
-            return await demand_of(client, node_id, known, most=SUBSCRIPTIONS_MAX)
+            return await demand_of(client, node_id, known, most=SUBSCRIPTIONS_MAX, names=names or {})
         except MeshqError as error:
             if client.statistics().state in ("failed", "closed"):
                 raise

@@ -10,10 +10,10 @@ import attrs
 from meshq import limits
 from meshq.address import check_name
 from meshq.bridge import LinkOptions, LinkSettings
+from meshq.client import Agent, agent_of
 from meshq.errors import SettingsError
 from meshq.network._destinations import Destinations, Queues, Topics
 from meshq.network._inclusion_plan import InclusionPlan
-from meshq.network._uri_format import urls_of
 from meshq.settings import in_range, is_bool, only
 
 
@@ -22,7 +22,7 @@ def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 
 def _uri(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    urls_of(value)
+    agent_of(value)
 
 
 def _shown(uri: str) -> str:
@@ -81,9 +81,14 @@ class NetworkSettings(LinkSettings):
     replay: bool = attrs.field(default=False, validator=only(served=False, later="replay"))
 
     @property
+    def agent(self) -> Agent:
+        """Which other brokers there are."""
+        return agent_of(self.uri)
+
+    @property
     def urls(self) -> tuple[str, ...]:
-        """The URLs of the other brokers."""
-        return urls_of(self.uri)
+        """The URLs of the other brokers that are listed; none if they announce themselves."""
+        return self.agent.urls
 
     @property
     def inclusion(self) -> InclusionPlan:

@@ -53,13 +53,15 @@ def filters_told(queue: Queue) -> tuple[str, ...] | None:
 class DemandUpdates:
     """Tells links of peers which queues have changed."""
 
-    __slots__ = ("_links", "hops", "mobility_watchers", "on_peer", "watchers")
+    __slots__ = ("_links", "hops", "incoming", "mobility_watchers", "on_peer", "watchers")
 
     def __init__(self) -> None:
         # Whose they are: the id of the node, its life, and its place.
         self._links: dict[DemandLink, tuple[bytes, bytes, str]] = {}
         #: The last runs that went from node to node.
         self.hops: HopLog = HopLog()
+        #: The names of connectors of other brokers of the network that are linked to this one, and of their brokers.
+        self.incoming: dict[object, tuple[str, str]] = {}
         #: Called whenever a queue or its consumers have changed, also when it is paused or goes on.
         self.watchers: list[Callable[[], None]] = []
         #: Called with the name of a queue whenever its messages may be free to go to another node, or no longer.

@@ -34,8 +34,10 @@ class Address:
         "_clustered_queues",
         "_form",
         "auto_created",
+        "dealt",
         "duplicates",
         "filtered",
+        "hops",
         "name",
         "next_index",
         "position",
@@ -56,6 +58,10 @@ class Address:
         # Which of several anycast queues is next.
         self.next_index: int = 0
         self.duplicates: DuplicateIds = DuplicateIds(settings.duplicate_id_cache_size)
+        # Over how many brokers a topic's messages have come at least, by id: of those that came over more than one.
+        self.hops: dict[bytes, int] = {}
+        # Which queues have had messages of a topic from other nodes, by their ids in a network of brokers.
+        self.dealt: dict[bytes, tuple[int, ...]] = {}
         # Where its definition stands in the journal.
         self.position: int = 0
         self._form = form

@@ -28,8 +28,10 @@ from meshq.broker.ingress._forwarded_run import ForwardedAbout, asked_of_forward
 from meshq.broker.ingress._group_places import GroupPlaces
 from meshq.broker.ingress._handed_ids import HandedIds
 from meshq.broker.ingress._held_rows import held_from_now
+from meshq.broker.ingress._judged_ids import judge_ids
 from meshq.broker.ingress._link_branches import LinkBranches
 from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.ingress._network_copies import not_had, note_ways, onward_queues, shorter_shares
 from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
@@ -110,9 +112,11 @@ class Ingress:
         first, last = run.number, run.number + count - 1
         skipped: tuple[int, ...] = ()
         fresh: list[bytes] = []
+        onward, again = onward_queues(address, kinds) if only is None else [], list[Share]()
         if kinds & KIND_ID and address.duplicates.capacity:
             fresh, skipped = judge_ids(run, address)
-            if len(skipped) == count:
+            again = shorter_shares(run, address, skipped, onward) if skipped else []
+            if len(skipped) == count and not again:
                 self.producers.raise_to(run.producer, first, last, run.user)
                 self.duplicates += len(skipped)
                 self._all_known(then)
@@ -123,11 +127,18 @@ class Ingress:
         targets = [only] if isinstance(only, Queue) else address.queues
         diverted = only is None and address.name in self._diverts.from_address
         special = kinds & SPECIAL or address.clustered_queues or address.filtered
-        if diverted or run.body is not None or (special and goes_apart(address, only, targets, kinds)):
+        apart = diverted or run.body is not None or address.dealt
+        if apart or (special and goes_apart(address, only, targets, kinds)):
             rows = rows_without(count, skipped)
             asked = self._asked(run, kinds)
             shares = self.shares_of(run, address, only, rows, asked)
-            self._place_shares(run, address, shares, (fresh, skipped), asked, then)
+            wanted = not_had(run, address, shares)
+            self._place_shares(run, address, (wanted, again), (fresh, skipped), asked, then)
+            if wanted is not shares:
+                had = len(placed(shares)) - len(placed(wanted))
+                self.unrouted, self.duplicates = self.unrouted - had, self.duplicates + had
+            if onward:
+                note_ways(run, address, skipped)
             self.producers.raise_to(run.producer, first, last, run.user)
             return
         if not targets:
@@ -266,20 +277,22 @@ class Ingress:
         self,
         run: StoredRun,
         address: Address,
-        shares: list[Share],
+        divided: tuple[list[Share], list[Share]],
         judged: tuple[list[bytes], tuple[int, ...]],
         asked: list[RowOptions] | None,
         then: Callable[[], None],
     ) -> None:
-        """Place a run of a client whose messages go to different queues, or at different times."""
+        """Place a run of a client whose messages go to different queues, or at different times.  ``divided``: shares in
+        new messages, and in known ones that only go on from here."""
         rows = run.content.rows - len(judged[1])
+        shares, again = divided
         taken = placed(shares)
-        if not taken:
+        if not taken and not again:
             self.unrouted += rows
             self._release_queue.release_after(0, (), then)
             return
         self.attribute(run)
-        position, views = self._entering.enter_shares(run, shares, (b"", 0), asked)
+        position, views = self._entering.enter_shares(run, shares + again, (b"", 0), asked)
         self.unrouted += rows - len(taken)
         if judged[0] and len(taken) < rows:
             # Messages that no queue took were not stored: sent again, they are no duplicates.
@@ -288,7 +301,7 @@ class Ingress:
         self.book(run, address, *judged)
         self.charge(run, views)
         if address.quota is not None:
-            then = address.quota.placed(len(taken), then)
+            then = address.quota.placed(len(taken) + len(placed(again)), then)
         self._release_queue.release_after(position, views, then)
 
     def _asked(self, run: StoredRun, kinds: int) -> list[RowOptions] | None:
@@ -333,6 +346,7 @@ class Ingress:
         """
         shares, lost = self._forwarded.shares(run, queues, rows, topic=topic, there=there)
         routed = len(placed(shares))
+        shares = self._forwarded.not_had(run, shares)
         if hold is None:
             shares = self._forwarded.bounded(run, shares)
         letters = self._forwarded.dead_letters(run, lost) if lost else None
@@ -478,14 +492,3 @@ def _full(run: StoredRun, quota: AddressQuota) -> AddressFullError:
 
 def _nothing() -> None:
     """No producer waits for a confirm."""
-
-
-def judge_ids(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
-    """Return the ids of a run that are new to the address, and the rows whose ids are not."""
-    ids = duplicate_ids(run.content)
-    rows = address.duplicates.fresh_rows(ids)
-    if rows is None:
-        return [duplicate_id for duplicate_id in ids if duplicate_id], ()
-    kept = dict.fromkeys(rows)
-    skipped = tuple(row for row in range(len(ids)) if row not in kept)
-    return [ids[row] for row in rows if ids[row]], skipped

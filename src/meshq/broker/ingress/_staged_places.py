@@ -9,7 +9,8 @@ from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._distribution import Named, rows_without
 from meshq.broker.ingress._filter_scan_plan import placed
-from meshq.broker.ingress._ingress import Ingress, judge_ids
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._judged_ids import judge_ids
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.records import SettledRow
 from meshq.broker.records._row_options import read_options

@@ -21,25 +21,35 @@ from meshq.wire import Frame
 
 #: The name of the call.
 NETWORK_DEMAND: Final = "network_demand"
+#: Who asks, for the list of bridges.
+_NAMES: Final = ("connector", "broker")
+_NAME_MAX: Final = 512
 _OWN: Final = frozenset({MANAGEMENT, NOTIFICATIONS})
 
 
 class _Question(NamedTuple):
-    """A call that is not answered: its id, the broker that asks, the epoch that it knows, and from which row on."""
+    """A call that is not answered: its id, the broker that asks, the epoch that it knows, and from which row on.
+
+    ``connector``, ``broker``: the names of the connector for which it asks, and of its broker.
+    """
 
     call: int
     asker: str
     known: bytes
     after: int
+    connector: str
+    broker: str
 
 
 def _question(call: int, named: Mapping[str, Any]) -> _Question:
     """Return the question of a call.  Raises: UsageError: its arguments are none."""
     asker, known, after = named.get("node_id"), named.get("known", b""), named.get("after", 0)
+    names = [named.get(name, "") for name in _NAMES]
     good = type(asker) is str and is_broker_id(asker) and type(known) is bytes and type(after) is int
-    if not good or not named.keys() <= {"node_id", "known", "after"}:
+    good = good and all(type(name) is str and len(name) <= _NAME_MAX for name in names)
+    if not good or not named.keys() <= {"node_id", "known", "after", *_NAMES}:
         raise UsageError(f"{NETWORK_DEMAND} takes node_id, the id of the broker that asks, and known and after")
-    return _Question(call, str(asker), known, after)
+    return _Question(call, str(asker), known, after, *names)
 
 
 class _Begun(NamedTuple):
@@ -103,6 +113,9 @@ class NetworkDemand:
         except MeshqError as error:
             self._calls.decline(frame.first, error)
             return
+        if self._question.connector:
+            incoming = self._definitions.router.demand.incoming
+            incoming[self] = self._question.connector, self._question.broker
         if not self._listening:
             self._listening = True
             self._definitions.router.demand.watchers.append(self.changed)
@@ -123,6 +136,7 @@ class NetworkDemand:
     def end(self) -> None:
         """End with the session."""
         self._question = self._begun = None
+        self._definitions.router.demand.incoming.pop(self, None)
         if self._listening:
             self._listening = False
             self._definitions.router.demand.watchers.remove(self.changed)
@@ -152,14 +166,15 @@ class NetworkDemand:
     def _demand(self) -> Iterator[QueueDemand]:
         addresses = self._definitions.router.addresses
         for queue in self._definitions.router.queues.values():
-            consumers = queue.roster.consumers
-            if not consumers or not self._is_told(queue):
+            consumers, topic = queue.roster.consumers, addresses[queue.address].routing == "multicast"
+            # A durable queue of a topic, as of a durable subscription, wants messages also while nobody consumes.
+            if not (consumers or (topic and queue.durable)) or not self._is_told(queue):
                 continue
-            if addresses[queue.address].routing == "multicast":
+            if topic:
                 # One copy for the queue, whoever shares it.
-                one = consumers[0]
-                text = one.wanted.filter if one.routes else queue.spec.filter_text
-                yield QueueDemand(queue.address, "multicast", text, 0, one.routes)
+                routes = consumers[0].routes if consumers else ()
+                text = consumers[0].wanted.filter if routes else queue.spec.filter_text
+                yield QueueDemand(queue.address, "multicast", text, 0, routes)
                 continue
             for consumer in consumers:
                 text = consumer.filter.text if consumer.filter is not None else ""

@@ -10,6 +10,7 @@ from meshq.address import check_name
 from meshq.broker.management._pages import page_of
 from meshq.broker.work._long_operations import Values
 from meshq.errors import NotFoundError
+from meshq.statistics import incoming_bridge
 
 if TYPE_CHECKING:
     from meshq.abc import Controllable
@@ -30,10 +31,13 @@ def prepared(core: Core, after: int = 0) -> Values:
 
 
 def bridges(core: Core, after: int = 0) -> Values:
-    """A page of the bridges of this node, the links of its cluster connections among them, with the state and the
-    counters of each."""
+    """A page of the bridges of this node, with the state and the counters of each.
+
+    Links of its cluster connections are among them, and connectors of other brokers that are linked to this one.
+    """
     found = [bridge.statistics() for bridge in core.settings.controlled.values()]
     found += [link for links in core.settings.links for link in links()]
+    found += [incoming_bridge(*names) for names in core.router.demand.incoming.values()]
     rows = [attrs.asdict(one) for one in sorted(found, key=lambda one: one.name)]
     return page_of("bridges", [{**row, "last_error": _brief(row["last_error"])} for row in rows], after)
 

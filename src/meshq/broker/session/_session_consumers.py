@@ -211,7 +211,8 @@ class SessionConsumers:
             )
 
     def reroute(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the ways on which the messages of a network consumer go; the next broker stays the same.
+        """Change the ways on which the messages of a network consumer go; the next broker stays the same.  The
+        answer names its queue.
 
         Raises:
             UsageError: there is no such network consumer, these are no such ways, or the queue has too many filters.
@@ -232,7 +233,7 @@ class SessionConsumers:
             self._pending.schedule_dispatch(queue)
         consumer.routes = routes
         self._demand.changed(consumer.queue)
-        return {}
+        return {"queue": queue.name}
 
     def _begin_browse(self, consumer: QueueConsumer | None) -> None:
         """Begin a browse, unless its consumer is gone."""

@@ -13,6 +13,7 @@ from meshq.broker.catalog._names import check_request_target, check_sendable
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._judged_ids import check_network_ids
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.log._release_queue import ReleaseQueue
 from meshq.broker.management._management_requests import ManagementRequests
@@ -222,6 +223,7 @@ class SessionProducers:
                     raise UsageError(f"a request to the broker is no message of {run.body.size_bytes} bytes")
                 self._requests.take(run, kinds, confirm)
                 return
+            check_network_ids(content, kinds)
             if self._principal.rights is not None:
                 permit_run(self._principal, producer.target, content, kinds)
             if frame.size_bytes > self._disk_space.large_bytes:

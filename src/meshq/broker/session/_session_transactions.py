@@ -12,6 +12,7 @@ from meshq.address import parse_target
 from meshq.broker.access._access import permit_replies, permit_sending
 from meshq.broker.catalog._names import check_sendable
 from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
+from meshq.broker.ingress._judged_ids import check_network_ids
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.staging._written_stages import WrittenStages
 from meshq.broker.transactions._transaction import ServerTransaction, Work
@@ -188,6 +189,7 @@ class SessionTransactions:
         def take() -> dict[str, Any] | Steps:
             target = parse_target(header.address)
             check_sendable(target.address)
+            check_network_ids(content, kinds)
             staged = header.transaction in self._stages
             if not staged:
                 # A stage asks once for each target.

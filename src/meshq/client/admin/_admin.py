@@ -340,6 +340,7 @@ class Administration:
         process.
 
         The links of its cluster connections are among them: ``NAME to URL``, or to the node's name once that is known.
+        So are connectors of other brokers of a network that are linked to this one, ``incoming``.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:

@@ -19,7 +19,7 @@ from meshq.client.settings._fanout_rules import FanoutRules
 from meshq.client.settings._place_options import PLACE_OPTIONS, Pairs, divided
 from meshq.client.settings._settings import unknown_key
 from meshq.client.settings._url_format import ALLOWED, Url, shown
-from meshq.discovery import ENDPOINT_SCHEMES, DiscoverySettings, endpoint_at
+from meshq.discovery import ENDPOINT_SCHEMES, DiscoverySettings, endpoint_at, refresh_timeout_at
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
@@ -291,7 +291,9 @@ def _heard(place: Url, pairs: Pairs, known: Mapping[str, tuple[str, Read]]) -> C
     refresh = {name: options.pop(name) for name in ("refresh_timeout",) if name in options}
     scheme = place.scheme.lower()
     endpoint = endpoint_at(scheme, place.place, **bound)
-    heard_at = DiscoverySettings(name=f"{scheme}://{place.place}", endpoint=endpoint, **refresh)
+    heard_at = DiscoverySettings(
+        name=f"{scheme}://{place.place}", endpoint=endpoint, **{**refresh_timeout_at(scheme), **refresh}
+    )
     return ClientUrl(options=options, heard_at=heard_at, place_options=of_places)
 
 

@@ -1,0 +1,122 @@
+"""The ids by which brokers of a network know messages of topics again."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from meshq import AddressSettings, ClusterConnection, Message, UsageError, abc
+from meshq.ids import NETWORK_MARK
+from tests.bridge.kit import URL, numbered
+from tests.network.kit import carried, known, publish, start, subscribed, take, to, until, world
+
+
+async def test_dead_letters_of_two_queues_cross_both_and_go_on_under_one_id() -> None:
+    dead = {"#": AddressSettings(max_delivery_attempts=1, dead_letter_address="dead")}
+    async with world() as made:
+        for name, others in {"d": "", "c": "d", "b": "cd", "a": "b"}.items():
+            links = [to(other, network_ttl=3) for other in others]
+            await made.start(name, lambda links=links: links, address_settings=dead)  # type: ignore[misc]
+        async with subscribed(made, "d", topic="dead") as (letters,), made.here("b") as b, AsyncExitStack() as stack:
+            await b.create_address("dead", routing="multicast")
+            await until(lambda: len(made.brokers["b"].network("to-c").subscriptions()) == 1)
+            await known(made, "bd", "dead", 1)
+            # Also messages that have come over a link, and have an id already.
+            both = [await stack.enter_async_context(b.subscribe("t", name=name)) for name in ("s1", "s2")]
+            await known(made, "ab", "t", 2)
+            for name in "ab":
+                await publish(made, name, numbered(3))
+            for one in both:
+                got = [each for _ in range(6) if (each := await one.receive(timeout=5)) is not None]
+                await one.reject(*got)
+            got = await take(letters, 12)
+            assert len({one.body for one in got}) == 3
+
+
+async def test_a_redriven_message_does_not_come_again_where_it_was() -> None:
+    dead = {"#": AddressSettings(max_delivery_attempts=1, dead_letter_address="dead")}
+    async with world() as made:
+        await made.start("b")
+        await made.start("a", lambda: [to("b")], address_settings=dead)
+        async with subscribed(made, "b") as (there,), made.here("a") as a:
+            await known(made, "ab", "t", 1)
+            async with a.subscribe("t", name="s", durable=True) as here:
+                await publish(made, "a", numbered(3))
+                await take(there, 3)
+                await here.reject(*[each for _ in range(3) if (each := await here.receive(timeout=5)) is not None])
+            await until(lambda: made.brokers["a"].statistics().consumers == 1)
+            await a.delete_queue("t::s")
+            assert await a.redrive("dead") == 3
+            await take(there, 0)
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+async def test_nobody_sends_under_the_id_of_a_message_that_comes_over_a_link(transacted: bool) -> None:
+    async with world() as made:
+        await start(made, {"c": "", "b": "c", "a": "b"}, network_ttl=2)
+        async with subscribed(made, "c") as (far,):
+            await known(made, "ab", "t", 1)
+            async with subscribed(made, "b") as (near,):
+                made.network.delay("b", "c", 1.0, 1.0)
+                await publish(made, "a", numbered(1))
+                seen = await near.receive(timeout=5)
+                assert seen is not None
+                network_id = seen._run.view.duplicate_id(seen._index)
+                assert network_id.startswith(NETWORK_MARK) and seen.duplicate_id is None
+                async with made.dial("c") as intruder:
+                    with pytest.raises(UsageError, match="is one of a network of brokers"):
+                        if transacted:
+                            async with intruder.transaction() as transaction:
+                                await transaction.send("t", Message(b"bad", duplicate_id=network_id))
+                        else:
+                            await intruder.send("t", Message(b"bad", duplicate_id=network_id))
+            assert [one.body for one in await take(far, 1)] == numbered(1)
+
+
+def clustered(*others: str, links: str = "") -> list[abc.Service]:
+    """The services of a node of a cluster with these other nodes, and with connectors to these brokers."""
+    urls = [URL.format(other) for other in others]
+    about: dict[str, Any] = {"user": "u", "password": "p", "retry_interval": 0.02, "max_retry_interval": 0.05}
+    return [ClusterConnection("mesh", static_connectors=urls, **about), *map(to, links)]
+
+
+async def test_a_message_of_a_topic_leaves_a_cluster_under_one_id_by_all_its_nodes() -> None:
+    async with world() as made:
+        await made.start("b")
+        await made.start("x", lambda: clustered("y", links="b"))
+        await made.start("y", lambda: clustered("x", links="b"))
+        async with subscribed(made, "b") as (there,):
+            for name in "xy":
+                await known(made, f"{name}b", "t", 1)
+                await made.brokers[name].cluster("mesh").wait_for(nodes=2, queues=2, address="t", timeout=30)
+            await publish(made, "x", numbered(10))
+            assert sorted(one.body for one in await take(there, 10)) == sorted(numbered(10))
+            assert [carried(made, link) for link in ("xb", "yb")] == [10, 10]
+
+
+@pytest.mark.parametrize("slow", ["", "x", "y"])
+async def test_what_comes_to_two_nodes_of_a_cluster_is_with_each_subscriber_once(
+    slow: str,
+) -> None:
+    async with world() as made:
+        await made.start("x", lambda: clustered("y"))
+        await made.start("y", lambda: clustered("x"))
+        await made.start("a", lambda: [to("x"), to("y")])
+        async with subscribed(made, "x", "y", "y") as three:
+            for name in "xy":
+                await known(made, f"a{name}", "t", 1)
+                await made.brokers[name].cluster("mesh").wait_for(nodes=2, queues=3, address="t", timeout=30)
+            if slow:
+                # The other node deals what has come to it before this one has it.
+                made.network.delay("a", slow, 1.0, 1.0)
+            await publish(made, "a", numbered(10))
+            for one in three:
+                assert sorted(each.body for each in await take(one, 10)) == sorted(numbered(10))
+            assert [carried(made, f"a{name}") for name in "xy"] == [10, 10]
+            assert [made.brokers[name].statistics().unrouted for name in "xy"] == [0, 0]
+            # A queue of which the other node does not know yet has what comes to its own node.
+            async with subscribed(made, "y", name="new") as (new,):
+                await publish(made, "a", [b"later"])
+                assert [one.body for one in await take(new, 1)] == [b"later"]
