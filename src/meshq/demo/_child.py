@@ -23,6 +23,7 @@ ROLES: Final[dict[str, tuple[str, str]]] = {
     "member": ("meshq.demo._paired", "run_pair_member"),
     "mesh_node": ("meshq.demo._sparked", "run_mesh_node"),
     "query": ("meshq.demo._sparked", "run_query"),
+    "replica": ("meshq.demo._paired", "run_replica_member"),
     "target": ("meshq.demo._balanced", "run_target"),
     "producer": ("meshq.demo._producer_process", "run_producer"),
     "consumer": ("meshq.demo._consumer_process", "run_consumer"),

@@ -146,12 +146,12 @@ def _balanced(arguments: Sequence[str]) -> int:
 
 
 def _paired(arguments: Sequence[str]) -> int:
-    """The demo of a pair; returns the exit status."""
-    from meshq.demo._paired import pair_table, parse_paired, run_paired
+    """The demos of backups; returns the exit status."""
+    from meshq.demo._paired import account_table, parse_paired, run_paired
 
-    tally = trio.run(run_paired, parse_paired(arguments))
-    print(pair_table(tally), flush=True)
-    return STATUS_DIFFERS if tally.differences else STATUS_GOOD
+    account = trio.run(run_paired, parse_paired(arguments))
+    print(account_table(account), flush=True)
+    return STATUS_DIFFERS if account.differences else STATUS_GOOD
 
 
 def _sparked(arguments: Sequence[str]) -> int:

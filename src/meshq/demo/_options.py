@@ -137,8 +137,9 @@ def _add_other_demos(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ha",
         metavar="WAY",
-        help="show a pair instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
-        "one that serves is killed, comes back, and is stopped for longer than its lease",
+        help="show backups instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
+        "one that serves is killed, comes back, and is stopped for longer than its lease; or the same of two pairs in "
+        "a cluster, in which each node has a store of its own (replication)",
     )
     parser.add_argument(
         "--spark",
