@@ -22,6 +22,7 @@ ROLES: Final[dict[str, tuple[str, str]]] = {
     "finder": ("meshq.demo._broker_process", "run_finder"),
     "member": ("meshq.demo._paired", "run_pair_member"),
     "mesh_node": ("meshq.demo._sparked", "run_mesh_node"),
+    "network": ("meshq.demo._networked", "run_network_broker"),
     "query": ("meshq.demo._sparked", "run_query"),
     "replica": ("meshq.demo._paired", "run_replica_member"),
     "target": ("meshq.demo._balanced", "run_target"),

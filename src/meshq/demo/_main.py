@@ -154,6 +154,16 @@ def _paired(arguments: Sequence[str]) -> int:
     return STATUS_DIFFERS if account.differences else STATUS_GOOD
 
 
+def _networked(arguments: Sequence[str]) -> int:
+    """The demo of a network; returns the exit status."""
+    from meshq.demo._networked import parse_network, run_networked
+    from meshq.demo._paired import account_table
+
+    account = trio.run(run_networked, parse_network(arguments))
+    print(account_table(account), flush=True)
+    return STATUS_DIFFERS if account.differences else STATUS_GOOD
+
+
 def _sparked(arguments: Sequence[str]) -> int:
     """The demo of Spark; returns the exit status."""
     from meshq.demo._sparked import account_table, parse_sparked, run_sparked
@@ -168,6 +178,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if "--balancer" in arguments:
             return _balanced(arguments)
+        if "--network" in arguments:
+            return _networked(arguments)
         if "--spark" in arguments:
             return _sparked(arguments)
         if any(one == "--ha" or one.startswith("--ha=") for one in arguments):
