@@ -1,4 +1,4 @@
-"""The demo of a pair: the node that serves is killed and stopped, and every flight is accounted for."""
+"""The demos of backups: nodes that serve are killed and stopped, and every flight is accounted for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import attrs
 import pytest
 
 from meshq import SettingsError
-from meshq.demo._paired import Change, PairTally, pair_table, parse_paired
+from meshq.demo import _main
+from meshq.demo._paired import Change, PairOptions, PairTally, ReplicaTally, account_table, parse_paired
 
 LINES = [
     b"2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z",
@@ -27,7 +28,7 @@ def test_the_account_names_what_differs() -> None:
     good = PairTally(lines=LINES, changes=changes(*REASONS))
     good.settled.update([good.came(line) for line in LINES])
     assert good.differences == []
-    assert pair_table(good).endswith("2 of 2 flights: 0 lost, 0 came twice, each as in the file.")
+    assert account_table(good).endswith("2 of 2 flights: 0 lost, 0 came twice, each as in the file.")
     good.came(LINES[0])
     assert good.differences == ["1 flights came twice"]
     lost = PairTally(lines=LINES, changes=changes(*REASONS))
@@ -64,9 +65,74 @@ def test_only_those_changes_of_role_are_good_that_the_demo_causes() -> None:
     assert differences(*REASONS, epochs=[1, 2, 3, 13]) == ["the epochs of nodes that served are 1, 2, 3, 13"]
 
 
+def replicated(*reasons: str) -> list[Change]:
+    nodes = ("first", "second", "first")
+    return [attrs.evolve(one, node=f"-{node}") for one, node in zip(changes(*reasons), nodes, strict=False)]
+
+
+def two_pairs(lines: Sequence[bytes] = LINES, *, missed: str = "") -> ReplicaTally:
+    """An account of two pairs; one of them lacks a change of role for this reason."""
+    tally = ReplicaTally(lines=LINES, meanwhile=1, stepped_back=[("west-first", "superseded")])
+    tally.changes = {
+        pair: [attrs.evolve(one, node=pair + one.node) for one in replicated("started", "crash", "failback")]
+        for pair in ("east", "west")
+    }
+    tally.changes["west"] = [one for one in tally.changes["west"] if one.reason != missed]
+    tally.settled.update([tally.came(line) for line in lines])
+    return tally
+
+
+def test_the_account_of_two_pairs_names_what_differs() -> None:
+    assert two_pairs().differences == []
+    assert account_table(two_pairs()).splitlines()[1:] == [
+        "east       1 east-first   started                0.50 s",
+        "east       2 east-second  crash                  0.50 s",
+        "east       3 east-first   failback               0.50 s",
+        "west       1 west-first   started                0.50 s",
+        "west       2 west-second  crash                  0.50 s",
+        "west       3 west-first   failback               0.50 s",
+        "west-first has stepped back: superseded",
+        "1 flights were confirmed while a node copied what it had missed",
+        "2 of 2 flights: 0 lost, 0 came twice, each as in the file.",
+    ]
+    assert two_pairs(missed="failback").differences == ["west-first has not taken over because of failback"]
+    assert two_pairs(missed="crash").differences == [
+        "west-second has not taken over because of crash",
+        "the epochs of nodes that served at west are 1, 3",
+    ]
+    turned = two_pairs()
+    turned.changes["east"].append(turned.changes["east"][1])
+    assert turned.differences[0].startswith("nodes of east served in another order: east-first (started), ")
+    assert turned.differences[1] == "the epochs of nodes that served at east are 1, 2, 3, 2"
+    bold = two_pairs()
+    bold.stepped_back.clear()
+    assert bold.differences == ["the node that was stopped has not stepped back when it went on"]
+    idle = two_pairs()
+    idle.meanwhile = 0
+    assert idle.differences == ["no flight was confirmed while a node copied what it had missed"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"), [(LINES[:1], "1 flights were lost"), ([*LINES, LINES[0]], "1 flights came")]
+)
+def test_a_flight_that_is_lost_or_comes_twice_ends_the_demo_with_status_1(
+    lines: list[bytes], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(options: PairOptions) -> ReplicaTally:
+        assert options == PairOptions("replication", 2_000)
+        tally = two_pairs(lines[:2])
+        for line in lines[2:]:
+            tally.came(line)
+        return tally
+
+    monkeypatch.setattr("meshq.demo._paired.run_paired", run)
+    assert _main.main(["--ha", "replication", "--rows", "2000"]) == 1
+    assert said in capsys.readouterr().out
+
+
 def test_a_number_of_flights_may_be_said() -> None:
-    assert parse_paired(["--ha", "shared-store"]) is None
-    assert parse_paired(["--ha", "shared-store", "--rows", "2000"]) == 2_000
+    assert parse_paired(["--ha", "shared-store"]) == PairOptions("shared-store", None)
+    assert parse_paired(["--ha", "replication", "--rows", "2000"]) == PairOptions("replication", 2_000)
     with pytest.raises(SettingsError, match="from 2,000"):
         parse_paired(["--ha", "shared-store", "--rows", "1999"])
 
@@ -79,3 +145,13 @@ def test_the_demo_of_a_pair_runs_and_leaves_no_process() -> None:
     assert (found.returncode, found.stderr) == (0, "")
     assert "4,000 of 4,000 flights: 0 lost, 0 came twice" in found.stdout
     assert all(reason in found.stdout for reason in ("crash", "failback"))
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(180)
+def test_the_demo_of_two_pairs_by_replication_runs_and_leaves_no_process() -> None:
+    command = [sys.executable, "-m", "meshq", "demo", "--ha", "replication", "--rows", "4000"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "4,000 of 4,000 flights: 0 lost, 0 came twice" in found.stdout
+    assert "west-first has stepped back: superseded" in found.stdout

@@ -146,12 +146,22 @@ def _balanced(arguments: Sequence[str]) -> int:
 
 
 def _paired(arguments: Sequence[str]) -> int:
-    """The demo of a pair; returns the exit status."""
-    from meshq.demo._paired import pair_table, parse_paired, run_paired
+    """The demos of backups; returns the exit status."""
+    from meshq.demo._paired import account_table, parse_paired, run_paired
 
-    tally = trio.run(run_paired, parse_paired(arguments))
-    print(pair_table(tally), flush=True)
-    return STATUS_DIFFERS if tally.differences else STATUS_GOOD
+    account = trio.run(run_paired, parse_paired(arguments))
+    print(account_table(account), flush=True)
+    return STATUS_DIFFERS if account.differences else STATUS_GOOD
+
+
+def _networked(arguments: Sequence[str]) -> int:
+    """The demo of a network; returns the exit status."""
+    from meshq.demo._networked import parse_network, run_networked
+    from meshq.demo._paired import account_table
+
+    account = trio.run(run_networked, parse_network(arguments))
+    print(account_table(account), flush=True)
+    return STATUS_DIFFERS if account.differences else STATUS_GOOD
 
 
 def _sparked(arguments: Sequence[str]) -> int:
@@ -168,6 +178,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if "--balancer" in arguments:
             return _balanced(arguments)
+        if "--network" in arguments:
+            return _networked(arguments)
         if "--spark" in arguments:
             return _sparked(arguments)
         if any(one == "--ha" or one.startswith("--ha=") for one in arguments):

@@ -118,7 +118,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
     )
     given = vars(parser.parse_args(arguments))
-    del given["balancer"], given["ha"], given["spark"]
+    del given["balancer"], given["ha"], given["network"], given["spark"]
     if given["nodes"] is None:
         given["nodes"] = NODES if given["discover"] is None else MOVING_NODES
     options = Options(**given)
@@ -137,8 +137,15 @@ def _add_other_demos(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ha",
         metavar="WAY",
-        help="show a pair instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
-        "one that serves is killed, comes back, and is stopped for longer than its lease",
+        help="show backups instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
+        "one that serves is killed, comes back, and is stopped for longer than its lease; or the same of two pairs in "
+        "a cluster, in which each node has a store of its own (replication)",
+    )
+    parser.add_argument(
+        "--network",
+        action="store_true",
+        help="show a network of brokers instead, with --rows N and no other option: two hubs with their spokes, and a "
+        "slow link between the hubs; consumers move, and a hub is killed and comes back",
     )
     parser.add_argument(
         "--spark",

@@ -41,6 +41,14 @@ class Role(Report):
 
 
 @attrs.frozen
+class InSync(Report):
+    """Other nodes of a pair by replication than before have all that was confirmed; ``nodes``: how many have."""
+
+    kind = "in_sync"
+    nodes: int
+
+
+@attrs.frozen
 class PortTaken(Report):
     """The broker ends because another process has its port."""
 
@@ -276,7 +284,7 @@ _KINDS: Final = {
     cls.kind: cls
     for cls in (
         *(Ready, Progress, Delivered, Settled, Holding, Acknowledging, Connection, Idle),
-        *(Role, PortTaken, MeshReady, Numbers, Frozen, Left, Prepared, Decided),
+        *(Role, InSync, PortTaken, MeshReady, Numbers, Frozen, Left, Prepared, Decided),
         *(Connect, Limit, AckQuota, AwaitMesh, AskNumbers, Freeze, End),
         *(Prepare, SendPages, Decide, MoveTo, LeaveForGood),
     )
