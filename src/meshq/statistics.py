@@ -151,7 +151,7 @@ class BridgeStatistics:
 
 
 def incoming_bridge(name: str, broker: str) -> BridgeStatistics:
-    """Return what a broker knows of a network connector of another one that is linked to it."""
+    """Return the statistics of a connector of another broker that is linked here."""
     none = dict.fromkeys(("carried", "refused", "failed", "ended", "rejected"), 0)
     return BridgeStatistics(
         name=name, queue="", target=broker, forwarding_address=None, state="incoming", last_error=None, **none

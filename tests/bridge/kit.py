@@ -52,6 +52,7 @@ class World:
         return attrs.evolve(
             real_env(),
             network=self.network.host(name),
+            datagrams=self.network.datagrams.host(name),
             disk=disk,
             threads=self.threads.get(name, InlineThreads()),
             wall=Wall(),

@@ -1,5 +1,6 @@
 """The client: connections that come back, sessions, producers, consumers."""
 
+from meshq.client._agent_urls import Agent, agent_of
 from meshq.client._bridge_calls import (
     acknowledge,
     forget_window,
@@ -35,7 +36,6 @@ from meshq.client.admin._message_routes import (
 from meshq.client.admin._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client.incoming._delivered_run import DeliveredRun, ReceivedMessage
 from meshq.client.incoming._spans import DeliverySpan
-from meshq.client.link._agent_urls import Agent, agent_of
 from meshq.client.link._announcement_plan import AnnouncementPlan
 from meshq.client.link._events import (
     EVENTS_MAX,

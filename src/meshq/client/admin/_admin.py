@@ -336,11 +336,10 @@ class Administration:
         return found
 
     async def bridges(self) -> list[BridgeStatistics]:
-        """Return the statistics of the broker's bridges, by name in alphabetical order; as ``Bridge.statistics()`` in
-        process.
+        """Return the statistics of the broker's bridges, by name; as ``Bridge.statistics()`` in process.
 
-        The links of its cluster connections are among them: ``NAME to URL``, or to the node's name once that is known.
-        So are connectors of other brokers of a network that are linked to this one, ``incoming``.
+        The links of its cluster connections are among them, ``NAME to URL`` or to the node's name, and connectors of
+        other brokers that are linked to this one, ``incoming``.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
