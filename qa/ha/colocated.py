@@ -47,7 +47,7 @@ SIGHTS: Final = ("takeover", "failback", "both_lost", "asked_again", "transactio
 
 
 class Half:
-    """One of the two nodes: its process, its life, and the clients of its store."""
+    """A process with a node and the backup of the other node, and the clients of the node's store."""
 
     def __init__(self, stage: ColocatedStage, name: str, other: str) -> None:
         self.name = name
