@@ -217,7 +217,7 @@ async def colocated_scenario(simulation: Simulation) -> Outcome:
 
 async def _watch(stage: ColocatedStage) -> None:
     """See backups come to serve, and give the store back."""
-    names: dict[str, str] = {}
+    backing: dict[str, bool] = {}
     while True:
         for half in stage.halves:
             serves = half.serves_other
@@ -226,10 +226,9 @@ async def _watch(stage: ColocatedStage) -> None:
                 stage.notes.note(f"the backup at {half.name} {'serves' if serves else 'does not serve'}")
                 other = next(one for one in stage.halves if one is not half)
                 stage.see("takeover" if serves else "failback" if other.active else "")
-            for one in half.hosted():
-                if names.setdefault(half.name, one.name) != one.name:
-                    names[half.name] = one.name
-                    stage.see("asked_again")
+            if half.hosted() and not backing.get(half.name, True):
+                stage.see("asked_again")
+            backing[half.name] = bool(half.hosted())
         await trio.sleep(0.05)
 
 
