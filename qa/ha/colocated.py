@@ -47,7 +47,7 @@ SIGHTS: Final = ("takeover", "failback", "both_lost", "asked_again", "transactio
 
 
 class Half:
-    """One of the two nodes: its process, its life, and the clients of its store."""
+    """A process with a node and the backup of the other node, and the clients of the node's store."""
 
     def __init__(self, stage: ColocatedStage, name: str, other: str) -> None:
         self.name = name
@@ -217,7 +217,7 @@ async def colocated_scenario(simulation: Simulation) -> Outcome:
 
 async def _watch(stage: ColocatedStage) -> None:
     """See backups come to serve, and give the store back."""
-    names: dict[str, str] = {}
+    backing: dict[str, bool] = {}
     while True:
         for half in stage.halves:
             serves = half.serves_other
@@ -226,10 +226,9 @@ async def _watch(stage: ColocatedStage) -> None:
                 stage.notes.note(f"the backup at {half.name} {'serves' if serves else 'does not serve'}")
                 other = next(one for one in stage.halves if one is not half)
                 stage.see("takeover" if serves else "failback" if other.active else "")
-            for one in half.hosted():
-                if names.setdefault(half.name, one.name) != one.name:
-                    names[half.name] = one.name
-                    stage.see("asked_again")
+            if half.hosted() and not backing.get(half.name, True):
+                stage.see("asked_again")
+            backing[half.name] = bool(half.hosted())
         await trio.sleep(0.05)
 
 

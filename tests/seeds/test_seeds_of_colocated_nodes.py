@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-import trio
 
 from meshq.ha.colocated import RequestTries
-from meshq.node.hosting._backup_host import BackupHost
 from qa.ha.clients import PairError
 from qa.ha.colocated import DURATION_S, FAULTS, SIGHTS, run_colocated_seed
 from tests.known_seeds import caught_by, caught_first
@@ -32,19 +29,9 @@ def remembers_its_backup(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RequestTries, "backed", lambda tries: setattr(tries, "_tries", float("inf")))
 
 
-def keeps_the_place_of_a_backup_that_has_ended(patch: pytest.MonkeyPatch) -> None:
-    """A host counts backups that have ended."""
-
-    async def run(host: Any, one: Any) -> None:
-        await one.broker.run()
-        await trio.lowlevel.checkpoint()
-
-    patch.setattr(BackupHost, "_run", run)
-
-
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("mistake", [remembers_its_backup, keeps_the_place_of_a_backup_that_has_ended])
+@pytest.mark.parametrize("mistake", [remembers_its_backup])
 def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     for seed in caught_first(range(SEEDS)):

@@ -65,7 +65,7 @@ class CoreHost:
         return self._office.role_values()
 
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
-        """Return what the node runs for others."""
+        """Return the backups that the node runs."""
         return self._office.hosted_backups(node_id)
 
     def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:

@@ -31,7 +31,8 @@ class HostNode(Protocol):
         """Return the role of the node; ``waiting``: rows of those that would take over."""
 
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
-        """Return what the node runs for others, and for the node of an id; ``hosted``: a row for each backup."""
+        """Return the number of backups that the node runs, and the name of the backup of the node of an id;
+        ``hosted``: a row for each backup."""
 
     def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
         """Run the backup of another node, and return its name; ``ends``: run it no more;

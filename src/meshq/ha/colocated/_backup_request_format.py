@@ -40,7 +40,7 @@ def _table(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 @attrs.frozen(kw_only=True)
 class BackupRequest:
-    """What a node says of itself to the one that is to run its backup.
+    """A request of a node for a backup, with the settings that the backup is to have.
 
     ``name``, ``node_id`` (hexadecimal) and ``url`` of the node.  ``kind``: of its policy.  ``group_name``: of its
     policy; None: any.  ``data_dir``: the directory to share; empty: each node has its own.  ``users``: a digest of who

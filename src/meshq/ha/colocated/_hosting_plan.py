@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -40,7 +39,7 @@ def moved_url(url: str, name: str, offset: int) -> str:
 
 @attrs.frozen(kw_only=True)
 class HostRules:
-    """What a host is, as far as it decides about backups.
+    """The settings of a host by which it decides about backups.
 
     ``kind``: of its policy for backups; ``replicates``: with it each node has a store of its own.  ``group_name``: of
     that policy.  ``users`` and ``encrypted``: as in a request, of the host itself.
@@ -151,7 +150,7 @@ class HostingPlan:
 
     def _directory(self, request: BackupRequest, name: str) -> str:
         if self.rules.replicates:
-            return os.path.join(self.rules.data_dir, name)
+            return f"{self.rules.data_dir.rstrip('/')}/{name}"
         wanted, taken = request.data_dir, [self.rules.data_dir, *(one.data_dir for one in self._hosted.values())]
         if not wanted or any(_overlap(wanted, one) for one in taken):
             raise SettingsError("data_dir", wanted, "a directory of the node that asks, apart from those in use here")
@@ -164,5 +163,16 @@ def _is_id(text: str) -> bool:
 
 def _overlap(one: str, other: str) -> bool:
     """Whether one of two directories is, or holds, the other one."""
-    first, second = (os.path.join(os.path.normpath(path), "") for path in (one, other))
-    return first.startswith(second) or second.startswith(first)
+    first, second = _parts(one), _parts(other)
+    shared = min(len(first), len(second))
+    return first[:shared] == second[:shared]
+
+
+def _parts(path: str) -> list[str]:
+    found = ["/" if path.startswith("/") else "."]
+    for part in path.split("/"):
+        if part == "..":
+            del found[max(1, len(found) - 1) :]
+        elif part not in ("", "."):
+            found.append(part)
+    return found

@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class HostOffer:
-    """What a node says of the backups that it runs.
+    """The answer of a node about the backups that it runs.
 
     ``backups``: how many there are; ``max_backups``: how many there may be.  ``mine``: the name of the one that it runs
     for the node that asks; empty: it runs none for that node.
@@ -22,7 +22,7 @@ class HostOffer:
 
 
 def best_host(own: str, offers: Iterable[HostOffer]) -> HostOffer | None:
-    """Return the node to ask: the one with the fewest backups of those that have room for one more; None: no node has.
+    """Return the node with the fewest backups of all nodes that have room for another backup; None: no node has room.
 
     Of several the first one after ``own`` in the circle of ids, so that nodes which ask together ask different ones.
     """
@@ -54,7 +54,7 @@ class RequestTries:
 
     @property
     def over(self) -> bool:
-        """Whether nobody is asked any more."""
+        """Whether the tries are used up."""
         return self._tries > self._retries
 
     def tried(self, now: float) -> float:

@@ -73,7 +73,7 @@ class _NamesOfHosted(MutableMapping[str, abc.LocalAcceptor]):
 
 
 @attrs.define(eq=False)
-class _Hosted:
+class _RunningBackup:
     """A backup that runs."""
 
     broker: HostedBroker
@@ -119,7 +119,7 @@ class BackupHost:
         self._make = make
         self._emit = emit
         self._plan = HostingPlan(host_rules(settings, policy))
-        self._hosted: dict[str, _Hosted] = {}
+        self._hosted: dict[str, _RunningBackup] = {}
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -128,7 +128,7 @@ class BackupHost:
         return tuple(one.seen() for one in self._hosted.values())
 
     def values(self, node_id: str = "") -> dict[str, Any]:
-        """Return what operations answer; ``node_id``: the node that wants to know whether its backup is here."""
+        """Return the values of an answer about the backups; ``node_id``: the node whose backup ``mine`` names."""
         return {
             "backups": self._plan.backups,
             "max_backups": self._policy.max_backups,
@@ -143,12 +143,12 @@ class BackupHost:
         Checkpoint: always.
         Cancellation: they are stopped at once, as after a crash.
         """
-        failure: Exception | None = None
+        failure: MeshqError | OSError | None = None
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
                 yield
-            except Exception as error:
+            except (MeshqError, OSError) as error:
                 # It leaves the block as it was raised, in no group.
                 failure = error
             self._nursery = None
@@ -182,7 +182,7 @@ class BackupHost:
         cleared = self._plan.place_of(waiting) if clears else ""
         if cleared:
             self._plan.ended(cleared)
-            self._nursery.start_soon(self._hosted.pop(cleared).broker.stop, True)
+            self._nursery.start_soon(self._end, self._hosted.pop(cleared))
         places = self._plan.accept(request)
         try:
             given = hosted_settings(self._settings, self._policy, request, places)
@@ -191,7 +191,7 @@ class BackupHost:
         except MeshqError:
             self._plan.ended(node_id)
             raise
-        self._hosted[node_id] = one = _Hosted(broker, request.name, node_id)
+        self._hosted[node_id] = one = _RunningBackup(broker, request.name, node_id)
         self._nursery.start_soon(self._run, one)
         return places.name
 
@@ -199,11 +199,14 @@ class BackupHost:
         """End the backup of a node that another one backs; silent without one, and for one that serves."""
         one = self._hosted.get(node_id)
         if one is not None and one.idle and self._nursery is not None:
-            # If it takes over in this moment, it lets the next one.
-            self._nursery.start_soon(one.broker.stop, True)
+            self._nursery.start_soon(self._end, one)
 
-    async def _run(self, one: _Hosted) -> None:
-        """Run a backup until it ends; what goes wrong with it is its own matter."""
+    async def _end(self, one: _RunningBackup) -> None:
+        """Stop a backup; if it takes over in this moment, the next node of its pair may."""
+        await one.broker.stop(True)
+
+    async def _run(self, one: _RunningBackup) -> None:
+        """Run a backup until it ends; its failure is logged, and ends nothing else."""
         name, emit = one.broker.name, self._emit
 
         class Began:

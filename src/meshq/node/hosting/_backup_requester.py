@@ -24,7 +24,7 @@ _log = logger("node")
 
 
 class BackupRequester(Service):
-    """Sees to it that a node of the cluster runs the backup of this one, while this one serves.
+    """The service of a node that asks other nodes of its cluster for a backup, while the node serves.
 
     What the nodes answer decides, not what they have answered before: a node that was started anew, and runs no backup
     any more, is found out at the next look.
@@ -112,7 +112,7 @@ class BackupRequester(Service):
         return False
 
     async def _offers(self, questions: NodeQuestions) -> list[HostOffer]:
-        """Ask all linked nodes what they run."""
+        """Return the answers of all linked nodes about their backups."""
         found: list[HostOffer] = []
 
         async def ask(node_id: str) -> None:

@@ -1,10 +1,9 @@
-"""The settings of backups that a node runs for others: from those of the two nodes."""
+"""The settings of a colocated backup, which come from its node and from its host."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os.path
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -32,7 +31,7 @@ def policy_of(settings: BrokerSettings) -> Colocated | None:
 
 
 def host_rules(settings: BrokerSettings, policy: Colocated) -> HostRules:
-    """Return what a node is, as far as it decides about backups."""
+    """Return the settings of a host by which it decides about backups."""
     return HostRules(
         name=settings.name,
         data_dir=settings.data_dir or "",
@@ -50,7 +49,7 @@ def host_rules(settings: BrokerSettings, policy: Colocated) -> HostRules:
 
 
 def backup_request(settings: BrokerSettings, policy: Colocated, node_id: bytes, url: str) -> BackupRequest:
-    """Return what a node says of itself to the one that is to run its backup."""
+    """Return the request of a node for a backup."""
     inherited: dict[str, Any] = {name: getattr(settings, name) for name in INHERITED}
     given = {
         pattern: {name: getattr(one, name) for name in one.given} for pattern, one in settings.address_settings.items()
@@ -61,7 +60,7 @@ def backup_request(settings: BrokerSettings, policy: Colocated, node_id: bytes, 
         url=url,
         kind=policy.primary.kind.replace("primary", "backup"),
         group_name=getattr(policy.primary, "group_name", None),
-        data_dir="" if policy.replicates else os.path.normpath(settings.data_dir or ""),
+        data_dir="" if policy.replicates else settings.data_dir or "",
         users=users_digest(settings.security),
         encrypted=bool(settings.journal.encryption_keys),
         settings={**inherited, "segment_bytes": settings.journal.segment_bytes},
@@ -70,7 +69,7 @@ def backup_request(settings: BrokerSettings, policy: Colocated, node_id: bytes, 
 
 
 def users_digest(security: Security | None) -> str:
-    """Return a digest of who may do what, without the passwords; empty: everybody everything."""
+    """Return a digest of users, roles and permissions, without passwords; empty: there is no security."""
     if security is None:
         return ""
     told = [

@@ -120,7 +120,7 @@ class BrokerRun:
         return self.hosting.backups if self.hosting is not None else ()
 
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
-        """Return what the node runs for others, as operations answer it."""
+        """Return the backups that the node runs, as operations answer them."""
         return self.hosting.values(node_id) if self.hosting is not None else NoOffice().hosted_backups(node_id)
 
     def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:

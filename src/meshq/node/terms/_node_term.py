@@ -20,7 +20,7 @@ class RoleOffice(Protocol):
         """Order a change of role; return the epoch that ends."""
 
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
-        """Return what the node runs for others, as operations answer it."""
+        """Return the backups that the node runs, as operations answer them."""
 
     def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
         """Run the backup of another node, and return its name; ``ends``: run it no more;
