@@ -84,14 +84,14 @@ class WatchedSession(MemoryQuorumSession):
         lost = watched.loses and watched.rng.random() < LOST
         if lost and watched.rng.random() < 0.5:
             watched.stage.see("in_doubt")
-            raise ConnectionBrokenError("the question is lost", outcome="unknown")
+            raise ConnectionBrokenError("the question is lost", outcome="unknown") from None
         done = await super().compare_and_set(expected, new)
         if done:
             watched.stored(expected, new)
         await trio.sleep(watched.rng.uniform(0, DELAY_S))
         if lost:
             watched.stage.see("in_doubt")
-            raise ConnectionBrokenError("the answer is lost", outcome="unknown")
+            raise ConnectionBrokenError("the answer is lost", outcome="unknown") from None
         return done
 
 
@@ -142,7 +142,7 @@ class ProvidedStage(ReplicatedStage):
         return {"quorum": self.parts[member.name], **peers}
 
     def check(self, left: list[str]) -> None:
-        """Check who has acted when, the records, and what the clients know.  Raises: PairError."""
+        """Check acts, records and the accounts of the clients.  Raises: PairError."""
         if self.acts.stale:
             at, name, epoch, later = self.acts.stale[0]
             raise PairError(f"H3: at {at:.4f} {name} acts in epoch {epoch}, after an act in epoch {later}")

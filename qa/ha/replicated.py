@@ -264,7 +264,7 @@ class ReplicatedStage:
     may_come_again = ()
 
     def check(self, left: list[str]) -> None:
-        """Check what the clients know, and what is left.  Raises: PairError."""
+        """Check the accounts of the clients against the messages that are left.  Raises: PairError."""
         for epoch, names in self.acts.actors.items():
             if len(names) > 1:
                 raise PairError(f"H3: {', '.join(sorted(names))} act in epoch {epoch}")

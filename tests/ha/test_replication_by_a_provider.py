@@ -187,6 +187,7 @@ async def test_a_primary_serves_only_with_the_lock_and_the_newest_copy() -> None
         assert first.ha.last_error == ""
 
 
+@pytest.mark.slow
 async def test_a_node_whose_lock_is_held_by_another_one_follows_it_and_never_serves() -> None:
     async with pairs() as pair:
         first, second = await pair.both()
@@ -326,6 +327,7 @@ async def test_a_node_without_a_provider_and_one_with_a_provider_are_no_pair(wit
         assert first.ha.unprotected and second.ha.phase == "searching"
 
 
+@pytest.mark.slow
 async def test_a_replica_with_the_name_of_its_primary_is_refused() -> None:
     async with pairs() as pair:
         first = await pair.start("a", pair.first())

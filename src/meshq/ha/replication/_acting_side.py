@@ -17,7 +17,7 @@ from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._quorum_role import QuorumRole
 from meshq.ha.replication._reach import Reach
-from meshq.ha.replication._replication_settings import ReplicationRules
+from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._replicator_machine import ReplicationBounds
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._standpoints import ACTED, CLAIMED, IN_SYNC, PRIMARY, order_of
@@ -328,7 +328,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         return known and term.replicator.in_sync
 
     def _count(self, feeder: Feeder) -> None:
-        """Let a replica be in sync, and tell everybody."""
+        """Note that a replica is in sync, and notify."""
         feeder.say_in_sync()
         self.dropped = None
         name = feeder.wanted.node_name

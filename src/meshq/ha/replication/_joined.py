@@ -12,7 +12,7 @@ from meshq.errors import MeshqError
 from meshq.ha.replication._quorum_activation import QuorumActivation
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_activation import ReplicationActivation
-from meshq.ha.replication._replication_settings import ReplicationRules
+from meshq.ha.replication._replication_rules import ReplicationRules
 
 
 @asynccontextmanager
@@ -21,7 +21,7 @@ async def joined(rules: ReplicationRules, control: NodeControl, root: str) -> As
     reach = Reach.of(control, rules.cluster_name)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        activation = (
+        activation: ReplicationActivation | QuorumActivation = (
             QuorumActivation(rules, control, reach, root, nursery)
             if isinstance(rules.quorum, QuorumProvider)
             else ReplicationActivation(rules, control, reach, root, nursery)

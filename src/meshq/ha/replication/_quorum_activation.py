@@ -8,14 +8,14 @@ from typing import Final
 import attrs
 import trio
 
-from meshq.abc import ActiveTerm, NodeControl, QuorumProvider, QuorumRecord, StepBack
+from meshq.abc import Activation, ActiveTerm, NodeControl, QuorumProvider, QuorumRecord, StepBack
 from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, invariant
 from meshq.ha.quorum import NoClaim, node_id_of
 from meshq.ha.replication._follower import Follower
 from meshq.ha.replication._quorum_role import QuorumRole
 from meshq.ha.replication._reach import Reach
-from meshq.ha.replication._replication_activation import POOL, ReplicationActivation
-from meshq.ha.replication._replication_settings import ReplicationRules
+from meshq.ha.replication._replication_activation import POOL, ReplicationPart
+from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import Replicate
@@ -28,8 +28,8 @@ GIVEN_UP: Final = ("stopped", "forced", "failback")
 GIVEN_UP_S: Final = 0.1
 
 
-class QuorumActivation(ReplicationActivation):
-    """The part of one node: it serves with the lock of the quorum, and follows whoever serves otherwise."""
+class QuorumActivation(ReplicationPart, Activation):
+    """The part of a node whose pair asks a quorum: without the lock the node follows another one."""
 
     def __init__(
         self, rules: ReplicationRules, control: NodeControl, reach: Reach, root: str, nursery: trio.Nursery
@@ -57,7 +57,7 @@ class QuorumActivation(ReplicationActivation):
         if coordination and wanted not in (None, coordination):
             raise SettingsError("node_id", wanted, f"None, or {coordination.hex()} by the coordination_id")
         wanted = coordination or wanted
-        if node_id and wanted and node_id != wanted:
+        if self._rules.primary and node_id and wanted and node_id != wanted:
             text = f"{wanted.hex()} by the settings, and {node_id.hex()} in the store"
             raise SettingsError("coordination_id" if coordination else "node_id", text, "the id of the store")
         text = "the quorum of a pair by replication is experimental: its settings may change"
@@ -110,7 +110,7 @@ class QuorumActivation(ReplicationActivation):
             self._order(StepBack(reason="lease_lost", at_once=True))
 
     async def _compete(self) -> None:
-        """Follow whoever serves, until this node has the lock."""
+        """Follow other nodes, and stop with the lock."""
         failure: MeshqError | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_all)
@@ -222,7 +222,7 @@ class QuorumActivation(ReplicationActivation):
         return b"" if text is None else node_id_of(text)
 
     async def _own_id(self) -> bytes:
-        """Return the id of the node for which this one would serve; empty: it has to follow another one first."""
+        """Return the node id for a claim; empty: there is none before the node has followed another one."""
         await trio.lowlevel.checkpoint()
         standing = self._standing
         if not self._rules.primary:
@@ -232,7 +232,7 @@ class QuorumActivation(ReplicationActivation):
         return self._coordination or self._acting.node_id or self._control.wanted_id or made
 
     async def _make_id(self) -> None:
-        """Make the id of a new node, once nobody was found who has a store that this one could have a copy of."""
+        """Make the id of a new node, once no other node was found that has a store."""
         if self._rules.primary and not await self._own_id():
             made = self._env.entropy.token(IDENTITY_BYTES)
             await self._remember(attrs.evolve(self._standing, node_id=made.hex()))

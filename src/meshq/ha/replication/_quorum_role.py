@@ -92,7 +92,7 @@ class QuorumRole:
     # -- the claim
 
     async def refusal(self, *, activation: int, epoch: int) -> NoClaim | None:
-        """Return why the node would not claim, by the record as anybody sees it; None: it may try.
+        """Return the reason against a claim, by the record without the lock; None: there is none.
 
         Checkpoint: always.
         Cancellation: nothing changes.

@@ -18,7 +18,7 @@ from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._replica_machine import Following
-from meshq.ha.replication._replication_settings import ReplicationRules
+from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._standpoints import CLAIMED, is_stranger, order_of, standpoint, standpoint_of
@@ -30,8 +30,8 @@ from meshq.wire import Replicate
 POOL = "ha"
 
 
-class ReplicationActivation(Activation):
-    """The part of one node."""
+class ReplicationPart:
+    """The part of one node, be it that its pair decides alone or asks a quorum."""
 
     def __init__(
         self, rules: ReplicationRules, control: NodeControl, reach: Reach, root: str, nursery: trio.Nursery
@@ -479,3 +479,7 @@ class ReplicationActivation(Activation):
                 last_error=self._last_error,
             )
         )
+
+
+class ReplicationActivation(ReplicationPart, Activation):
+    """The part of a node whose pair decides alone."""

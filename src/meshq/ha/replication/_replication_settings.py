@@ -12,6 +12,7 @@ from meshq.abc import Activation, HAPolicy, NodeControl, QuorumProvider
 from meshq.address import check_name
 from meshq.errors import SettingsError
 from meshq.ha.quorum import MajorityVote, node_id_of
+from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.settings import in_range, is_bool, only
 
 RETRY_S = (0.001, 86_400.0)
@@ -30,27 +31,6 @@ def _quorum(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if isinstance(value, MajorityVote) and value != MajorityVote():
         allowed = "MajorityVote() without settings in this version (votes of other nodes to come), or a quorum provider"
         raise SettingsError(attribute.name, value, allowed)
-
-
-@attrs.frozen(kw_only=True)
-class ReplicationRules:
-    """The rules by which a node takes part in replication, from its policy."""
-
-    primary: bool
-    group_name: str | None
-    cluster_name: str | None
-    check_for_live_server: bool
-    allow_failback: bool
-    restart_backup: bool
-    initial_replication_sync_timeout: float
-    max_saved_replicated_journals: float
-    retry_interval: float
-    max_retry_interval: float
-    wait_for_activation: bool
-    quorum: MajorityVote | QuorumProvider
-    coordination_id: str | None
-    #: The settings that were given, and mean nothing with the quorum.
-    ignored: tuple[str, ...]
 
 
 def _check(policy: ReplicationPrimary | ReplicationBackup) -> None:

@@ -1,0 +1,29 @@
+"""The rules by which a node takes part in replication."""
+
+from __future__ import annotations
+
+import attrs
+
+from meshq.abc import QuorumProvider
+from meshq.ha.quorum import MajorityVote
+
+
+@attrs.frozen(kw_only=True)
+class ReplicationRules:
+    """The rules by which a node takes part in replication, from its policy."""
+
+    primary: bool
+    group_name: str | None
+    cluster_name: str | None
+    check_for_live_server: bool
+    allow_failback: bool
+    restart_backup: bool
+    initial_replication_sync_timeout: float
+    max_saved_replicated_journals: float
+    retry_interval: float
+    max_retry_interval: float
+    wait_for_activation: bool
+    quorum: MajorityVote | QuorumProvider
+    coordination_id: str | None
+    #: The settings that were given, and mean nothing with the quorum.
+    ignored: tuple[str, ...]
