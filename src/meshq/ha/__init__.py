@@ -6,6 +6,7 @@ from meshq.ha._shared_directory import SharedDirectory
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
 from meshq.ha.quorum import MajorityVote, Vote, VoteSchedule
 from meshq.ha.quorum.mesh import MeshQuorum, QuorumNode, QuorumNodeStatistics
+from meshq.ha.quorum.zookeeper import ZooKeeperQuorum
 from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "SharedStorePrimary",
     "Vote",
     "VoteSchedule",
+    "ZooKeeperQuorum",
 ]
