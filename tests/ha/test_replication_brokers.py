@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import trio.testing
 from meshq import (
     Client,
     ClusterConnection,
+    MajorityVote,
     Message,
     NotActiveError,
     RefusedError,
@@ -21,6 +23,7 @@ from meshq import (
 )
 from meshq.notifications import Notification
 from meshq.settings import JournalSettings
+from meshq.testing import MemoryQuorum
 from tests.ha.replicated import Machines, machines
 
 
@@ -222,6 +225,8 @@ async def test_nodes_with_different_keys_do_not_pair_and_nothing_is_changed() ->
         ("max_retry_interval", 0.1),
         ("vote_on_replication_failure", True),
         ("quorum", 3),
+        ("quorum", None),
+        ("quorum", MajorityVote(size=3)),
         ("check_hosts", ("h:1",)),
         ("wait_for_activation", 1),
     ],
@@ -237,6 +242,8 @@ def test_a_setting_that_is_not_allowed_is_refused_by_both_policies(setting: str,
     ("policy", "setting", "value"),
     [
         (ReplicationPrimary, "coordination_id", "x"),
+        (partial(ReplicationPrimary, quorum=MemoryQuorum()), "coordination_id", ""),
+        (partial(ReplicationPrimary, quorum=MemoryQuorum()), "coordination_id", "x" * 251),
         (ReplicationPrimary, "check_for_live_server", None),
         (ReplicationBackup, "scale_down", object()),
         (ReplicationBackup, "allow_failback", 1),
@@ -255,6 +262,8 @@ def test_the_defaults_are_those_that_are_promised() -> None:
         assert (policy.group_name, policy.cluster_name, policy.initial_replication_sync_timeout) == (None, None, 30.0)
         assert (policy.max_saved_replicated_journals, policy.retry_interval, policy.max_retry_interval) == (2, 0.5, 5.0)
         assert policy.vote_on_replication_failure is False
+        assert policy.quorum == MajorityVote()
+    assert primary.coordination_id is None
     assert (primary.check_for_live_server, primary.wait_for_activation) == (False, True)
     assert (backup.allow_failback, backup.restart_backup, backup.wait_for_activation) == (False, True, False)
 

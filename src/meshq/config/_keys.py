@@ -59,6 +59,8 @@ _IN_A_FILE: Final[dict[str, Any]] = {
     "ha": HAPolicy,
     "pool": PoolTable,
     "policy": PolicyName,
+    # A quorum of a file has a table of its own.
+    "quorum": type(None),
     "dynamically_included": Sequence[DestinationsTable],
     "excluded": Sequence[DestinationsTable],
     "statically_included": Sequence[DestinationsTable],

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import attrs
 
-from meshq.abc import Activation, HAPolicy, NodeControl
+from meshq.abc import Activation, HAPolicy, NodeControl, QuorumProvider
 from meshq.address import check_name
 from meshq.errors import SettingsError
+from meshq.ha.quorum import MajorityVote, node_id_of
 from meshq.settings import in_range, is_bool, only
 
 RETRY_S = (0.001, 86_400.0)
@@ -21,6 +22,14 @@ SAVED = (0, math.inf)
 def _name_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None:
         check_name(attribute.name, value)
+
+
+def _quorum(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, MajorityVote | QuorumProvider):
+        raise SettingsError(attribute.name, value, "MajorityVote() or a quorum provider, such as MeshQuorum")
+    if isinstance(value, MajorityVote) and value != MajorityVote():
+        allowed = "MajorityVote() without settings in this version (votes of other nodes to come), or a quorum provider"
+        raise SettingsError(attribute.name, value, allowed)
 
 
 @attrs.frozen(kw_only=True)
@@ -38,22 +47,34 @@ class ReplicationRules:
     retry_interval: float
     max_retry_interval: float
     wait_for_activation: bool
+    quorum: MajorityVote | QuorumProvider
+    coordination_id: str | None
+    #: The settings that were given, and mean nothing with the quorum.
+    ignored: tuple[str, ...]
 
 
-def _check_retries(policy: ReplicationPrimary | ReplicationBackup) -> None:
+def _check(policy: ReplicationPrimary | ReplicationBackup) -> None:
     if policy.max_retry_interval < policy.retry_interval:
         allowed = f"seconds from the retry_interval of {policy.retry_interval:g} s on"
         raise SettingsError("max_retry_interval", policy.max_retry_interval, allowed)
+    if policy.vote_on_replication_failure and isinstance(policy.quorum, MajorityVote):
+        allowed = "False in this version (votes of other nodes to come)"
+        raise SettingsError("vote_on_replication_failure", policy.vote_on_replication_failure, allowed)
 
 
 def _rules(policy: ReplicationPrimary | ReplicationBackup, **of_its_own: Any) -> ReplicationRules:
     shared = {one.name for one in attrs.fields(ReplicationRules)} & {one.name for one in attrs.fields(type(policy))}
-    return ReplicationRules(**{name: getattr(policy, name) for name in shared}, **of_its_own)
+    of_votes = ("check_for_live_server", "vote_on_replication_failure")
+    by_vote = isinstance(policy.quorum, MajorityVote)
+    ignored = () if by_vote else tuple(name for name in of_votes if getattr(policy, name, False))
+    return ReplicationRules(ignored=ignored, **{name: getattr(policy, name) for name in shared}, **of_its_own)
 
 
 def _join(rules: ReplicationRules, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
     from meshq.ha.replication._replication_activation import joined
 
+    if not isinstance(rules.quorum, MajorityVote):
+        raise SettingsError("quorum", rules.quorum, "MajorityVote() in this version (providers to come)")
     if control.data_dir is None:
         raise SettingsError("data_dir", None, "the directory of the node's own store")
     return joined(rules, control, control.data_dir)
@@ -72,7 +93,12 @@ class ReplicationPrimary(HAPolicy):
     longest pause between two tries of a node that follows nobody.  ``wait_for_activation``: the broker's block is
     entered when the node is active, not already when it waits.
 
-    ``vote_on_replication_failure``, ``quorum``, ``coordination_id``, ``check_hosts``: have one value in this version.
+    ``quorum``: who decides which node serves: ``MajorityVote()``, in which case the nodes of the pair decide alone in
+    this version, or a quorum provider such as ``MeshQuorum``, without whose lock no node serves; nodes with a provider
+    look for the one that serves in any case, and ``check_for_live_server`` and ``vote_on_replication_failure`` are
+    ignored, with a warning.  ``coordination_id``: a text that peers have in common, nodes of one kind of which one
+    serves; needs a provider, and their node id is made of it.
+    ``vote_on_replication_failure``, ``check_hosts``: have one value in this version.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -84,9 +110,9 @@ class ReplicationPrimary(HAPolicy):
     cluster_name: str | None = attrs.field(default=None, validator=_name_or_none)
     check_for_live_server: bool = attrs.field(default=False, validator=is_bool)
     initial_replication_sync_timeout: float = attrs.field(default=30.0, validator=in_range(*SYNC_S))
-    vote_on_replication_failure: bool = attrs.field(default=False, validator=only(False, "votes of other nodes"))
-    quorum: None = attrs.field(default=None, validator=only(None, "a quorum"))
-    coordination_id: None = attrs.field(default=None, validator=only(None, "peers by a quorum provider"))
+    vote_on_replication_failure: bool = attrs.field(default=False, validator=is_bool)
+    quorum: MajorityVote | QuorumProvider = attrs.field(default=MajorityVote(), validator=_quorum)
+    coordination_id: str | None = attrs.field(default=None)
     wait_for_activation: bool = attrs.field(default=True, validator=is_bool)
     max_saved_replicated_journals: float = attrs.field(default=2, validator=in_range(*SAVED, whole=True))
     retry_interval: float = attrs.field(default=0.5, validator=in_range(*RETRY_S))
@@ -94,7 +120,12 @@ class ReplicationPrimary(HAPolicy):
     check_hosts: tuple[str, ...] = attrs.field(default=(), validator=only((), "hosts to check"))
 
     def __attrs_post_init__(self) -> None:
-        _check_retries(self)
+        _check(self)
+        if self.coordination_id is not None:
+            node_id_of(self.coordination_id)
+            if isinstance(self.quorum, MajorityVote):
+                allowed = "None, unless quorum= is a quorum provider"
+                raise SettingsError("coordination_id", self.coordination_id, allowed)
 
     def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
         """Take part in replication, as the node that serves unless another one does."""
@@ -122,8 +153,8 @@ class ReplicationBackup(HAPolicy):
     max_saved_replicated_journals: float = attrs.field(default=2, validator=in_range(*SAVED, whole=True))
     restart_backup: bool = attrs.field(default=True, validator=is_bool)
     initial_replication_sync_timeout: float = attrs.field(default=30.0, validator=in_range(*SYNC_S))
-    vote_on_replication_failure: bool = attrs.field(default=False, validator=only(False, "votes of other nodes"))
-    quorum: None = attrs.field(default=None, validator=only(None, "a quorum"))
+    vote_on_replication_failure: bool = attrs.field(default=False, validator=is_bool)
+    quorum: MajorityVote | QuorumProvider = attrs.field(default=MajorityVote(), validator=_quorum)
     scale_down: None = attrs.field(default=None, validator=only(None, "a backup that scales down"))
     wait_for_activation: bool = attrs.field(default=False, validator=is_bool)
     retry_interval: float = attrs.field(default=0.5, validator=in_range(*RETRY_S))
@@ -131,8 +162,8 @@ class ReplicationBackup(HAPolicy):
     check_hosts: tuple[str, ...] = attrs.field(default=(), validator=only((), "hosts to check"))
 
     def __attrs_post_init__(self) -> None:
-        _check_retries(self)
+        _check(self)
 
     def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
         """Take part in replication, as the node that follows."""
-        return _join(_rules(self, primary=False, check_for_live_server=True), control)
+        return _join(_rules(self, primary=False, check_for_live_server=True, coordination_id=None), control)
