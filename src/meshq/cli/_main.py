@@ -17,9 +17,8 @@ import trio
 from meshq.cli._failed import FailedError
 from meshq.cli._quorum import add_quorum, quorum
 from meshq.cli._serving import serve
-from meshq.config import check_broker, load_broker
+from meshq.config import load_broker, load_nodes
 from meshq.errors import ConfigError, SettingsError
-from meshq.node import Broker
 
 
 def main(arguments: list[str]) -> int:
@@ -57,13 +56,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the broker that FILE describes, until SIGTERM or Ctrl-C.
+    """Run the broker that FILE describes, and the witness of its table [quorum], until SIGTERM or Ctrl-C.
 
     The first signal stops it cleanly, within its stop_timeout; a second one at once.
     """
-    broker = load_broker(options.file)
+    nodes = load_nodes(options.file)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    failure = trio.run(serve, [broker])
+    failure = trio.run(serve, nodes)
     if failure is not None:
         raise FailedError(str(failure)) from failure
 
@@ -73,8 +72,8 @@ def check_config(options: argparse.Namespace) -> None:
 
     Secrets, certificates, keys and authorities that FILE names are read, too.
     """
-    broker: Broker = check_broker(options.file)
-    print(f"{options.file}: {broker!r}")
+    for node in load_nodes(options.file, files=True):
+        print(f"{options.file}: {node!r}")
 
 
 def explain_permissions(options: argparse.Namespace) -> None:
