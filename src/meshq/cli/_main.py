@@ -1,7 +1,8 @@
-"""``meshq run``, ``meshq check-config``, ``meshq explain-permissions`` and ``meshq quorum``.
+"""``meshq run``, ``meshq check-config``, ``meshq explain-permissions``, ``meshq quorum`` and ``meshq store``.
 
 Exit status: 0 when all is well, 1 when the file is wrong or the broker has failed, 2 when the command was called
-wrongly; 128 and the signal's number when a second signal did not wait for a clean stop.
+wrongly, or when a newer copy of a store is possible; 128 and the signal's number when a second signal did not wait for
+a clean stop.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import trio
 from meshq.cli._failed import FailedError
 from meshq.cli._quorum import add_quorum, quorum
 from meshq.cli._serving import serve
+from meshq.cli._store import add_store, store
 from meshq.config import load_broker, load_nodes
 from meshq.errors import ConfigError, SettingsError
 
@@ -29,14 +31,14 @@ def main(arguments: list[str]) -> int:
         # The parser has said what is wrong, or has helped.
         return end.code if isinstance(end.code, int) else 2
     try:
-        COMMANDS[options.command](options)
+        status = COMMANDS[options.command](options)
     except (ConfigError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
     except FailedError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text.partition("\n")[0], description=text)
         if function is quorum:
             add_quorum(command)
+            continue
+        if function is store:
+            add_store(command)
             continue
         command.add_argument("file", metavar="FILE")
         if function is explain_permissions:
@@ -88,9 +93,10 @@ def explain_permissions(options: argparse.Namespace) -> None:
         print(security.explain(options.user, options.address))
 
 
-COMMANDS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int | None]]] = {
     "run": run,
     "check-config": check_config,
     "explain-permissions": explain_permissions,
     "quorum": quorum,
+    "store": store,
 }
