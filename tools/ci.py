@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: longer.
 DEBIANS = "/usr/bin/python3"
 PYTHON = os.environ.get("PYTHON") or shutil.which(DEBIANS) or "python3"
+#: What Debian's package of ZooKeeper brings: its servers have no command of their own.
+ZOOKEEPER = "/usr/share/java/zookeeper.jar"
 CORES = len(os.sched_getaffinity(0))
 #: Twice as long as all of it may take on two cores: a slow machine has the time, and what hangs has an end.
 LIMIT_S = 4_800.0
@@ -152,9 +154,9 @@ def debian_packages(steps: Steps) -> bool:
     """What some tests need of the system; root installs what is missing."""
     # Without its package Debian's Python makes no environments.
     makes_them = subprocess.run([PYTHON, "-c", "import ensurepip"], capture_output=True).returncode == 0
-    if makes_them and all(map(shutil.which, ("redis-server", "strace", "java"))):
+    if makes_them and all(map(shutil.which, ("redis-server", "strace", "java"))) and Path(ZOOKEEPER).exists():
         return True
-    packages = "redis-server strace iproute2 python3-venv openjdk-17-jre-headless"
+    packages = "redis-server strace iproute2 python3-venv openjdk-17-jre-headless zookeeper"
     install = f"apt-get update -qq && apt-get install -qq -y --no-install-recommends {packages}"
     return steps.run("debian-packages", "bash", "-c", install, DEBIAN_FRONTEND="noninteractive")
 

@@ -143,6 +143,7 @@ if TYPE_CHECKING:
     from meshq.ha import SharedStorePrimary as SharedStorePrimary
     from meshq.ha import Vote as Vote
     from meshq.ha import VoteSchedule as VoteSchedule
+    from meshq.ha import ZooKeeperQuorum as ZooKeeperQuorum
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
     from meshq.lb import ConsistentHash as ConsistentHash
@@ -372,6 +373,7 @@ _HOME: Final = {
     "MeshQuorum": "meshq.ha",
     "QuorumNode": "meshq.ha",
     "QuorumNodeStatistics": "meshq.ha",
+    "ZooKeeperQuorum": "meshq.ha",
     "QueueOnNode": "meshq.client",
     "Queues": "meshq.network",
     "ScaleDown": "meshq.ha",

@@ -15,6 +15,7 @@ usage: meshq COMMAND [options]
                      say what a user may do at an address, and by which roles and pattern
   quorum run NAME    run a witness of a quorum, until SIGTERM or Ctrl-C
   quorum show URL…   print the record of each node id, and what each witness has of it
+  store claim DIR    say whether another copy of a store may be newer, and let its node serve
   new-test [PATH]    print a test of a program with a cluster of brokers, or write it to a new file
   demo               send real flights through a cluster, kill two nodes, and account for every one
 
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
         from meshq.testing.new_test import main as new_test
 
         return new_test(arguments[1:])
-    if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"], ["quorum"]):
+    if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"], ["quorum"], ["store"]):
         try:
             from meshq.cli import main as cli
 

@@ -16,6 +16,7 @@ DURATIONS = {
     "check_hosts_period",
     "check_hosts_timeout",
     "check_period",
+    "connection_timeout",
     "connection_ttl",
     "fence_timeout",
     "group_timeout",
@@ -28,13 +29,17 @@ DURATIONS = {
     "max_session_ttl",
     "notification_interval",
     "quorum_timeout",
+    "quorum_vote_wait",
     "redelivery_delay",
     "redistribution_delay",
     "refresh_timeout",
     "retry_interval",
+    "session",
     "stop_timeout",
     "stuck_timeout",
+    "tick",
     "transaction_timeout",
+    "vote_retry_wait",
 }
 SIZES = {
     "confirmation_window_size",
@@ -66,7 +71,11 @@ NUMBERS = {
     "quorum_size",
     "reconnect_attempts",
     "redelivery_delay_multiplier",
+    "retries",
     "retry_interval_multiplier",
+    "session_percent",
+    "size",
+    "vote_retries",
     "window",
 }
 KEYS = {f"{table or 'broker'}: {key.name}": key for table, kind in tables().items() for key in keys_of(kind).values()}

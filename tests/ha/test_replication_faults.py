@@ -117,6 +117,36 @@ async def test_the_end_of_a_sync_holds_confirms_for_its_time_and_then_the_traffi
             assert await ready(client) == 3
 
 
+async def test_a_backup_that_serves_holds_confirms_at_the_end_of_a_sync_for_the_time_of_its_own_policy() -> None:
+    """F40."""
+    async with machines() as (ground, nursery):
+        assert ReplicationBackup().initial_replication_sync_timeout == 30.0
+        first, second = await ground.pair(nursery, initial_replication_sync_timeout=4)
+        seen: list[Any] = []
+        nursery.start_soon(told, second, seen)
+        await ground.crash(first)
+        await second.ha.wait_for(phase="active", timeout=60)
+        async with ground.client_of("b") as client:
+            await client.send("q", b"one")
+            reading = ground.threads["b"].close("_read")
+            policy = ReplicationPrimary(check_for_live_server=True, wait_for_activation=False)
+            await ground.start(nursery, ground.broker("a", policy))
+            await trio.sleep(1)
+            await client.send("q", b"behind")
+            ground.threads["a"].close("write")
+            ground.threads["b"].open()
+            assert reading.is_set()
+            await trio.sleep(1)
+            before = trio.current_time()
+            await client.send("q", b"two")
+            assert 2.5 < trio.current_time() - before < 4.5
+            assert kinds(seen, "sync_failed", "replica_dropped") == [
+                ("sync_failed", "a", "sync_timeout"),
+                ("replica_dropped", "a", "sync_timeout"),
+            ]
+            ground.threads["a"].open()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True])
 async def test_a_replica_whose_disk_fails_or_is_full_is_dropped_and_the_primary_goes_on(full: bool) -> None:

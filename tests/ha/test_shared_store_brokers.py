@@ -35,6 +35,7 @@ from meshq.broker.core._recovery import Recovery
 from meshq.env import real_env
 from meshq.errors import CallTimeoutError, ConnectionBrokenError, UnblockedError
 from meshq.testing import InlineThreads, MemoryNetwork, SimDisk
+from meshq.testing.disk._mount import SimFile
 
 SLOW: dict[str, Any] = {"retry_interval": 0.05, "reconnect_attempts": float("inf"), "initial_connect_attempts": 200}
 
@@ -127,6 +128,36 @@ async def test_a_backup_takes_over_after_a_crash_with_the_durable_messages_and_t
         assert (role.role, role.previous, role.epoch, role.reason) == ("primary", "backup", 2, "crash")
         assert 0 < role.without_service < 1
         nursery.cancel_scope.cancel()
+
+
+async def test_a_takeover_reads_the_more_the_more_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F62: the store is read when a backup takes over, and not before."""
+    read = 0
+    inner = SimFile.read_at
+
+    def counted(file: SimFile, offset: int, size: int) -> bytes:
+        nonlocal read
+        data = inner(file, offset, size)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(SimFile, "read_at", counted)
+    taken = []
+    for count in (10, 200):
+        async with pair() as ground, trio.open_nursery() as nursery:
+            first = await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+            second = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+            async with ground.client() as client, client.producer("q") as producer:
+                for _ in range(count):
+                    await producer.send(b"x" * 1_000)
+                await producer.flush()
+            read = 0
+            await crash(ground, first)
+            await second.ha.wait_for(phase="active", timeout=60)
+            taken.append(read)
+            nursery.cancel_scope.cancel()
+    few, many = taken
+    assert many - few > 190 * 1_000, taken
 
 
 async def _until_role(changes: Any) -> AsyncIterator[Any]:

@@ -13,7 +13,7 @@ import trio
 from meshq import MeshQuorum
 from meshq.__main__ import main
 from meshq.abc import QuorumRecord
-from tests.real.test_run import MESHQ
+from tests.real.test_run import MESHQ, Served
 
 pytestmark = pytest.mark.processes
 ID = b"\x11" * 16
@@ -83,3 +83,26 @@ def test_witnesses_keep_their_promises_over_a_kill_and_show_their_records(
 
         assert again.ended(signal.SIGTERM) == 0
         assert witnesses[1].ended(signal.SIGINT) == 0
+
+
+def test_a_file_starts_a_witness_and_a_broker_in_one_process(tmp_path: Path) -> None:
+    file = tmp_path / "both.toml"
+    lines = [f'data_dir = "{tmp_path}/PLACE"', 'acceptors = ["tcp://127.0.0.1:0"]']
+    broker, witness = (["name = 'PLACE'", *lines] for _ in range(2))
+    text = "\n".join(broker).replace("PLACE", "hq")
+    text += "\n[quorum]\npassword = 'for tests only'\n" + "\n".join(witness).replace("PLACE", "w0")
+    file.write_text(text)
+    running = Served([*MESHQ, "run", str(file)])
+    try:
+        record = QuorumRecord(epoch=1, holder="a")
+        other, url = [running.line("serving hq"), running.url]
+        assert "tcp://127.0.0.1:" in other and url.startswith("tcp://")
+        with ExitStack() as clean:
+            (tmp_path / "password").write_text("for tests only\n")
+            urls = [url, *(Witness(name, tmp_path, clean).ready() for name in ("w1", "w2"))]
+            trio.run(keep, urls, record)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.rest()[0] == 0
+    finally:
+        running.process.kill()
+        running.process.communicate()

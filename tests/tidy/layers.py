@@ -31,7 +31,7 @@ _APPLICATION = _BELOW_NODE | {"__init__", "node", "console", "config", "cli", "d
 
 #: Unit -> the units that its files may import.  A unit may always import itself.
 #: ``env`` is imported where a default is made of it, by what can be used alone: store, client, node, and in ``ha`` the
-#: quorum of witnesses.
+#: providers of quorums.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(sorted(VOCABULARY), VOCABULARY),
     "abc": VOCABULARY,
@@ -177,7 +177,8 @@ EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
     "config": frozenset({"cattrs"}),
     "discovery": frozenset({"zeroconf"}),
+    "ha": frozenset({"kazoo"}),
     "spark": frozenset({"pyspark", "pyarrow"}),
     "testing": frozenset({"pytest", "pytest_trio", "trustme"}),
 }
-EXTRA_NAMES: dict[str, str] = {"discovery": "zeroconf"}
+EXTRA_NAMES: dict[str, str] = {"discovery": "zeroconf", "ha": "zookeeper"}

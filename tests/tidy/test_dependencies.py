@@ -53,7 +53,7 @@ def test_what_a_unit_may_import_beyond_that_is_in_its_extra(unit: str) -> None:
 
 def test_every_declared_dependency_of_the_product_is_imported_there() -> None:
     declared = names(PROJECT["dependencies"]).union(
-        *map(names, (EXTRAS[one] for one in ("config", "demo", "testing", "zeroconf")))
+        *map(names, (EXTRAS[one] for one in ("config", "demo", "testing", "zeroconf", "zookeeper")))
     )
     assert declared - set(NOT_IMPORTED) - imported_by("src") == set()
 

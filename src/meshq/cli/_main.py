@@ -1,7 +1,8 @@
-"""``meshq run``, ``meshq check-config``, ``meshq explain-permissions`` and ``meshq quorum``.
+"""``meshq run``, ``meshq check-config``, ``meshq explain-permissions``, ``meshq quorum`` and ``meshq store``.
 
 Exit status: 0 when all is well, 1 when the file is wrong or the broker has failed, 2 when the command was called
-wrongly; 128 and the signal's number when a second signal did not wait for a clean stop.
+wrongly, or when a newer copy of a store is possible; 128 and the signal's number when a second signal did not wait for
+a clean stop.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import trio
 from meshq.cli._failed import FailedError
 from meshq.cli._quorum import add_quorum, quorum
 from meshq.cli._serving import serve
-from meshq.config import check_broker, load_broker
+from meshq.cli._store import add_store, store
+from meshq.config import load_broker, load_nodes
 from meshq.errors import ConfigError, SettingsError
-from meshq.node import Broker
 
 
 def main(arguments: list[str]) -> int:
@@ -30,14 +31,14 @@ def main(arguments: list[str]) -> int:
         # The parser has said what is wrong, or has helped.
         return end.code if isinstance(end.code, int) else 2
     try:
-        COMMANDS[options.command](options)
+        status = COMMANDS[options.command](options)
     except (ConfigError, SettingsError) as error:
         print(error, file=sys.stderr)
         return 1
     except FailedError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,6 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         if function is quorum:
             add_quorum(command)
             continue
+        if function is store:
+            add_store(command)
+            continue
         command.add_argument("file", metavar="FILE")
         if function is explain_permissions:
             command.add_argument("user", metavar="USER")
@@ -57,13 +61,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the broker that FILE describes, until SIGTERM or Ctrl-C.
+    """Run the broker that FILE describes, and the witness of its table [quorum], until SIGTERM or Ctrl-C.
 
     The first signal stops it cleanly, within its stop_timeout; a second one at once.
     """
-    broker = load_broker(options.file)
+    nodes = load_nodes(options.file)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    failure = trio.run(serve, [broker])
+    failure = trio.run(serve, nodes)
     if failure is not None:
         raise FailedError(str(failure)) from failure
 
@@ -73,8 +77,8 @@ def check_config(options: argparse.Namespace) -> None:
 
     Secrets, certificates, keys and authorities that FILE names are read, too.
     """
-    broker: Broker = check_broker(options.file)
-    print(f"{options.file}: {broker!r}")
+    for node in load_nodes(options.file, files=True):
+        print(f"{options.file}: {node!r}")
 
 
 def explain_permissions(options: argparse.Namespace) -> None:
@@ -89,9 +93,10 @@ def explain_permissions(options: argparse.Namespace) -> None:
         print(security.explain(options.user, options.address))
 
 
-COMMANDS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int | None]]] = {
     "run": run,
     "check-config": check_config,
     "explain-permissions": explain_permissions,
     "quorum": quorum,
+    "store": store,
 }

@@ -14,16 +14,19 @@ from meshq.bridge import Bridge
 from meshq.cluster import ClusterConnection
 from meshq.config._destinations_table import DestinationsTable
 from meshq.config._pool_table import PoolTable
+from meshq.config._quorum_table import QUORUMS, AuthTable
 from meshq.config._units_format import units_of
 from meshq.discovery import BroadcastGroup, DiscoveryGroup, SharedDirectory, StaticUnicast, UDPMulticast, Zeroconf
 from meshq.ha import (
     Colocated,
     LiveOnly,
+    QuorumNode,
     ReplicationBackup,
     ReplicationPrimary,
     ScaleDown,
     SharedStoreBackup,
     SharedStorePrimary,
+    ZooKeeperQuorum,
 )
 from meshq.lb.balancer import BrokerBalancer
 from meshq.network import NetworkConnector
@@ -50,11 +53,18 @@ POLICIES: Final[dict[str, type[HAPolicy]]] = {
 }
 POLICY_WORDS: Final = {"master": "primary", "live": "primary", "slave": "backup"}
 #: Other names of their keys.
-POLICY_KEYS: Final = {"allow_fail_back": "allow_failback"}
+POLICY_KEYS: Final = {
+    "allow_fail_back": "allow_failback",
+    "max_saved_replicated_journals_size": "max_saved_replicated_journals",
+}
 
 
 class GroupName:
     """The name of a discovery group of the same file."""
+
+
+class QuorumOfPolicy:
+    """The quorum of a policy: a table that names its kind."""
 
 
 class PolicyName:
@@ -70,14 +80,16 @@ _IN_A_FILE: Final[dict[str, Any]] = {
     "backup": HAPolicy,
     "pool": PoolTable,
     "policy": PolicyName,
-    # A quorum of a file has a table of its own.
-    "quorum": type(None),
+    "quorum": QuorumOfPolicy,
+    "auth": AuthTable | None,
     "dynamically_included": Sequence[DestinationsTable],
     "excluded": Sequence[DestinationsTable],
     "statically_included": Sequence[DestinationsTable],
 }
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)
+#: For programs only: an ``ssl.SSLContext``.
+_NOT_HERE: Final = ((ZooKeeperQuorum, "tls"),)
 
 
 @attrs.frozen
@@ -111,25 +123,29 @@ class Key:
 
 def is_table(kind: object) -> bool:
     """Whether values of this type are tables of settings."""
-    return kind is Broker or kind in SERVICES.values() or (isinstance(kind, type) and attrs.has(kind))
+    return kind in (Broker, QuorumNode) or kind in SERVICES.values() or (isinstance(kind, type) and attrs.has(kind))
 
 
 def keys_of(kind: type[Any]) -> dict[str, Key]:
     """The keys of a table from which a ``kind`` is made, in the order of its signature."""
     types = _types(kind)
     if attrs.has(kind):
-        defaults = {field.name: _default(field) for field in attrs.fields(kind) if field.init}
+        defaults = {_name(field): _default(field) for field in attrs.fields(kind) if field.init}
     else:
         defaults = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
     return {
         name: Key(name, _in_a_file(name, types.get(name, object)), default)
         for name, default in defaults.items()
-        if name not in _NEVER
+        if name not in _NEVER and (kind, name) not in _NOT_HERE
     }
 
 
 def _in_a_file(name: str, kind: Any) -> Any:
     return GroupName if kind == DiscoveryGroup | None else _IN_A_FILE.get(name, kind)
+
+
+def _name(field: attrs.Attribute[Any]) -> str:
+    return field.alias or field.name
 
 
 def _default(field: attrs.Attribute[Any]) -> object:
@@ -142,7 +158,7 @@ def _default(field: attrs.Attribute[Any]) -> object:
 def _types(kind: type[Any]) -> dict[str, Any]:
     if attrs.has(kind):
         attrs.resolve_types(kind)
-        return {field.name: field.type for field in attrs.fields(kind)}
+        return {_name(field): field.type for field in attrs.fields(kind)}
     constructor = kind.__init__
     handed_on = getattr(constructor, "settings_class", None)
     types = _types(handed_on) if handed_on is not None else {}
@@ -161,6 +177,10 @@ def tables() -> dict[str, type[Any]]:
     for name, policy in POLICIES.items():
         found[f'[ha] with policy = "{name}"'] = policy
     found["[ha.scale_down]"] = ScaleDown
+    for name, quorum in QUORUMS.items():
+        found[f'[ha.quorum] with kind = "{name}"'] = quorum
+    found["[ha.quorum.auth]"] = AuthTable
+    found["[quorum]"] = QuorumNode
     while waiting:
         path, kind = waiting.pop(0)
         for key in keys_of(kind).values():

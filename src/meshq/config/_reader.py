@@ -6,6 +6,7 @@ import ast
 import os
 import types
 import typing
+import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from difflib import get_close_matches
 from typing import Any, Final
@@ -25,17 +26,22 @@ from meshq.config._keys import (
     GroupName,
     Key,
     PolicyName,
+    QuorumOfPolicy,
     is_class,
     is_table,
     keys_of,
 )
 from meshq.config._lines_format import KeyLines, Path, shown
+from meshq.config._older_keys_format import with_policy
 from meshq.config._pool_table import PoolTable
+from meshq.config._problems import SECRETS, WrongTypeError, said, seen, seen_as
+from meshq.config._quorum_table import CLASS, DEFAULT, QUORUMS, AuthTable, own_quorum, renamed
 from meshq.config._units_format import in_units
 from meshq.directories import StoreDirectories
 from meshq.discovery import DiscoveryGroup
 from meshq.env import real_env
-from meshq.errors import FilterError, MeshqError, SettingsError
+from meshq.errors import MeshqError, SettingsError
+from meshq.ha import QuorumNode
 from meshq.node import Broker
 from meshq.settings import TLS, Acceptor, EncryptionKey, Secret
 from meshq.store import why_not_private
@@ -43,11 +49,6 @@ from meshq.store import why_not_private
 #: Stands for a value that could not be made, and has a problem.
 MISSING: Final = object()
 _SECRET = '{ env = "NAME" }, { file = "PATH" } or a text'
-_SECRETS = (Secret, EncryptionKey)
-
-
-class WrongTypeError(Exception):
-    """A value has another type than its key."""
 
 
 class Reader:
@@ -74,9 +75,12 @@ class Reader:
             (lambda kind: kind is Service, self._service),
             (lambda kind: kind is BroadcastEndpoint, self._endpoint),
             (lambda kind: kind is HAPolicy, self._ha),
+            (lambda kind: kind is QuorumOfPolicy, self._quorum),
             (lambda kind: kind is GroupName, self._group),
-            (lambda kind: kind in _SECRETS, self._secret),
+            (lambda kind: kind in SECRETS, self._secret),
             (_is_union, self._union),
+            # Of the predicates that fit the last one counts.
+            (lambda kind: kind == AuthTable | None, self._auth),
             (lambda kind: kind is PoolTable, self._pool),
             (lambda kind: kind is DestinationsTable, self._destinations),
             (lambda kind: kind is PolicyName, _policy_name),
@@ -85,10 +89,16 @@ class Reader:
         for predicate, hook in hooks:
             self._converter.register_structure_hook_func(predicate, hook)
 
-    def broker(self, table: dict[str, Any]) -> Broker | None:
-        """The broker that the file describes; None if something is wrong."""
-        made = self.table(table, Broker)
-        return made if isinstance(made, Broker) and not self.problems else None
+    def nodes(self, table: dict[str, Any]) -> tuple[QuorumNode | Broker, ...]:
+        """The witness and the broker that the file describes, in that order; nothing if something is wrong."""
+        rest, older = with_policy(table)
+        if older:
+            text = f"{', '.join(older)}: an older spelling; write [ha] with policy = {rest['ha']['policy']!r}"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        made = [self._item("quorum", rest.pop("quorum"), QuorumNode)] if "quorum" in rest else []
+        if rest or not made:
+            made.append(self.table(rest, Broker))
+        return () if self.problems else tuple(made)
 
     # -- problems
 
@@ -104,7 +114,7 @@ class Reader:
         try:
             return self._converter.structure(value, kind)
         except (WrongTypeError, SettingsError) as error:
-            self._problem(_said(error))
+            self._problem(said(error))
             return MISSING
         finally:
             self._path = before
@@ -114,7 +124,7 @@ class Reader:
     def table(self, value: object, kind: type[Any]) -> Any:
         """A settings object from a table."""
         if not isinstance(value, dict):
-            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
+            raise WrongTypeError(f"{seen_as(kind, value)} is not allowed; allowed: a table")
         keys = keys_of(kind)
         # A policy may name a discovery group, which is a service.
         items = sorted(value.items(), key=lambda item: kind is Broker and item[0] == "ha")
@@ -146,7 +156,7 @@ class Reader:
         """See that each connector which a service names is there and can be dialed, as a start does."""
         if not isinstance(services, tuple) or not isinstance(connectors, Mapping):
             return
-        said: dict[tuple[Path, str], None] = {}
+        found: dict[tuple[Path, str], None] = {}
         for at, service in enumerate(services):
             for error in service.wrong_connectors(connectors, real_env()):
                 name, bracket, inner = error.setting.partition("[")
@@ -163,8 +173,8 @@ class Reader:
                         *((several.index(error.value),) if isinstance(several, tuple) else ()),
                     )
                 # A connector may be that of several services.
-                said[place, _said(error)] = None
-        for place, text in said:
+                found[place, said(error)] = None
+        for place, text in found:
             self._problem(text, *place)
 
     def _look_at_store(self, data_dir: object, directories: object) -> None:
@@ -208,7 +218,7 @@ class Reader:
                 setting = getattr(error, "setting", None)
                 place = self._place(setting, getattr(error, "value", None), given, keys)
                 if place[:1] not in removed:
-                    self._problem(_said(error), *place)
+                    self._problem(said(error), *place)
                 if setting not in given or keys[setting].required:
                     return MISSING
                 removed.append((str(setting),))
@@ -234,12 +244,12 @@ class Reader:
 
     def _service(self, value: object, kind: Any) -> Any:
         if not isinstance(value, dict):
-            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
+            raise WrongTypeError(f"{seen_as(kind, value)} is not allowed; allowed: a table")
         rest = dict(value)
         name = rest.pop("kind", None)
         if not isinstance(name, str) or name not in SERVICES:
             known = " or ".join(map(repr, SERVICES))
-            self._problem(f"{_seen(name)} is not allowed; allowed: {known}", "kind")
+            self._problem(f"{seen(name)} is not allowed; allowed: {known}", "kind")
             return MISSING
         made = self.table(rest, SERVICES[name])
         if name == DiscoveryGroup.kind and isinstance(rest.get("name"), str):
@@ -250,7 +260,7 @@ class Reader:
         """Make the endpoint of a group: a table that has one table, named by the kind of the endpoint."""
         kinds = ", ".join(ENDPOINTS)
         if not isinstance(value, dict):
-            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a table with one of the tables {kinds}")
+            raise WrongTypeError(f"{seen(value)} is not allowed; allowed: a table with one of the tables {kinds}")
         unknown = [name for name in value if name not in ENDPOINTS]
         for name in unknown:
             self._problem(f"is no kind of endpoint; allowed: one of {kinds}", name)
@@ -266,7 +276,7 @@ class Reader:
         """Make a policy of high availability: a table that names it, and has its settings."""
         known = ", ".join(POLICIES)
         if not isinstance(value, dict):
-            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a table with a policy")
+            raise WrongTypeError(f"{seen(value)} is not allowed; allowed: a table with a policy")
         rest = dict(value)
         given = rest.pop("policy", None)
         name = given
@@ -274,7 +284,7 @@ class Reader:
             name = given.removesuffix(word) + meant if given.endswith(f"_{word}") else name
         if not isinstance(name, str) or name not in POLICIES:
             if "policy" in value:
-                self._problem(f"{_seen(given)} is not allowed; allowed: {known}", "policy")
+                self._problem(f"{seen(given)} is not allowed; allowed: {known}", "policy")
             else:
                 self._problem(f"the key 'policy' is missing; allowed: {known}")
             return MISSING
@@ -286,12 +296,36 @@ class Reader:
                 rest[meant] = rest.pop(alias)
         return self.table(rest, POLICIES[name])
 
+    def _quorum(self, value: object, kind: Any) -> Any:
+        """Make the quorum of a policy: a table that names its kind, or a class of one's own."""
+        known = ", ".join(QUORUMS)
+        if not isinstance(value, dict):
+            raise WrongTypeError(f"{seen(value)} is not allowed; allowed: a table of one kind: {known}")
+        rest = dict(value)
+        properties = rest.pop("properties", {})
+        if not isinstance(properties, dict):
+            raise WrongTypeError(f"{seen(properties)} is not allowed as properties; allowed: a table")
+        if own := [rest.pop(name) for name in CLASS if name in rest]:
+            if rest:
+                raise WrongTypeError(f"{', '.join(rest)}: not beside a class; allowed: class_name and properties")
+            return own_quorum(own[0], properties)
+        name = rest.pop("kind", DEFAULT)
+        if not isinstance(name, str) or name not in QUORUMS:
+            self._problem(f"{seen(name)} is not allowed; allowed: {known}", "kind")
+            return MISSING
+        return self.table(renamed({**rest, **properties}), QUORUMS[name])
+
+    def _auth(self, value: object, kind: Any) -> Any:
+        """Make the user and the password of an ensemble."""
+        made = self.table(value, AuthTable)
+        return made if made is MISSING else (made.user, made.password)
+
     def _group(self, value: object, kind: Any) -> Any:
         """Find a discovery group by its name."""
         known = ", ".join(map(repr, sorted(self._groups))) or "none"
         allowed = f"the name of a discovery_group of this file; known: {known}"
         if type(value) is not str or value not in self._groups:
-            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: {allowed}")
+            raise WrongTypeError(f"{seen(value)} is not allowed; allowed: {allowed}")
         return self._groups[value]
 
     def _pool(self, value: object, kind: Any) -> Any:
@@ -308,7 +342,7 @@ class Reader:
 
     def _sequence(self, value: object, kind: Any) -> Any:
         if not isinstance(value, list):
-            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a list")
+            raise WrongTypeError(f"{seen_as(kind, value)} is not allowed; allowed: a list")
         (inner, *_) = typing.get_args(kind)
         # A service may name a group that stands behind the service.
         places = sorted(range(len(value)), key=lambda at: inner is Service and not _is_group(value[at]))
@@ -322,7 +356,7 @@ class Reader:
 
     def _mapping(self, value: object, kind: Any) -> Any:
         if not isinstance(value, dict):
-            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
+            raise WrongTypeError(f"{seen_as(kind, value)} is not allowed; allowed: a table")
         found = {name: self._item(name, item, typing.get_args(kind)[1]) for name, item in value.items()}
         return MISSING if MISSING in found.values() else found
 
@@ -330,14 +364,15 @@ class Reader:
 
     def _union(self, value: object, kind: Any) -> Any:
         kinds = [one for one in typing.get_args(kind) if one is not type(None)]
-        secret = next((one for one in kinds if one in _SECRETS), None)
+        secret = next((one for one in kinds if one in SECRETS), None)
         if secret is not None:
             return self._secret(value, secret)
         if any(typing.get_origin(one) is os.PathLike for one in kinds):
-            if value is False:
+            in_memory = ", or false for memory only" if type(None) in typing.get_args(kind) else ""
+            if value is False and in_memory:
                 return None
             if not isinstance(value, str) or not value or "\0" in value:
-                raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
+                raise WrongTypeError(f"{seen(value)} is not allowed; allowed: a directory{in_memory}")
             return value
         if Acceptor in kinds and isinstance(value, str):
             return Acceptor(value)
@@ -400,41 +435,12 @@ def _exposed(service: Service) -> bool:
     return False
 
 
-def _said(error: BaseException) -> str:
-    if isinstance(error, SettingsError) and not isinstance(error, FilterError):
-        seen = _seen(error.value) if error.shown is None else error.shown
-        return f"{seen} is not allowed; allowed: {error.allowed}"
-    return str(error)
-
-
-def _seen(value: object) -> str:
-    """Show a value in an error; a value that may be a password is hidden."""
-    if isinstance(value, str | int | float):
-        return "***" if value == "***" else repr(value).lower() if isinstance(value, bool) else repr(value)
-    kinds = {dict: "a table", list: "a list", type(None): "nothing"}
-    return kinds.get(type(value), type(value).__name__)
-
-
-def _seen_as(kind: Any, value: object) -> str:
-    """Show a value in the place of a table or list; hidden if the table could hold a password."""
-    return "***" if isinstance(value, str | int | float) and _holds_secrets(kind) else _seen(value)
-
-
-def _holds_secrets(kind: Any) -> bool:
-    """Whether a secret may be somewhere in values of this type."""
-    if kind is Service or kind in _SECRETS:
-        return True
-    if is_table(kind):
-        return any(_holds_secrets(key.type) for key in keys_of(kind).values())
-    return any(_holds_secrets(one) for one in typing.get_args(kind))
-
-
 def _strict(kind: type[Any], allowed: str) -> Callable[[Any, Any], Any]:
     kinds = (int, float) if kind is float else (kind,)
 
     def structure(value: object, _: object) -> Any:
         if type(value) not in kinds:
-            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: {allowed}")
+            raise WrongTypeError(f"{seen(value)} is not allowed; allowed: {allowed}")
         return value
 
     return structure
@@ -444,14 +450,14 @@ def _bytes(value: object, _: object) -> bytes:
     try:
         return bytes.fromhex(value if isinstance(value, str) else "-")
     except ValueError:
-        raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: hexadecimal digits, two for each byte") from None
+        raise WrongTypeError(f"{seen(value)} is not allowed; allowed: hexadecimal digits, two for each byte") from None
 
 
 def _policy_name(value: object, _: object) -> Any:
     """Take a policy's name, or several times the same one."""
     names = value if isinstance(value, list) else [value]
     if not names or any(not isinstance(name, str) for name in names):
-        raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a text")
+        raise WrongTypeError(f"{seen(value)} is not allowed; allowed: a text")
     return names
 
 
@@ -459,7 +465,7 @@ def _word(value: object, kind: Any) -> Any:
     """Take one of several words."""
     words = typing.get_args(kind)
     if type(value) is not str or value not in words:
-        raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: {' or '.join(map(repr, words))}")
+        raise WrongTypeError(f"{seen(value)} is not allowed; allowed: {' or '.join(map(repr, words))}")
     return value
 
 

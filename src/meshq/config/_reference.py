@@ -9,7 +9,17 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from meshq.abc import BroadcastEndpoint, HAPolicy, Service
-from meshq.config._keys import ENDPOINTS, GroupName, Key, PolicyName, is_class, is_table, keys_of, tables
+from meshq.config._keys import (
+    ENDPOINTS,
+    GroupName,
+    Key,
+    PolicyName,
+    QuorumOfPolicy,
+    is_class,
+    is_table,
+    keys_of,
+    tables,
+)
 from meshq.settings import EncryptionKey, Secret
 
 _HEAD = """\
@@ -32,6 +42,7 @@ _WORDS = {
     EncryptionKey: "secret",
     Service: "tables, see below",
     HAPolicy: "table, see below",
+    QuorumOfPolicy: "table, see below",
     BroadcastEndpoint: f"table with exactly one of {', '.join(f'`{name}`' for name in ENDPOINTS)}, see below",
     PolicyName: "text: a policy's name, or `module:Class`",
     GroupName: "name of a discovery group of the file",
@@ -61,7 +72,9 @@ def _about(kind: type[Any]) -> str:
 
 def _what(key: Key) -> str:
     if key.name == "data_dir":
-        return "directory, or false for a broker in memory only"
+        return "directory" + (
+            ", or false for a broker in memory only" if type(None) in typing.get_args(key.type) else ""
+        )
     units = key.units
     unit = "" if units is None else ", seconds" if "s" in units else ", bytes"
     return _kind(key.type) + unit

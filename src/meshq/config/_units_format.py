@@ -13,7 +13,7 @@ from typing import Final
 SECONDS: Final = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
 BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
-_DURATIONS: Final = ("timeout", "interval", "delay", "period", "ttl", "lease")
+_DURATIONS: Final = ("timeout", "interval", "delay", "period", "ttl", "lease", "session", "tick", "wait")
 #: What ends like a duration, and is a plain number.
 _PLAIN: Final = ("network_ttl",)
 _SIZES: Final = ("bytes", "memory_limit", "window_size", "message_size")

@@ -3,10 +3,13 @@
 from meshq.ha._live_only import LiveOnly
 from meshq.ha._scale_down import ScaleDown
 from meshq.ha._shared_directory import SharedDirectory
+from meshq.ha._store_claim import StoreClaim
+from meshq.ha._store_claim_plan import StoreFacts, doubts, told
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
 from meshq.ha.colocated import Colocated
 from meshq.ha.quorum import MajorityVote, Vote, VoteSchedule
 from meshq.ha.quorum.mesh import MeshQuorum, QuorumNode, QuorumNodeStatistics
+from meshq.ha.quorum.zookeeper import ZooKeeperQuorum
 from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 
 __all__ = [
@@ -22,6 +25,11 @@ __all__ = [
     "SharedDirectory",
     "SharedStoreBackup",
     "SharedStorePrimary",
+    "StoreClaim",
+    "StoreFacts",
     "Vote",
     "VoteSchedule",
+    "ZooKeeperQuorum",
+    "doubts",
+    "told",
 ]

@@ -8,6 +8,7 @@
     DIR/epoch-<n>/      the store itself, as a plain directory has it
     DIR/epoch-<n>/stopped-<n>   the owner of this epoch was stopped, and did not hand over; may be missing
     DIR/epoch-0/        the first epoch, while it is made
+    DIR/claimed         the next epoch begins whatever the last owner has said; may be missing
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from typing import Final, Literal
 import attrs
 
 from meshq.errors import SettingsError
+from meshq.ha._store_claim_plan import CLAIM_EPOCHS
 
 PREFIX: Final = "epoch-"
+#: The mark of a store that an operator has claimed.
+CLAIMED: Final = "claimed"
 #: The highest epoch that a name can have: numbers are sent in frames.
 EPOCH_MAX: Final = 2**53 - 1
 #: The number in the name of the first epoch's directory while it is made.
@@ -83,7 +87,8 @@ def plan_activation(names: Collection[str], within: Mapping[int, Collection[str]
     if elsewhere:
         raise SettingsError("data_dir", where, f"a store all of whose parts are in it; {elsewhere[0]} says otherwise")
     if not plain:
-        return ActivationPlan(epoch=1) if epoch == 0 else ActivationPlan(epoch=epoch + 1, rename=epoch)
+        later = CLAIM_EPOCHS if CLAIMED in names else 1
+        return ActivationPlan(epoch=1) if epoch == 0 else ActivationPlan(epoch=epoch + later, rename=epoch)
     twice = [part for part in plain if part in within.get(FIRST_IN_THE_MAKING, ())]
     if epoch > 0 or twice:
         allowed = f"one store: it has {twice[0] if twice else plain[0]!r} and {epoch_name(epoch)!r}"

@@ -9,7 +9,14 @@ import hashlib
 import attrs
 
 from meshq.abc import Disk, File
-from meshq.ha._epochs_plan import FIRST_IN_THE_MAKING, epoch_name, newest_epoch, plan_activation, stopped_name
+from meshq.ha._epochs_plan import (
+    CLAIMED,
+    FIRST_IN_THE_MAKING,
+    epoch_name,
+    newest_epoch,
+    plan_activation,
+    stopped_name,
+)
 from meshq.ha._owner_format import HINT_BYTES_MAX, Owner, decode_owner, decode_registration, encode_hint
 from meshq.ha._turns_plan import Registration
 from meshq.store import make_directory, store_node_id
@@ -56,7 +63,8 @@ class SharedDirectory:
         return Seen(
             owner=owner,
             waiting=tuple(one for one in waiting if one is not None),
-            stopped=self._is_stopped(newest_epoch(names)),
+            # Whoever has claimed the store wants any node to serve.
+            stopped=CLAIMED not in names and self._is_stopped(newest_epoch(names)),
         )
 
     def register(self, registration: Registration) -> None:
@@ -165,6 +173,10 @@ class SharedDirectory:
                 disk.remove(f"{self._waiting}/{name}")
         disk.sync_directory(epoch.directory)
         disk.sync_directory(root)
+        if CLAIMED in names:
+            # Only now: a crash before it costs some more epochs, and one after it nothing.
+            disk.remove(f"{root}/{CLAIMED}")
+            disk.sync_directory(root)
         return epoch
 
     def mark_stopped(self, epoch: Epoch) -> None:

@@ -40,11 +40,12 @@ def in_range(low: float, high: float, *, whole: bool = False) -> Validator:
     allowed = f"{kind} from {low} to {high}"
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        name = attribute.alias or attribute.name
         if type(value) is int and limits.NUMBER_MAX < value <= high:
-            raise SettingsError(attribute.name, value, f"{kind} from {low} to {limits.NUMBER_MAX}, or {high}")
+            raise SettingsError(name, value, f"{kind} from {low} to {limits.NUMBER_MAX}, or {high}")
         good = type(value) is int or (type(value) is float and (not whole or value == math.inf))
         if not good or not low <= value <= high:
-            raise SettingsError(attribute.name, value, allowed)
+            raise SettingsError(name, value, allowed)
 
     return check
 

@@ -10,6 +10,7 @@ from meshq.store.directory._identity import store_node_id
 from meshq.store.directory._ping_pong_file import is_disk_full
 from meshq.store.formats._record import PLAIN, CheckpointRecord, JournalRecord
 from meshq.store.formats._record_prefix import RecordPrefix
+from meshq.store.inspection._last_position import last_position
 from meshq.store.reading._replay import Replay
 from meshq.store.recovery._store_copy import StoreCopy
 
@@ -28,6 +29,7 @@ __all__ = [
     "SpillFiles",
     "StoreCopy",
     "is_disk_full",
+    "last_position",
     "make_directory",
     "store_node_id",
     "why_not_private",

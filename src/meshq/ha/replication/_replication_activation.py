@@ -42,9 +42,7 @@ class ReplicationPart:
         self._env = control.env
         self._nursery = nursery
         self._directory = NodeDirectory(control.env.disk, root)
-        self._life = LifeCycle(
-            f"the part of {control.name!r} in its pair", REPLICATION_ROLE_TRANSITIONS, first="searching"
-        )
+        self._life = LifeCycle(f"{control.name!r} in its pair", REPLICATION_ROLE_TRANSITIONS, first="searching")
         self._warnings = Warnings("ha", trio.current_time)
         self._changed = ChangeSignal()
         self._asker = Asker(reach, control.instance, lambda ends: self._wanted(asks=True, ends=ends))
@@ -107,6 +105,9 @@ class ReplicationPart:
 
     async def wait(self) -> ActiveTerm:
         """Wait until this node may serve."""
+        if self._standing.claimed:
+            self._standing = self._standing.unclaimed
+            return await self._take("started")
         own = standpoint(self._standing, primary=self._rules.primary)
         first = self._rules.primary and not self._stepped_back
         alone = unasked(own, first=first) or (first and self._made_primary)

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from meshq.errors import DamagedError
+from meshq.ha._store_claim_plan import CLAIM_EPOCHS
 
 NAME: Final = "standing"
 BYTES_MAX: Final = 64 * 1024
@@ -19,7 +20,8 @@ class Standing:
     """The memory of a node.
 
     ``epoch``: of the last term that it has served in, or of the log that it has followed.  ``activation``: how often
-    the pair has changed who acts.  ``acted``: it has served in that epoch.  ``in_sync``: its store had all that was
+    the pair has changed who acts.  ``claimed``: an operator wants the node to serve at its next start, and to ask
+    nobody.  ``acted``: it has served in that epoch.  ``in_sync``: its store had all that was
     confirmed, when it was last known.  ``partner``: the name of the other node; empty: there was none.  ``members``:
     who was in sync.  ``named``: the latest epoch that another node has named; with an older store the node never serves
     by itself.  ``as_backup``: it has followed as a configured backup.  ``node_id``: in hexadecimal digits, the id for
@@ -28,6 +30,7 @@ class Standing:
 
     epoch: int = 0
     activation: int = 0
+    claimed: bool = False
     acted: bool = False
     in_sync: bool = False
     partner: str = ""
@@ -35,6 +38,11 @@ class Standing:
     named: int = 0
     as_backup: bool = False
     node_id: str = ""
+
+    @property
+    def unclaimed(self) -> Standing:
+        """The memory of a node that serves because it is claimed: the epoch that follows is later than any other."""
+        return attrs.evolve(self, epoch=max(self.epoch, self.named) + CLAIM_EPOCHS - 1, claimed=False)
 
 
 def encode_standing(standing: Standing) -> bytes:
