@@ -86,7 +86,7 @@ async def test_a_broker_that_crashes_is_gone_after_ten_missed_announcements_and_
 @pytest.mark.slow
 async def test_a_broker_is_added_while_the_network_runs_and_has_messages_and_demand_at_once_until_it_goes() -> None:
     async with world() as made:
-        await announced(made, "a", "b", network_ttl=2)
+        await announced(made, "a", "b")
         links = made.brokers["b"].network("all")
         await links.wait_for(timeout=30)
         # One way: c has an acceptor and no connector, and b, which runs, has a link to c from now on.
@@ -100,7 +100,7 @@ async def test_a_broker_is_added_while_the_network_runs_and_has_messages_and_dem
                 await made.send("c", "back", numbered(1))
                 await take(here, 0)
         # Both ways: d has a connector that is duplex, and no other broker knows of d.
-        await made.start("d", lambda: [to("b", duplex=True, network_ttl=2)])
+        await made.start("d", lambda: [to("b", duplex=True)])
         await made.brokers["d"].network("to-b").wait_for(timeout=30)
         async with consuming(made, "d", "p") as (_, there), consuming(made, "b", "r") as (_, here):
             await made.brokers["d"].network("to-b").wait_for(queue="r", consumers=1, timeout=30)
