@@ -226,8 +226,8 @@ class ReplicatedStage:
             self.notes.note(f"{member.name} is {event.role}: {event.reason} (epoch {event.epoch})")
             if event.role == "primary":
                 self.see({"crash": "takeover", "forced": "handed_over"}.get(event.reason, event.reason))
-            elif event.reason == "superseded":
-                self.see("superseded")
+            elif event.reason in ("superseded", "lease_lost"):
+                self.see(event.reason)
         elif kind == "sync_done":
             self.notes.note(f"{event.replica} is in sync with {member.name}")
             self.see("synced")
