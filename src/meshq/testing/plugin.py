@@ -268,6 +268,7 @@ def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[Ser
 def meshq_process_cluster(tmp_path: Path) -> Iterator[ProcessClusterFactory]:
     """``meshq_process_cluster(nodes=3, queues=["orders"])`` starts brokers in processes of their own, in real time."""
     from meshq.testing.kit._cluster_settings import ClusterPlan, check_keywords
+    from meshq.testing.kit._pairs import PROCESS_KINDS, check_ha
     from meshq.testing.processes._process_cluster import ProcessCluster
 
     with ExitStack() as stack:
@@ -275,6 +276,7 @@ def meshq_process_cluster(tmp_path: Path) -> Iterator[ProcessClusterFactory]:
 
         def make(nodes: int = 3, *, queues: Sequence[str] = (), ha: str | None = None, **others: Any) -> ProcessCluster:
             check_keywords(others, ("nodes", "queues", "ha"))
+            check_ha(ha, PROCESS_KINDS)
             settings = ClusterPlan(nodes=nodes, queues=queues, ha=ha)
             cluster = ProcessCluster(tmp_path / f"meshq-{next(numbers)}", settings)
             stack.callback(cluster.close)

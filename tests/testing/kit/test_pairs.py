@@ -110,9 +110,9 @@ def test_a_takeover_that_has_not_come_yet_moves() -> None:
 
 
 def test_a_kind_of_backups_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    text = r"^ha='replication': this version of meshq has no such backups; allowed: 'shared_store', None$"
+    text = r"^ha='colocated': this version of meshq has no such backups; allowed: 'replication', 'shared_store', None$"
     with pytest.raises(UsageError, match=text):
-        ClusterPlan(ha="replication")
+        ClusterPlan(ha="colocated")
 
 
 def test_drawn_faults_leave_a_pair_a_node_that_can_serve_and_hit_backups_too() -> None:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Unpack
 
+import attrs
 import trio
 from trio.testing import MockClock
 
@@ -25,7 +26,7 @@ from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._judged_nodes import JudgedNodes
 from meshq.testing.kit._link_faults import LinkFaults
 from meshq.testing.kit._node import KitNode
-from meshq.testing.kit._pairs import ha_settings, serves, store_of
+from meshq.testing.kit._pairs import Pairs, serves, store_of, waits_for
 from meshq.testing.kit._report import report_of
 from meshq.testing.kit._settled_plan import NodeView, moving
 from meshq.testing.kit._spawned_task import SpawnedTask
@@ -58,7 +59,9 @@ class Cluster(LinkFaults):
     the host of the test itself in ``cut``, ``partition``, ``delay`` and ``drop``.
 
     With ``ha="shared_store"`` each node has a backup, ``n0b``, ``n1b`` and so on, over the same disk, which is none of
-    a node's machine: a fault of the disk hits both, and when one loses its power, the disk does not.
+    a node's machine: a fault of the disk hits both, and when one loses its power, the disk does not.  With
+    ``ha="replication"`` the backup has a disk of its own and follows its node, and a quorum that is always there says
+    which of the two serves.
     """
 
     def __init__(self, world: SimulatedWorld, settings: ClusterPlan) -> None:
@@ -72,7 +75,8 @@ class Cluster(LinkFaults):
         # The hosts of a second cluster in one test have other names than those of the first.
         suffix = "" if world.generations == 1 else f"-{world.generations}"
         self._urls = {name: f"tcp://{name}{suffix}:{PORT}?insecure=true" for name in settings.names}
-        paired = settings.primaries if settings.ha else []
+        self._pairs = Pairs(settings.ha)
+        paired = settings.primaries if self._pairs.share_stores else []
         disks = {name: SimDisk(world.swarm.rng(f"{name}{suffix}/store")) for name in paired}
         self._nodes = {
             name: KitNode(world, name, f"{name}{suffix}", self._make, disks.get(store_of(name)))
@@ -97,6 +101,7 @@ class Cluster(LinkFaults):
             max_hops=settings.max_hops,
             user=CLUSTER,
             password=CLUSTER,
+            **self._pairs.link_settings(),
         )
         return Broker(
             node.name,
@@ -108,7 +113,7 @@ class Cluster(LinkFaults):
             queues=settings.queues,
             address_settings=settings.settings_of_addresses(),
             security=settings.security,
-            **ha_settings(node.name, settings.ha),
+            **self._pairs.broker_settings(node.name),
         )
 
     # -- what it is
@@ -447,7 +452,7 @@ class Cluster(LinkFaults):
     async def _awaited(self, name: str) -> None:
         """Wait until the primary knows that this backup waits, and tells clients so."""
         while True:
-            if name in [member.name for member in self.broker(store_of(name)).ha.waiting]:
+            if waits_for(self.broker(store_of(name)), name):
                 return
             await trio.sleep(LOOK_S)
 
@@ -481,4 +486,5 @@ class Cluster(LinkFaults):
 
     def _views(self) -> list[NodeView]:
         names = {name: name for name in self._nodes}
-        return [node.view(names) for node in self._nodes.values()]
+        copy_of = self._pairs.copy_of
+        return [attrs.evolve(node.view(names), copy=copy_of(node.broker, node.name)) for node in self._nodes.values()]

@@ -1,24 +1,32 @@
-"""The pairs of a cluster: which nodes share a store, and by which policy each of them serves."""
+"""The pairs of a cluster: their stores, and the policy by which each node serves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from meshq.abc import HAPolicy
-from meshq.errors import UsageError, short
-from meshq.ha import SharedStoreBackup, SharedStorePrimary
+from meshq.errors import NotActiveError, UsageError, short
+from meshq.ha import ReplicationBackup, ReplicationPrimary, SharedStoreBackup, SharedStorePrimary
+from meshq.node import Broker
+from meshq.testing._quorum import MemoryQuorum
 
 #: The ways in which nodes have backups.
-KINDS: Final = ("shared_store",)
+KINDS: Final = ("replication", "shared_store")
+#: In a cluster of processes.
+PROCESS_KINDS: Final = ("shared_store",)
+#: By replication: the session of a node at the quorum, and the silence after which a link is given up; seconds.
+SESSION_S: Final = 6.0
+SILENCE_S: Final = 6.0
 #: The name of a backup is that of its primary, and this.
 SUFFIX: Final = "b"
 
 
-def check_ha(value: object) -> None:
+def check_ha(value: object, kinds: Sequence[str] = KINDS) -> None:
     """Raise ``UsageError`` unless nodes can have backups of this kind."""
-    if value is not None and value not in KINDS:
-        allowed = ", ".join(repr(kind) for kind in KINDS)
+    if value is not None and value not in kinds:
+        allowed = ", ".join(repr(kind) for kind in kinds)
         raise UsageError(f"ha={short(value)}: this version of meshq has no such backups; allowed: {allowed}, None")
 
 
@@ -28,15 +36,24 @@ def backups_of(primaries: Sequence[str], ha: str | None) -> list[str]:
 
 
 def store_of(name: str) -> str:
-    """Return the name of the primary with which a node shares its store, its own if it has no other one."""
+    """Return the name of the primary of a node's pair, by which the store is called; its own if it has no other one."""
     return name.removesuffix(SUFFIX)
 
 
-def policy_of(name: str, ha: str | None) -> HAPolicy | None:
+def policy_of(name: str, ha: str | None, quorum: MemoryQuorum | None = None) -> HAPolicy | None:
     """Return the policy of a node; None: it serves from its start to its stop."""
+    first = store_of(name) == name
     if ha is None:
         return None
-    return SharedStorePrimary(wait_for_activation=False) if store_of(name) == name else SharedStoreBackup()
+    if quorum is not None:
+        group: dict[str, Any] = {
+            "group_name": store_of(name),
+            "quorum": quorum,
+            "retry_interval": 0.1,
+            "max_retry_interval": 1.0,
+        }
+        return ReplicationPrimary(wait_for_activation=False, **group) if first else ReplicationBackup(**group)
+    return SharedStorePrimary(wait_for_activation=False) if first else SharedStoreBackup()
 
 
 def serves(name: str, states: Mapping[str, str]) -> bool:
@@ -47,7 +64,47 @@ def serves(name: str, states: Mapping[str, str]) -> bool:
     return states[name] == "waiting" and "active" in others
 
 
-def ha_settings(name: str, ha: str | None) -> dict[str, Any]:
+def ha_settings(name: str, ha: str | None, quorum: MemoryQuorum | None = None) -> dict[str, Any]:
     """Return the keywords of ``Broker`` for a node of a pair; none without ``ha``."""
-    policy = policy_of(name, ha)
+    policy = policy_of(name, ha, quorum)
     return {} if policy is None else {"ha": policy}
+
+
+class Pairs:
+    """The pairs of one simulated cluster."""
+
+    def __init__(self, ha: str | None) -> None:
+        self._ha = ha
+        # It is never out of reach: what a test cuts are the links between nodes.
+        self._quorum = MemoryQuorum(session=SESSION_S) if ha == "replication" else None
+        # By the name of the primary; a node that has just begun knows its own not yet.
+        self._node_ids: dict[str, bytes] = {}
+
+    @property
+    def share_stores(self) -> bool:
+        """Whether the nodes of a pair use one disk."""
+        return self._ha == "shared_store"
+
+    def broker_settings(self, name: str) -> dict[str, Any]:
+        """Return keywords of the broker of a node."""
+        return ha_settings(name, self._ha, self._quorum)
+
+    def copy_of(self, broker: Broker | None, name: str) -> str:
+        """Return ``newest`` or ``older`` for the copy of a node, by the record of the quorum; nothing without one."""
+        if self._quorum is None or broker is None:
+            return ""
+        with suppress(NotActiveError):
+            self._node_ids[store_of(name)] = bytes(broker.node_id)
+        node_id = self._node_ids.get(store_of(name))
+        members = self._quorum.record(node_id).in_sync if node_id is not None else ()
+        return "newest" if name in [member.partition("/")[0] for member in members] else "older"
+
+    def link_settings(self) -> dict[str, Any]:
+        """Return keywords of the cluster connection of a node."""
+        return {"connection_ttl": SILENCE_S} if self._ha == "replication" else {}
+
+
+def waits_for(broker: Broker, name: str) -> bool:
+    """Whether a backup is ready to take over from the broker of its primary."""
+    waiting = [member.name for member in broker.ha.waiting]
+    return name in waiting or name in [replica.name for replica in broker.ha.replicas if replica.in_sync]

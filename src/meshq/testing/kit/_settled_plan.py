@@ -46,6 +46,8 @@ class NodeView:
     stopped: bool = False
     queues: Mapping[str, QueueView] = attrs.field(factory=dict)
     links: Mapping[str, LinkView] = attrs.field(factory=dict)
+    #: By replication: ``newest`` or ``older``.
+    copy: str = ""
 
 
 def moving(before: Sequence[NodeView], now: Sequence[NodeView], apart: Callable[[str, str], bool]) -> list[str]:
@@ -56,6 +58,9 @@ def moving(before: Sequence[NodeView], now: Sequence[NodeView], apart: Callable[
     for node in now:
         if _succeeds(node, now):
             lines.append(f"{node.name} has not taken over yet")
+        if node.state == "waiting" and node.copy == "older":
+            served = [one.name for one in now if one.store == node.store and one.name in active]
+            lines += [f"{node.name} is not in sync yet" for name in served if not apart(node.name, name)]
         if node.state in ("starting", "stopping"):
             lines.append(f"{node.name} is {node.state}")
         if node.state != "active":
@@ -74,6 +79,9 @@ def moving(before: Sequence[NodeView], now: Sequence[NodeView], apart: Callable[
 def _succeeds(node: NodeView, nodes: Sequence[NodeView]) -> bool:
     """Whether a node that waits is about to serve: no other node of its pair holds their store."""
     others = [other for other in nodes if other is not node and other.store == node.store]
+    if node.copy:
+        # A node that is paused or was stopped loses the role.
+        return node.state == "waiting" and node.copy == "newest" and all(other.state != "active" for other in others)
     if node.state != "waiting" or any(other.state in ("active", "paused") for other in others):
         return False
     return node.name == node.store or not any(other.stopped for other in others)
