@@ -34,7 +34,7 @@ LOADED: Final = (_store_competition, _joined)
 QUEUE: Final = "orders"
 CLIENT: Final = "client"
 #: Seconds between two messages of the client.
-PACE_S: Final = 0.2
+PACE_S: Final = 0.3
 #: Silence after which the nodes of a pair give each other up, and the lease of a shared store; the defaults are longer.
 TTL_S: Final = 3.0
 LEASE_S: Final = 2.0

@@ -16,9 +16,9 @@ SEED: Final = 7
 #: The client sends for so long before the failure.
 BEFORE_S: Final = 2.0
 #: So long after the failure it is seen who serves.
-AFTER_S: Final = 15.0
+AFTER_S: Final = 10.0
 #: After what the operator does, clients are served within these seconds.
-MENDED_S: Final = 15.0
+MENDED_S: Final = 8.0
 #: A message that was confirmed so recently shows that clients are served.
 RECENT_S: Final = 3.0
 LIMIT_S: Final = 600.0
