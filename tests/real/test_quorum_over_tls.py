@@ -18,6 +18,7 @@ PASSWORD = "for tests only"
 ID = b"i" * 16
 
 
+@pytest.mark.slow
 async def test_a_session_and_its_witnesses_speak_over_tls_and_another_authority_is_not_believed(tmp_path: Path) -> None:
     ours, others = Authority("ours"), Authority("others")
     side = TLS(certificate=ours.issue(tmp_path / "witness.pem", "127.0.0.1"))

@@ -27,7 +27,9 @@ def test_each_node_has_a_backup_that_is_in_sync_when_the_cluster_has_formed() ->
     in_cluster(test, nodes=2, ha="replication")
 
 
-@pytest.mark.parametrize("fault", ["kill", "power_loss", "stop", "pause"])
+@pytest.mark.parametrize(
+    "fault", ["kill", *(pytest.param(one, marks=pytest.mark.slow) for one in ("power_loss", "stop", "pause"))]
+)
 def test_a_backup_serves_what_was_confirmed_when_its_node_is_lost(fault: str) -> None:
     async def test(cluster: Cluster) -> None:
         await send(cluster, "n0", b"a", b"b")
@@ -52,6 +54,7 @@ def test_a_backup_serves_what_was_confirmed_when_its_node_is_lost(fault: str) ->
     in_cluster(test, nodes=1, ha="replication")
 
 
+@pytest.mark.slow
 def test_a_node_with_an_older_copy_does_not_serve_alone() -> None:
     async def test(cluster: Cluster) -> None:
         cluster.kill("n0b")
@@ -79,6 +82,7 @@ def test_a_fault_of_the_disk_hits_one_node_of_a_pair() -> None:
     in_cluster(test, nodes=1, ha="replication")
 
 
+@pytest.mark.slow
 def test_a_cut_between_the_nodes_of_a_pair_lets_one_of_them_serve() -> None:
     async def test(cluster: Cluster) -> None:
         cluster.cut("n0", "n0b")
