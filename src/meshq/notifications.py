@@ -495,4 +495,5 @@ KINDS: tuple[type[Notification], ...] = (
     SyncDone,
     SyncFailed,
     ReplicaDropped,
+    ColocatedBackupStarted,
 )

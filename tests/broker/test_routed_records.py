@@ -51,13 +51,13 @@ def plain(record: RoutedRecord) -> RoutedRecord:
     return record._replace(run=record.run._replace(content=same))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(routed())
 def test_a_routed_run_is_read_as_it_was_written(record: RoutedRecord) -> None:
     assert plain(decode_routed(payload_of(record))) == plain(record)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(routed(), st.data())
 def test_a_routed_run_that_is_cut_short_or_goes_on_is_refused(record: RoutedRecord, data: st.DataObject) -> None:
     payload = payload_of(record)
@@ -67,7 +67,7 @@ def test_a_routed_run_that_is_cut_short_or_goes_on_is_refused(record: RoutedReco
             decode_routed(damaged)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(routed(), st.data())
 def test_a_routed_run_with_changed_bytes_is_refused_or_another_readable_one(
     record: RoutedRecord, data: st.DataObject

@@ -172,8 +172,8 @@ def test_a_way_over_what_is_no_broker_is_none(way: tuple[str, ...]) -> None:
 async def test_a_claim_takes_nothing_that_is_excluded_and_drains_no_subscription(
     monkeypatch: pytest.MonkeyPatch, address: str, routing: str
 ) -> None:
-    async def claim(client: Client, node_id: str, known: bytes, *, most: int) -> DemandSnapshot | None:
-        found = await demand_of(client, node_id, known, most=most)
+    async def claim(client: Client, node_id: str, known: bytes, **more: Any) -> DemandSnapshot | None:
+        found = await demand_of(client, node_id, known, **more)
         ways = found.node_id if found is not None else ""
         return found and attrs.evolve(found, rows=(row(address, ways=ways, routing=routing),))
 
