@@ -66,9 +66,9 @@ class MeshTapes:
         return [] if self._held_up else [*self.queues]
 
     def judge(self, nodes: list[MeshNode]) -> None:
-        """Write down what is left where groups may wait, and count the sights of all replayers.
+        """Count the messages left over although their groups need not wait, and the sights of all replayers.
 
-        Only at the consumer: nothing holds up a cursor.
+        Groups wait only at the consumer: nothing holds up a cursor.
         """
         for node in nodes if self._held_up else ():
             queue = node.serving_core.router.queues.get(TAPE)
