@@ -191,11 +191,11 @@ async def _judge_bursts(
     tapes: MeshTapes,
     payrolls: MeshPayrolls,
 ) -> None:
-    """Judge the last messages of groups, and of a bounded queue, the stages, and count the sights of replayers; the
-    clients of the workload are dead."""
+    """Judge the last messages of groups, a bounded queue, the queue of cursors, and the stages; the clients of the
+    workload are dead."""
     await groups.judge(scene)
     await limits.judge(scene, nodes)
-    tapes.count()
+    tapes.judge(nodes)
     await payrolls.judge(nodes)
 
 
@@ -307,7 +307,7 @@ def _drained(
     delays: MeshDelays, limits: MeshLimits, groups: MeshGroups, tapes: MeshTapes, payrolls: MeshPayrolls
 ) -> list[str]:
     """Return the queues of the bursts that are empty in the end."""
-    return [*delays.queues, *limits.queues, *groups.drained(), *tapes.queues, *payrolls.queues]
+    return [*delays.queues, *limits.queues, *groups.drained(), *tapes.drained(groups.nodes), *payrolls.queues]
 
 
 async def _peace(

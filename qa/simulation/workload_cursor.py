@@ -26,6 +26,8 @@ TAPE_SHARE: Final = 0.5
 TAPE_PACE: Final = 0.5
 #: Seconds of a lease: short, so that owners that were killed are replaced.
 LEASE_S: Final = 2.0
+#: The groups of those messages that have one.
+TAPE_GROUPS: Final = ("g0", "g1", "g2")
 #: What the replayers may come upon.
 TAPE_SIGHTS: Final = (
     *("cursor_opened", "cursor_acked", "cursor_replayed", "cursor_held", "cursor_lost", "cursor_refused"),
@@ -58,7 +60,7 @@ class TapeBatch(Batch):
         if uid % 9 == 0:
             extras["delay"] = 0.1 + 0.5 * (uid // 9 % 3)
         if uid % 7 == 0:
-            extras["group"] = f"g{uid // 7 % 3}"
+            extras["group"] = TAPE_GROUPS[uid // 7 % len(TAPE_GROUPS)]
         return extras
 
 

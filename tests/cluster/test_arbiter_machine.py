@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from meshq.broker.catalog._pins_machine import PinsMachine
 from meshq.cluster.grouping._arbiter_machine import (
     FREE,
     HOLD,
@@ -163,6 +164,21 @@ def test_the_holder_has_its_pin_moved_and_nobody_else_has() -> None:
     assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["c"]
     assert cluster.say("c", "a", Said(FREE, *name)) == [""]
     assert cluster.say("b", "a", Said(WANT, *name, "b")) == ["b"]
+
+
+def test_a_pin_that_was_given_at_the_request_of_another_node_is_not_held_before_the_arbiter_is_asked() -> None:
+    cluster, name = Cluster(), name_of("a")
+    cluster.introduce()
+    sender, holder = PinsMachine(), PinsMachine()
+    for pins, node in ((sender, "c"), (holder, "b")):
+        pins.begin(node, lambda address: True, lambda: None)
+        pins.switch(active=True)
+    sender.told(name, *cluster.say("c", "a", Said(MOVE, *name, "b")))
+    assert sender.use(name) == "b"
+    # What comes there waits while the arbiter is away: the sender may not know the last word.
+    assert not holder.claim("q", *name) and holder.open() == [name]
+    holder.told(name, *cluster.say("b", "a", Said(WANT, *name, "b")))
+    assert holder.claim("q", *name)
 
 
 def test_a_restart_of_the_arbiter_moves_no_pin_and_what_is_held_counts_more_than_what_was_kept() -> None:

@@ -7,7 +7,7 @@ At the end all nodes send to the same groups at once, and each group has to come
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import trio
@@ -158,16 +158,11 @@ class MeshGroups:
     def _decided(self) -> list[str]:
         """The groups whose arbiter is there, and their holder if they have one: the others wait for a node that is
         away."""
-        there = {node.serving_core.settings.node_id.hex() for node in self.nodes if node.active}
         known = [grouping for node in self.nodes if (grouping := grouping_of(node)) is not None]
-        found = []
-        for group in GROUPS:
-            name = PINNED, group
-            needed = {arbiter_of(name, one.arbiter.members) for one in known}
-            needed |= {one.arbiter.pins[name] for one in known if name in one.arbiter.pins}
-            if needed <= there:
-                found.append(group)
-        return found
+        held_up = without_arbiter(self.nodes, PINNED, GROUPS)
+        holders = {group: {one.arbiter.pins.get((PINNED, group)) for one in known} - {None} for group in GROUPS}
+        there = ids_of(self.nodes)
+        return [group for group in GROUPS if group not in held_up and holders[group] <= there]
 
     def drained(self) -> list[str]:
         """The queues that consumers have to empty."""
@@ -257,6 +252,21 @@ def grouping_of(node: MeshNode) -> Grouping | None:
     """The part of a node that pins groups; None: the node is not there."""
     cluster = node.cluster if node.active else None
     return getattr(cluster, "_grouping", None) if cluster is not None else None
+
+
+def ids_of(nodes: Iterable[MeshNode]) -> set[str]:
+    """The ids of those nodes that are there."""
+    return {node.serving_core.settings.node_id.hex() for node in nodes if node.active}
+
+
+def without_arbiter(nodes: Sequence[MeshNode], queue: str, groups: Iterable[str]) -> list[str]:
+    """The groups of a queue whose arbiter is away, as a node that is there sees it.
+
+    A node that does not hold such a group has to wait, also if it was given the pin at another one's request.
+    """
+    there = ids_of(nodes)
+    members = [grouping.arbiter.members for node in nodes if (grouping := grouping_of(node)) is not None]
+    return [group for group in groups if not {arbiter_of((queue, group), known) for known in members} <= there]
 
 
 def _holds(node: MeshNode, group: str) -> bool:
