@@ -13,6 +13,7 @@ PATIENCE_S = 60.0
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_a_client_of_every_face_sends_to_both_brokers_and_refuses_what_concerns_one() -> None:
     async def by_trio(url: str) -> None:
         with trio.fail_after(PATIENCE_S):
@@ -47,6 +48,6 @@ def test_a_client_of_every_face_sends_to_both_brokers_and_refuses_what_concerns_
                 got = [delivery.body for delivery in consumer.receive_many(10, timeout=10)]
                 assert got == [b"trio", b"asyncio", b"threads"]
         b.stop()
-        with blocking.connect(url, call_failover_timeout=0.2) as client, pytest.raises(FanoutError) as caught:
+        with blocking.connect(url, call_failover_timeout=2) as client, pytest.raises(FanoutError) as caught:
             client.send("orders", b"1")
         assert list(caught.value.errors) == [url.partition(",")[2].partition(")")[0]]
