@@ -115,6 +115,6 @@ async def test_a_slow_link_delays_and_narrows_and_loses_nothing() -> None:
 def test_the_demo_of_a_network_runs_and_leaves_no_process() -> None:
     command = [sys.executable, "-m", "meshq", "demo", "--network", "--rows", "4000"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
+    assert (found.returncode, found.stderr) == (0, ""), found.stdout
     assert "4,000 of 4,000 flights: 0 lost, 0 came twice" in found.stdout
     assert "east-2 > hub-east > hub-west > west-1" in found.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from contextlib import ExitStack
@@ -53,6 +54,11 @@ async def keep(urls: list[str], record: QuorumRecord) -> None:
         assert await session.compare_and_set(QuorumRecord(), record)
 
 
+def plain(line: str) -> str:
+    """A line without the journals of witnesses, by which each is named."""
+    return re.sub(r"(w\d)/[0-9a-f]{8}", r"\1", line)
+
+
 def test_witnesses_keep_their_promises_over_a_kill_and_show_their_records(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,15 +77,16 @@ def test_witnesses_keep_their_promises_over_a_kill_and_show_their_records(
         lines = text.splitlines()
         assert errors.startswith(f"{urls[0]}: ") and "Error: 1 of 3 witnesses did not answer" in errors
         assert lines[0] == f"{'11' * 16}: epoch 2, sequence 1, claimed 1, in sync a, b, holder a"
-        assert lines[1] == "  2 of 3 witnesses (w0, w1, w2)"
+        assert plain(lines[1]) == "  2 of 3 witnesses (w0, w1, w2)"
         of_witness = "record of ballot 1, number 2; ballot 1 promised, given back"
-        assert lines[2:] == [f"  w1: {of_witness}", f"  w2: {of_witness}"]
+        assert [*map(plain, lines[2:])] == [f"  w1: {of_witness}", f"  w2: {of_witness}"]
 
         command = [*MESHQ, "quorum", "show", again.ready(), *urls[1:], *password]
         result = subprocess.run(command, capture_output=True, text=True, timeout=30)
         first, second, *rest = result.stdout.splitlines()
-        assert (result.returncode, result.stderr, first, second) == (0, "", lines[0], "  3 of 3 witnesses (w0, w1, w2)")
-        assert rest == [f"  {name}: {of_witness}" for name in ("w0", "w1", "w2")]
+        assert (result.returncode, result.stderr, first) == (0, "", lines[0])
+        assert plain(second) == "  3 of 3 witnesses (w0, w1, w2)"
+        assert [*map(plain, rest)] == [f"  {name}: {of_witness}" for name in ("w0", "w1", "w2")]
 
         assert again.ended(signal.SIGTERM) == 0
         assert witnesses[1].ended(signal.SIGINT) == 0
