@@ -65,9 +65,9 @@ async def test_a_replica_is_left_out_with_a_higher_counter_that_is_stored_first(
     async with served() as (side, role):
         assert await role.leave_out("b")
         assert side.figures == (2, 2, 2, ("a",)) and not role.may_count("b")
-        # It is one event.
+        # One that was never added may have the counter all the same.
         assert await role.leave_out("b")
-        assert side.figures == (2, 2, 2, ("a",))
+        assert side.figures == (3, 3, 3, ("a",))
 
 
 @pytest.mark.parametrize("answered", [True, False])

@@ -295,7 +295,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             self._nursery.start_soon(self._add, self.role, feeder, term)
 
     async def _add(self, role: QuorumRole, feeder: Feeder, term: ReplicationTerm) -> None:
-        """Let a replica count once the quorum knows it as in sync."""
+        """Let a replica count once the quorum knows it as in sync; the quorum knows none without the counter."""
+        while not (feeder.counted or feeder.ended):
+            await term.changed.wait()
         if feeder.ended or self.term is not term:
             return
         done = await role.add(feeder.wanted.node_name)
@@ -318,8 +320,13 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             self._order(StepBack(reason="lease_lost", at_once=True))
 
     def _recorded(self, feeder: Feeder) -> bool:
-        """Whether the quorum may know a replica as in sync."""
-        return self.role is not None and self.role.may_count(feeder.wanted.node_name)
+        """Whether a replica may have the counter of this node, or the quorum may know it as in sync.
+
+        One that was told to join may come back with an older copy under that counter, so it is left out in any case.
+        """
+        term, role = self.term, self.role
+        joined = term is not None and term.replicator.waits
+        return role is not None and (joined or role.may_count(feeder.wanted.node_name))
 
     def _counts(self, term: ReplicationTerm) -> bool:
         """Whether the replica that is in sync may take over."""

@@ -253,7 +253,8 @@ class Follower:
         directory = self._directory
         await self._run(copy.finish, last)
         self._link.tell(Logged(kind="working"))
-        await self._run(directory.install_copy, self._standing(in_sync=False), self._keep)
+        # Without a counter: what is here is not whole before this node is told that it joins.
+        await self._run(directory.install_copy, attrs.evolve(self._standing(in_sync=False), activation=0), self._keep)
         self._link.tell(Logged(kind="working"))
         self._bodies = BodyFile(self._env.disk, f"{directory.root}/large")
         journal = Journal(directory.root, env=self._env, node_id=node.node_id, encryption_keys=self._keys)
@@ -278,9 +279,10 @@ class Follower:
 
     async def _take_joined(self, header: Log, first: int, body: bytes) -> None:
         self.following.joined(first)
+        # The counter is durable before a quorum may know this node as in sync.
+        await self._run(self._directory.remember, self._standing(in_sync=False))
         # Nothing more may come: what is here already was told before it counted.
-        self._durable_moved(self.durable)
-        await trio.lowlevel.checkpoint()
+        self._durable_moved(self.durable, kind="joined")
 
     async def _take_in_sync(self, header: Log, first: int, body: bytes) -> None:
         self.following.reached(self.durable)
@@ -321,9 +323,9 @@ class Follower:
 
     # -- the journal
 
-    def _durable_moved(self, position: int) -> None:
+    def _durable_moved(self, position: int, *, kind: str = "position") -> None:
         self.following.backlog.reached(position)
-        self._link.tell(Logged(), position)
+        self._link.tell(Logged(kind=kind), position)
 
     def _journal_failed(self, error: MeshqError) -> None:
         self._failed, self._reason = error, "disk"

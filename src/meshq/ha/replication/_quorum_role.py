@@ -187,10 +187,17 @@ class QuorumRole:
         Cancellation: it may be under way; whoever claims next completes it.
         """
 
+        tried: QuorumRecord | None = None
+
         async def step(session: QuorumSession, record: QuorumRecord) -> QuorumRecord:
-            if name not in record.in_sync and record.claimed == record.sequence:
+            nonlocal tried
+            # Only what was asked for here says that nobody else has the counter: a replica that is not in the record
+            # may have it, and may still come to be in it where the answer of its addition was lost.
+            if record == tried:
                 return record
-            return await carry_out(session, record, without_replica(record, name), self._store)
+            steps = without_replica(record, name)
+            tried = steps.done
+            return await carry_out(session, record, steps, self._store)
 
         done = await self._change(step)
         if done and self._adding == name:

@@ -1,0 +1,116 @@
+"""Which copy of a pair has the counter of its quorum: a whole one only, and one of a name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from meshq import Broker
+from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._follower import Follower
+from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.testing import SimDisk
+from tests.ha.provided import Pair, active, pairs
+
+
+@attrs.define
+class Stopped:
+    """A replica that is killed at a step, with the disk that it had then."""
+
+    step: trio.Event = attrs.field(factory=trio.Event)
+
+    async def machine(self, pair: Pair) -> SimDisk:
+        """Start b, and kill it at its step; return its disk, in whose place is an empty one."""
+        second = await pair.start("b", pair.second())
+        await self.step.wait()
+        await pair.ground.crash(second)
+        disk, pair.ground.disks["b"] = pair.ground.disks["b"], SimDisk()
+        return disk
+
+
+async def served(pair: Pair) -> Broker:
+    first = await pair.start("a", pair.first())
+    await active(first)
+    pair.node_id = bytes(first.node_id)
+    return first
+
+
+async def test_a_copy_that_is_not_whole_has_no_counter_so_an_older_machine_of_that_name_never_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pairs() as pair:
+        first, stopped = await served(pair), Stopped()
+
+        async def stuck(self: Follower, *about: Any) -> None:
+            stopped.step.set()
+            await trio.sleep_forever()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Follower, "_take_joined", stuck)
+            old = await stopped.machine(pair)
+        found = NodeDirectory(old.mount(), "/data")
+        assert found.node_id() == pair.node_id and found.standing().activation == 0
+        async with pair.ground.client() as client:
+            await client.send("q", b"later")
+        # Another machine with the same name.
+        second = await pair.start("b", pair.second())
+        await pair.in_sync(first)
+        await pair.kill(first)
+        pair.quorum.heal(pair.quorum.place(pair.node_id).holder)
+        await pair.ground.crash(second)
+        pair.ground.disks["b"] = old
+        second = await pair.start("b", pair.second())
+        await trio.sleep(20)
+        assert second.state == "waiting" and pair.record.holder == "a"
+
+
+async def test_a_replica_that_was_told_to_join_and_never_counted_is_left_behind_by_a_higher_counter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pairs() as pair:
+        first, stopped = await served(pair), Stopped()
+        real = Feeder.heard
+
+        def deaf(self: Feeder, answer: Any, position: int) -> None:
+            if answer.kind == "joined":
+                stopped.step.set()
+            else:
+                real(self, answer, position)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Feeder, "heard", deaf)
+            old = await stopped.machine(pair)
+        assert NodeDirectory(old.mount(), "/data").standing().activation == 1
+        async with pair.ground.client() as client:
+            await client.send("q", b"later")
+        assert pair.figures == (2, ("a",)) and pair.counter("a") == 2
+        second = await pair.start("b", pair.second())
+        await pair.in_sync(first)
+        assert pair.figures == (2, ("a", "b")) and pair.counter("b") == 2
+        await pair.kill(first)
+        pair.quorum.heal(pair.quorum.place(pair.node_id).holder)
+        await pair.ground.crash(second)
+        pair.ground.disks["b"] = old
+        second = await pair.start("b", pair.second())
+        await trio.sleep(20)
+        assert second.state == "waiting" and "the counter 1, and the newest one has 2" in second.ha.last_error
+
+
+async def test_the_quorum_knows_no_replica_before_it_has_the_counter_on_its_disk() -> None:
+    async with pairs() as pair:
+        first = await served(pair)
+        second = await pair.start("b", pair.second())
+        gate = None
+        while gate is None:
+            await trio.sleep(0.001)
+            if second.ha.phase == "syncing":
+                gate = pair.ground.threads["b"].close("remember")
+        await trio.sleep(1)
+        assert pair.figures == (1, ("a",)) and pair.counter("b") == 0 and first.ha.unprotected
+        gate.set()
+        pair.ground.threads["b"].open()
+        await pair.in_sync(first)
+        assert pair.figures == (1, ("a", "b")) and pair.counter("b") == 1
