@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from meshq import Broker
+from meshq import Broker, SettingsError
+from meshq.abc import QuorumRecord
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._follower import Follower
 from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.ha.replication._standing_format import Standing
 from meshq.testing import SimDisk
+from meshq.testing._quorum import MemoryQuorumSession
 from tests.ha.provided import Pair, active, pairs
 
 
@@ -114,3 +118,41 @@ async def test_the_quorum_knows_no_replica_before_it_has_the_counter_on_its_disk
         pair.ground.threads["b"].open()
         await pair.in_sync(first)
         assert pair.figures == (1, ("a", "b")) and pair.counter("b") == 1
+
+
+async def test_a_node_whose_disk_refuses_the_counter_gives_the_lock_to_the_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        real = NodeDirectory.remember
+
+        def refuse(self: NodeDirectory, standing: Standing) -> None:
+            # That of a, which has served; b has only followed.
+            if standing.members == ("a",):
+                raise OSError(errno.ENOSPC, "no space left on device")
+            real(self, standing)
+
+        monkeypatch.setattr(NodeDirectory, "remember", refuse)
+        # Only the two nodes don't hear each other.
+        pair.ground.network.cut("node", "node")
+        await second.ha.wait_for(phase="active", timeout=240)
+        assert first.state == "waiting" and pair.record.holder == "b"
+
+
+async def test_a_backup_whose_claim_the_provider_refuses_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        await pair.kill(first)
+        refused = 0
+
+        async def refuse(self: MemoryQuorumSession, *about: QuorumRecord) -> bool:
+            nonlocal refused
+            refused += 1
+            raise SettingsError("session", 1, "another one")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryQuorumSession, "compare_and_set", refuse)
+            await trio.sleep(20)
+        assert second.state == "waiting" and "session" in second.ha.last_error and refused > 1
+        await active(second)

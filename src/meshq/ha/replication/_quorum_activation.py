@@ -43,11 +43,14 @@ class QuorumActivation(ReplicationPart, Activation):
             instance=control.instance,
             store=self._store_counter,
             complain=self._complain,
+            patience_s=reach.call_timeout,
         )
         # Why this node would get the role now.
         self._reason = "started"
         # A node that has handed over lets the other one go first until then.
         self._not_before = -math.inf
+        # Whether the quorum has answered in this life.
+        self._answered = False
 
     async def enter(self) -> None:
         """Lock the directory of the node, and read its memory."""
@@ -93,7 +96,7 @@ class QuorumActivation(ReplicationPart, Activation):
         term = self._acting.term
         # Who follows goes first, if it was told to.
         if term is not None and term.yielded:
-            self._not_before = trio.current_time() + 2 * self._rules.max_retry_interval
+            self._not_before = self._later
         self._role.close()
         try:
             await super().release(failover=failover)
@@ -177,13 +180,14 @@ class QuorumActivation(ReplicationPart, Activation):
         try:
             await self._role.open(self._nursery, node_id)
             refusal = await self._role.refusal(activation=self._standing.activation, epoch=self._known)
+            self._answered = True
             if refusal is None:
                 return await self._role.acquire()
             self._complain(RefusedError(refusal.text, outcome="not_done"))
         except (ConnectionBrokenError, RefusedError) as error:
             self._complain(error)
         except MeshqError as error:
-            if self._rules.wait_for_activation and not self._stepped_back:
+            if self._rules.wait_for_activation and not (self._stepped_back or self._answered):
                 raise
             self._complain(error)
         return False
@@ -192,13 +196,19 @@ class QuorumActivation(ReplicationPart, Activation):
         """Claim the node id with the lock; None: it has to be tried again."""
         try:
             found = await self._role.claim(activation=self._standing.activation, epoch=self._known)
-        except (ConnectionBrokenError, RefusedError) as error:
+        except (MeshqError, OSError) as error:
             self._complain(error)
+            # Another node may be able to.
+            await self._role.release()
             return None
         if isinstance(found, NoClaim):
             self._complain(RefusedError(found.text, outcome="not_done"))
             return None
         return found
+
+    @property
+    def _later(self) -> float:
+        return trio.current_time() + 2 * self._rules.max_retry_interval
 
     @property
     def _known(self) -> int:
@@ -209,7 +219,12 @@ class QuorumActivation(ReplicationPart, Activation):
         """Store the counter of the node's copy durably."""
         with trio.CancelScope(shield=True):
             standing = attrs.evolve(self._standing, activation=activation)
-            await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+            try:
+                await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+            except OSError:
+                # The other one goes first, whose disk may take it.
+                self._not_before = self._later
+                raise
             self._standing = self._acting.standing = standing
         await trio.lowlevel.checkpoint()
 
