@@ -156,3 +156,22 @@ async def test_a_backup_whose_claim_the_provider_refuses_tries_again(monkeypatch
             await trio.sleep(20)
         assert second.state == "waiting" and "session" in second.ha.last_error and refused > 1
         await active(second)
+
+
+@pytest.mark.parametrize("answer", ["silent", "another password"])
+async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place_said_that_nobody_is_there(
+    answer: str,
+) -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        await pair.kill(first)
+        await active(second)
+        pair.ground.disks["a"] = SimDisk()
+        cluster: dict[str, Any] = {"password": "another"} if answer == "another password" else {}
+        if answer == "silent":
+            pair.ground.network.cut("node", "node")
+        first = await pair.start("a", pair.first(), cluster=cluster)
+        await trio.sleep(100 if answer == "silent" else 5)
+        found = NodeDirectory(pair.ground.disks["a"].mount(), "/data")
+        assert (first.state, found.standing().node_id, second.state) == ("waiting", "", "active")
+        assert first.ha.last_error

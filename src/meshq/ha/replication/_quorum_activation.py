@@ -132,7 +132,8 @@ class QuorumActivation(ReplicationPart, Activation):
         """Follow one node after the other, as long as one is found that serves."""
         pause = self._rules.retry_interval
         while True:
-            followed = stored = False
+            followed = stored = refused = False
+            new = self._rules.primary and not await self._own_id()
             for url in self._reach.urls:
                 end = await self._follow(url)
                 self._acting.claiming = False
@@ -143,8 +144,9 @@ class QuorumActivation(ReplicationPart, Activation):
                     followed = True
                     break
                 stored = stored or (end.waiting is not None and end.waiting.epoch > 0)
-            if not (stored or followed):
-                await self._make_id()
+                refused = refused or (new and not (end.waiting or end.empty or await self._is_stranger(url, end)))
+            if new and not (stored or followed):
+                await self._make_id(refused=refused)
             self._changed.tell()
             pause = self._rules.retry_interval if followed else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
@@ -246,11 +248,16 @@ class QuorumActivation(ReplicationPart, Activation):
         made = bytes.fromhex(standing.node_id)
         return self._coordination or self._acting.node_id or self._control.wanted_id or made
 
-    async def _make_id(self) -> None:
-        """Make the id of a new node, once no other node was found that has a store."""
-        if self._rules.primary and not await self._own_id():
+    async def _make_id(self, *, refused: bool) -> None:
+        """Make the id of a new node, once no other node was found that has a store, and none that may have one."""
+        await trio.lowlevel.checkpoint()
+        if not refused:
             made = self._env.entropy.token(IDENTITY_BYTES)
             await self._remember(attrs.evolve(self._standing, node_id=made.hex()))
+        elif not self._last_error:
+            # With an id of its own it would serve beside the pair whose machine was replaced.
+            text = f"{self._control.name!r} has no store, and another node does not say whether it has one"
+            self._complain(RefusedError(text, outcome="not_done"))
 
     def _progressed(self, step: str, follower: Follower) -> None:
         # The other one has gone first.
