@@ -103,19 +103,22 @@ async def test_a_replica_that_was_told_to_join_and_never_counted_is_left_behind_
         assert second.state == "waiting" and "the counter 1, and the newest one has 2" in second.ha.last_error
 
 
-async def test_the_quorum_knows_no_replica_before_it_has_the_counter_on_its_disk() -> None:
+async def test_the_quorum_knows_no_replica_before_it_has_the_counter_on_its_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with pairs() as pair:
-        first = await served(pair)
-        second = await pair.start("b", pair.second())
-        gate = None
-        while gate is None:
-            await trio.sleep(0.001)
-            if second.ha.phase == "syncing":
-                gate = pair.ground.threads["b"].close("remember")
-        await trio.sleep(1)
+        first, gate = await served(pair), trio.Event()
+        real = Follower._take_joined
+
+        async def slow(self: Follower, *about: Any) -> None:
+            pair.ground.threads["b"]._gates["remember"] = gate
+            await real(self, *about)
+
+        monkeypatch.setattr(Follower, "_take_joined", slow)
+        await pair.start("b", pair.second())
+        await trio.sleep(2)
         assert pair.figures == (1, ("a",)) and pair.counter("b") == 0 and first.ha.unprotected
         gate.set()
-        pair.ground.threads["b"].open()
         await pair.in_sync(first)
         assert pair.figures == (1, ("a", "b")) and pair.counter("b") == 1
 
@@ -175,3 +178,37 @@ async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place
         found = NodeDirectory(pair.ground.disks["a"].mount(), "/data")
         assert (first.state, found.standing().node_id, second.state) == ("waiting", "", "active")
         assert first.ha.last_error
+
+
+@pytest.mark.slow
+async def test_a_role_that_came_back_is_given_back_again_after_twice_as_long_each_time() -> None:
+    async with pairs() as pair:
+        first, second = await pair.both(allow_failback=True)
+        # The primary can follow, and can't reach the quorum.
+        lost = pair.quorum.place(pair.node_id).holder
+        pair.quorum.cut(lost)
+        changes = []
+        for _ in range(3):
+            await second.ha.wait_for(phase="active", timeout=120)
+            began = trio.current_time()
+            await second.ha.wait_for(phase="searching", timeout=120)
+            changes.append(trio.current_time() - began)
+        assert changes[0] < 5 and changes[2] >= changes[1] + 5 >= changes[0] + 5
+        pair.quorum.heal(lost)
+        await active(first)
+
+
+async def test_a_replica_that_knows_of_a_later_epoch_than_the_holder_of_the_lock_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with pairs() as pair:
+        first = await pair.start("a", pair.peer())
+        await active(first)
+        directory = NodeDirectory(pair.ground.disks["b"].mount(), "/data")
+        directory.enter()
+        directory.remember(Standing(epoch=40, activation=70, acted=True))
+        directory.leave()
+        second = await pair.start("b", pair.peer())
+        await trio.sleep(10)
+        assert (first.state, first.ha.epoch, second.state) == ("active", 1, "waiting")
+        assert "'b' knows of epoch 40 of the node id, and 'a' serves with the lock of the quorum" in caplog.text

@@ -187,8 +187,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         return feeder
 
     def _is_over(self, wanted: Replicate, term: ReplicationTerm) -> bool:
-        """Whether a node that asks knows of a later term, or serves in one that goes first."""
-        if wanted.epoch >= CLAIMED:
+        """Whether a node that asks knows of a later term, or serves in one that goes first.
+
+        Where a quorum is asked its lock decides, and nobody's word.
+        """
+        if self.role is not None or wanted.epoch >= CLAIMED:
             return False
         other = (wanted.epoch, not wanted.primary, wanted.instance)
         return wanted.epoch > term.epoch or (wanted.acts and gives_way(self.order_in(term), other))
@@ -216,6 +219,12 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if self.role is not None and wanted.node_name == name:
             about = (
                 f"a node with the name {name!r} wants to follow the node {name!r}: a quorum tells nodes by their names"
+            )
+            raise self._refused("node_id", wanted, about)
+        if self.role is not None and wanted.epoch > term.epoch:
+            about = (
+                f"{wanted.node_name!r} knows of epoch {wanted.epoch} of the node id, and {name!r} serves with the lock"
+                f" of the quorum in epoch {term.epoch}: one of the two stores is of another quorum"
             )
             raise self._refused("node_id", wanted, about)
         feeder = self.feeder

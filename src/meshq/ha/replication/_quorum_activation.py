@@ -24,6 +24,8 @@ from meshq.wire import Replicate
 QUICK_S: Final = 0.02
 #: Why a node that was followed is not followed any more, if it has said so.
 GIVEN_UP: Final = ("stopped", "forced", "failback")
+#: The longest time for which a primary that did not take the role is not given it again.
+PAUSE_S_MAX: Final = 3600.0
 #: The longest pause between two tries then.
 GIVEN_UP_S: Final = 0.1
 
@@ -49,6 +51,9 @@ class QuorumActivation(ReplicationPart, Activation):
         self._reason = "started"
         # A node that has handed over lets the other one go first until then.
         self._not_before = -math.inf
+        # The epoch that has ended with a failback, and how long the next one waits.
+        self._gave_back = 0
+        self._pause_s = 0.0
         # Whether the quorum has answered in this life.
         self._answered = False
 
@@ -82,6 +87,7 @@ class QuorumActivation(ReplicationPart, Activation):
                     break
                 await trio.sleep(self._rules.retry_interval)
             self._last_error = ""
+            self._note_return(record.epoch)
             found = await self._begin(record.epoch, record.sequence, self._reason, await self._own_id())
             taken = True
         finally:
@@ -95,6 +101,8 @@ class QuorumActivation(ReplicationPart, Activation):
         """Give the role up, and the lock: the replica takes it."""
         term = self._acting.term
         # Who follows goes first, if it was told to.
+        if term is not None and term.order is not None and term.order.reason == "failback":
+            self._gave_back = term.epoch
         if term is not None and term.yielded:
             self._not_before = self._later
         self._role.close()
@@ -102,6 +110,15 @@ class QuorumActivation(ReplicationPart, Activation):
             await super().release(failover=failover)
         finally:
             await self._role.release()
+
+    def _note_return(self, epoch: int) -> None:
+        """Wait twice as long before the next failback, if the one before came back: nobody has had the role since."""
+        if self._gave_back and epoch == self._gave_back + 1:
+            self._pause_s = min(max(2 * self._pause_s, 2 * self._rules.max_retry_interval), PAUSE_S_MAX)
+            self._no_failback_before = trio.current_time() + self._pause_s
+        else:
+            self._pause_s, self._no_failback_before = 0.0, -math.inf
+        self._gave_back = 0
 
     # -- the lock
 
