@@ -322,6 +322,7 @@ class Follower:
             epoch=node.epoch,
             activation=node.activation,
             acted=False,
+            claimed=False,
             in_sync=in_sync,
             partner=node.name,
             members=(node.name, *members) if in_sync else (),

@@ -133,7 +133,8 @@ class QuorumActivation(ReplicationPart, Activation):
         """Follow other nodes, and stop with the lock."""
         failure: MeshqError | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_all)
+            if not self._ordered:
+                nursery.start_soon(self._follow_all)
             try:
                 await self._get_lock()
             except MeshqError as error:
@@ -200,6 +201,10 @@ class QuorumActivation(ReplicationPart, Activation):
             await self._role.open(self._nursery, node_id)
             refusal = await self._role.refusal(activation=self._standing.activation, epoch=self._known)
             self._answered = True
+            if self._ordered:
+                if held := await self._role.acquire():
+                    return held
+                refusal = NoClaim(reason="held", text="the store is claimed, and another node has the lock: stop it")
             if refusal is None:
                 return await self._role.acquire()
             self._complain(RefusedError(refusal.text, outcome="not_done"))
@@ -214,7 +219,9 @@ class QuorumActivation(ReplicationPart, Activation):
     async def _claim(self) -> QuorumRecord | None:
         """Claim the node id with the lock; None: it has to be tried again."""
         try:
-            found = await self._role.claim(activation=self._standing.activation, epoch=self._known)
+            standing, ordered = self._standing, self._ordered
+            epoch = standing.unclaimed.epoch + 1 if ordered else self._known
+            found = await self._role.claim(activation=standing.activation, epoch=epoch, ordered=ordered)
         except (MeshqError, OSError) as error:
             self._complain(error)
             # Another node may be able to.
@@ -228,6 +235,11 @@ class QuorumActivation(ReplicationPart, Activation):
     @property
     def _later(self) -> float:
         return trio.current_time() + 2 * self._rules.max_retry_interval
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether an operator has claimed the store, which is to serve, and to follow nobody before."""
+        return self._standing.claimed and bool(self._acting.node_id)
 
     @property
     def _known(self) -> int:
@@ -261,7 +273,7 @@ class QuorumActivation(ReplicationPart, Activation):
         standing = self._standing
         if not self._rules.primary:
             # What a backup may have had before it has followed anybody is no copy.
-            return self._acting.node_id if standing.activation else b""
+            return self._acting.node_id if standing.activation or self._ordered else b""
         made = bytes.fromhex(standing.node_id)
         return self._coordination or self._acting.node_id or self._control.wanted_id or made
 

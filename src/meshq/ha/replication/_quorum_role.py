@@ -140,10 +140,10 @@ class QuorumRole:
         async with self._turn:
             return await self._open.acquire()
 
-    async def claim(self, *, activation: int, epoch: int) -> QuorumRecord | NoClaim | None:
+    async def claim(self, *, activation: int, epoch: int, ordered: bool = False) -> QuorumRecord | NoClaim | None:
         """Claim the node id; return the record under which the node serves, or why it does not.
 
-        None: another node has the lock.
+        None: another node has the lock.  ``ordered``: an operator has claimed the store.
 
         Checkpoint: always.
         Cancellation: the claim may be interrupted, and the lock held; ``release`` gives it back.
@@ -153,7 +153,8 @@ class QuorumRole:
             OSError: the counter could not be stored.
         """
         async with self._turn:
-            found = await claim(self._open, name=self._name, activation=activation, epoch=epoch, store=self._store)
+            about = {"activation": activation, "epoch": epoch}
+            found = await claim(self._open, name=self._name, store=self._store, ordered=ordered, **about)
             self.record = found if isinstance(found, QuorumRecord) else None
             self._adding = ""
             return found

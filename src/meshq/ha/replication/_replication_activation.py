@@ -387,6 +387,7 @@ class ReplicationPart:
             acted=True,
             in_sync=True,
             as_backup=False,
+            claimed=False,
             members=(self._control.name,),
         )
         # From here on a pause takes nothing back: whoever asks hears that the role is being taken.
