@@ -288,3 +288,28 @@ async def test_a_provider_is_told_to_be_experimental_and_settings_of_votes_to_me
         events = [getattr(one, "event", "") for one in caplog.records if one.levelno == logging.WARNING]
         assert (events.count("quorum_experimental"), events.count("settings_ignored")) == (1, 1)
         assert "check_for_live_server and vote_on_replication_failure" in caplog.text
+
+
+async def test_a_silence_that_ends_no_link_is_refused_with_a_provider() -> None:
+    async with pairs() as pair:
+        broker = pair.ground.broker("a", pair.first(), cluster={"connection_ttl": float("inf")})
+        with pytest.raises(SettingsError, match="connection_ttl"):
+            await broker.run()
+
+
+async def test_the_end_of_a_term_does_not_forget_a_counter_that_is_being_stored() -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        gate = pair.ground.threads["a"].close("remember")
+        await pair.ground.crash(second)
+        await trio.sleep(1)
+        # The counter waits for the disk, and the node is told to stop.
+        assert pair.record.claimed == 2
+        acting: Any = first.ha._board.replicas
+        acting.term.yielded = True
+        pair.nursery.start_soon(first.stop)
+        await trio.sleep(0.1)
+        pair.ground.threads["a"].open()
+        gate.set()
+        await trio.sleep(5)
+        assert first.state == "stopped" and pair.counter("a") == 2

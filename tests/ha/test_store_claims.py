@@ -181,12 +181,12 @@ async def test_a_store_that_is_claimed_serves_with_the_lock_whatever_the_record_
 
 async def test_a_copy_clears_the_mark_of_a_store_that_was_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pairs() as pair:
-        first, second = await pair.both()
+        _, second = await pair.both()
         await pair.ground.crash(second)
         directory = NodeDirectory(pair.ground.disks["b"].mount(), "/data")
         directory.remember(attrs.evolve(directory.standing(), claimed=True))
         # As where nothing is here that could serve.
         monkeypatch.setattr(QuorumActivation, "_ordered", False)
-        await pair.start("b", pair.second())
-        await pair.in_sync(first)
+        second = await pair.start("b", pair.second())
+        await second.ha.wait_for(phase="in_sync", timeout=60)
         assert not directory.standing().claimed

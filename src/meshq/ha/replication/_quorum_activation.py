@@ -59,6 +59,9 @@ class QuorumActivation(ReplicationPart, Activation):
 
     async def enter(self) -> None:
         """Lock the directory of the node, and read its memory."""
+        if not self._reach.connection_ttl < math.inf:
+            # The lock is looked at while nobody is followed; one that is silent for ever would be followed for ever.
+            raise SettingsError("connection_ttl", math.inf, "a number of seconds, where a quorum provider is asked")
         await super().enter()
         node_id, wanted = self._acting.node_id, self._control.wanted_id
         coordination = self._coordination
@@ -249,14 +252,15 @@ class QuorumActivation(ReplicationPart, Activation):
     async def _store_counter(self, activation: int) -> None:
         """Store the counter of the node's copy durably."""
         with trio.CancelScope(shield=True):
-            standing = attrs.evolve(self._standing, activation=activation)
-            try:
-                await self._env.threads.run(self._directory.remember, standing, pool=POOL)
-            except OSError:
-                # The other one goes first, whose disk may take it.
-                self._not_before = self._later
-                raise
-            self._standing = self._acting.standing = standing
+            async with self._remembering:
+                standing = attrs.evolve(self._standing, activation=activation)
+                try:
+                    await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+                except OSError:
+                    # The other one goes first, whose disk may take it.
+                    self._not_before = self._later
+                    raise
+                self._standing = self._acting.standing = standing
         await trio.lowlevel.checkpoint()
 
     # -- the node id

@@ -62,6 +62,8 @@ class ReplicationPart:
         self._standing = Standing()
         self._follower: Follower | None = None
         self._last_error = ""
+        # A counter that is being stored and the end of a term are remembered one after the other.
+        self._remembering = trio.Lock()
         # A role that came back is not given back again before.
         self._no_failback_before = -math.inf
         # The latest epoch of another node that waits.
@@ -140,7 +142,8 @@ class ReplicationPart:
         term = self._acting.term
         if term is not None and term.yielded:
             # The other node has as much, and goes first.
-            await self._remember(attrs.evolve(self._standing, acted=False))
+            async with self._remembering:
+                await self._remember(attrs.evolve(self._standing, acted=False))
         self._acting.end()
         await trio.lowlevel.checkpoint()
         self._stepped_back = True
