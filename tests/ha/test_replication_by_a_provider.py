@@ -307,9 +307,11 @@ async def test_the_end_of_a_term_does_not_forget_a_counter_that_is_being_stored(
         assert pair.record.claimed == 2
         acting: Any = first.ha._board.replicas
         acting.term.yielded = True
+        later = pair.ground.threads["a"].close("remember")
         pair.nursery.start_soon(first.stop)
-        await trio.sleep(0.1)
-        pair.ground.threads["a"].open()
+        await trio.sleep(3)
         gate.set()
-        await trio.sleep(5)
+        await trio.sleep(1)
+        later.set()
+        await trio.sleep(1)
         assert first.state == "stopped" and pair.counter("a") == 2
