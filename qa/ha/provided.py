@@ -45,7 +45,7 @@ PROVIDED_FAULTS: Final[Mapping[str, int]] = {**FAULTS, **PROVIDED}
 #: What the fixed seeds have to have seen, each at least once.
 PROVIDED_SIGHTS: Final = (
     *("takeover", "handed_over", "failback", "stopped", "started", "synced", "lease_lost", "large", "transaction"),
-    *("peers", "in_doubt", "refused"),
+    *("peers", "in_doubt", "refused", "foreign_error"),
 )
 
 
@@ -58,6 +58,16 @@ class WatchedQuorum(MemoryQuorum):
         self.rng: random.Random = stage.simulation.swarm.rng("quorum")
         self.loses = self.rng.random() < 0.5
         self.wrong = ""
+        # By chance of its own, so that the other draws stay.
+        self._errors: random.Random = stage.simulation.swarm.rng("errors of the quorum")
+
+    def failure(self, text: str) -> Exception:
+        """Make the error of a call whose outcome is not known; a provider may raise any."""
+        self.stage.see("in_doubt")
+        if self._errors.random() < 0.5:
+            return ConnectionBrokenError(text, outcome="unknown")
+        self.stage.see("foreign_error")
+        return self._errors.choice((OSError(text), ValueError(text), KeyError(text)))
 
     def stored(self, old: QuorumRecord, new: QuorumRecord) -> None:
         """Look at a record that takes the place of another one."""
@@ -83,15 +93,13 @@ class WatchedSession(MemoryQuorumSession):
         watched = self._watched
         lost = watched.loses and watched.rng.random() < LOST
         if lost and watched.rng.random() < 0.5:
-            watched.stage.see("in_doubt")
-            raise ConnectionBrokenError("the question is lost", outcome="unknown") from None
+            raise watched.failure("the question is lost")
         done = await super().compare_and_set(expected, new)
         if done:
             watched.stored(expected, new)
         await trio.sleep(watched.rng.uniform(0, DELAY_S))
         if lost:
-            watched.stage.see("in_doubt")
-            raise ConnectionBrokenError("the answer is lost", outcome="unknown") from None
+            raise watched.failure("the answer is lost")
         return done
 
 

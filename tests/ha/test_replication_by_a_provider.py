@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
@@ -20,77 +17,9 @@ from meshq import (
     ReplicationPrimary,
     SettingsError,
 )
-from meshq.abc import HAPolicy, QuorumRecord
 from meshq.ha.quorum import node_id_of
-from meshq.ha.replication._node_directory import NodeDirectory
-from meshq.testing import MemoryQuorum
-from tests.ha.replicated import Machines, machines, url_of
-
-SESSION_S = 6.0
-
-
-@attrs.define
-class Pair:
-    """Nodes with one quorum."""
-
-    ground: Machines
-    nursery: trio.Nursery
-    quorum: MemoryQuorum = attrs.field(factory=lambda: MemoryQuorum(session=SESSION_S))
-    node_id: bytes = b""
-
-    def first(self, **settings: Any) -> HAPolicy:
-        return ReplicationPrimary(**{"quorum": self.quorum, "wait_for_activation": False, **settings})
-
-    def second(self, **settings: Any) -> HAPolicy:
-        return ReplicationBackup(quorum=self.quorum, **settings)
-
-    def peer(self) -> HAPolicy:
-        return self.first(coordination_id="peer-journal-001")
-
-    async def start(self, name: str, policy: HAPolicy, **settings: Any) -> Broker:
-        return await self.ground.start(self.nursery, self.ground.broker(name, policy, **settings))
-
-    async def both(self, **backup: Any) -> tuple[Broker, Broker]:
-        """Start a primary and a backup, and wait until the backup is in sync."""
-        first = await self.start("a", self.first())
-        await active(first)
-        second = await self.start("b", self.second(**backup))
-        await self.in_sync(first)
-        return first, second
-
-    async def in_sync(self, acting: Broker) -> None:
-        await acting.ha.wait_for(in_sync=True, timeout=60)
-        self.node_id = bytes(acting.node_id)
-
-    async def kill(self, broker: Broker) -> None:
-        """End a node that gives nothing back."""
-        self.quorum.cut(self.quorum.place(self.node_id).holder)
-        await self.ground.crash(broker)
-
-    @property
-    def record(self) -> QuorumRecord:
-        return self.quorum.record(self.node_id)
-
-    @property
-    def figures(self) -> tuple[int, tuple[str, ...]]:
-        assert self.record.claimed == self.record.sequence
-        return self.record.sequence, self.record.in_sync
-
-    def counter(self, name: str) -> int:
-        """Return the counter in the store of a node."""
-        return NodeDirectory(self.ground.disks[name].mount(), "/data").standing().activation
-
-
-@asynccontextmanager
-async def pairs() -> AsyncIterator[Pair]:
-    async with machines() as (ground, nursery):
-        yield Pair(ground, nursery)
-
-
-async def active(broker: Broker) -> float:
-    """Wait until a node serves; return when."""
-    await broker.ha.wait_for(phase="active", timeout=60)
-    return trio.current_time()
+from tests.ha.provided import SESSION_S, active, pairs
+from tests.ha.replicated import url_of
 
 
 async def test_the_counters_of_a_pair_grow_once_with_each_activation_and_each_node_that_is_left_behind() -> None:
@@ -359,3 +288,30 @@ async def test_a_provider_is_told_to_be_experimental_and_settings_of_votes_to_me
         events = [getattr(one, "event", "") for one in caplog.records if one.levelno == logging.WARNING]
         assert (events.count("quorum_experimental"), events.count("settings_ignored")) == (1, 1)
         assert "check_for_live_server and vote_on_replication_failure" in caplog.text
+
+
+async def test_a_silence_that_ends_no_link_is_refused_with_a_provider() -> None:
+    async with pairs() as pair:
+        broker = pair.ground.broker("a", pair.first(), cluster={"connection_ttl": float("inf")})
+        with pytest.raises(SettingsError, match="connection_ttl"):
+            await broker.run()
+
+
+async def test_the_end_of_a_term_does_not_forget_a_counter_that_is_being_stored() -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        gate = pair.ground.threads["a"].close("remember")
+        await pair.ground.crash(second)
+        await trio.sleep(1)
+        # The counter waits for the disk, and the node is told to stop.
+        assert pair.record.claimed == 2
+        acting: Any = first.ha._board.replicas
+        acting.term.yielded = True
+        later = pair.ground.threads["a"].close("remember")
+        pair.nursery.start_soon(first.stop)
+        await trio.sleep(3)
+        gate.set()
+        await trio.sleep(1)
+        later.set()
+        await trio.sleep(1)
+        assert first.state == "stopped" and pair.counter("a") == 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
 
 from meshq import ReplicationBackup, ReplicationPrimary
 from meshq.__main__ import main
@@ -14,7 +15,10 @@ from meshq.ha import StoreClaim, StoreFacts, doubts
 from meshq.ha._shared_directory import SharedDirectory
 from meshq.ha._store_claim_plan import CLAIM_EPOCHS
 from meshq.ha.replication import NodeDirectory
+from meshq.ha.replication._quorum_activation import QuorumActivation
 from meshq.ha.replication._standing_format import Standing
+from meshq.testing import MemoryQuorum
+from tests.ha.provided import SESSION_S, active, pairs
 from tests.ha.replicated import machines
 
 FACTS = StoreFacts(directory="/a", kind="replicated", node_id="11", epoch=5, activation=3)
@@ -136,3 +140,53 @@ async def test_a_replica_that_is_claimed_serves_alone_with_everything_it_has_and
         )
         await other.ha.wait_for(phase="in_sync", timeout=60)
         assert alone.ha.phase == "active"
+
+
+@pytest.mark.parametrize("role", ["a", "b"])
+async def test_a_store_that_is_claimed_serves_with_the_lock_whatever_the_record_of_its_quorum_says(role: str) -> None:
+    """F18: the newest copy is lost, and an older one is made to serve, once no other node has the lock."""
+    async with pairs() as pair:
+        first, second = await pair.both()
+        await pair.kill(first)
+        await active(second)
+        policy = pair.first if role == "a" else pair.second
+        if role == "b":
+            # The one that has followed again is made to serve, and the quorum has lost its memory.
+            first = await pair.start("a", pair.first())
+            await pair.in_sync(second)
+            await pair.ground.crash(first)
+            await pair.ground.crash(second)
+            pair.quorum = MemoryQuorum(session=SESSION_S)
+        disk = pair.ground.disks[role].mount()
+        before = NodeDirectory(disk, "/data").standing()
+        StoreClaim(disk, "/data").mark()
+        claimed = await pair.start(role, policy())
+        if role == "a":
+            await trio.sleep(5)
+            assert claimed.state == "waiting" and "another node has the lock: stop it" in claimed.ha.last_error
+            epoch = second.ha.epoch
+            await pair.ground.crash(second)
+            assert before.epoch < epoch
+        await active(claimed)
+        record = pair.record
+        assert claimed.ha.epoch == record.epoch == before.epoch + CLAIM_EPOCHS
+        assert record.sequence == record.claimed > before.activation and record.in_sync == (role,)
+        found = NodeDirectory(disk, "/data").standing()
+        assert (found.claimed, found.activation, found.epoch) == (False, record.sequence, record.epoch)
+        # The other one has an older copy now, and follows.
+        other = "b" if role == "a" else "a"
+        await pair.start(other, (pair.second if role == "a" else pair.first)())
+        await pair.in_sync(claimed)
+
+
+async def test_a_copy_clears_the_mark_of_a_store_that_was_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pairs() as pair:
+        _, second = await pair.both()
+        await pair.ground.crash(second)
+        directory = NodeDirectory(pair.ground.disks["b"].mount(), "/data")
+        directory.remember(attrs.evolve(directory.standing(), claimed=True))
+        # As where nothing is here that could serve.
+        monkeypatch.setattr(QuorumActivation, "_ordered", False)
+        second = await pair.start("b", pair.second())
+        await second.ha.wait_for(phase="in_sync", timeout=60)
+        assert not directory.standing().claimed

@@ -80,11 +80,17 @@ class BackgroundBlock:
         Raises: what the block has to raise.
         """
         left = self._block.leave(error)
+        unstopped: Exception | None = None
         with trio.CancelScope(shield=True):
             if self._block.failure is None:
-                await stop()
+                try:
+                    await stop()
+                except Exception as failure:
+                    # The task ends all the same: nothing of it outlives the block.
+                    unstopped = failure
+                    self._scope.cancel()
         await self._manager.__aexit__(None, None, None)
         if self._block.failure is None:
             # It may have failed behind the body, while it was stopped.
-            self._block.failure = self._failure
+            self._block.failure = self._failure or unstopped
         return self._block.conclude(error, left)

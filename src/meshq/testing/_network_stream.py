@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from typing import NoReturn, Protocol
@@ -256,7 +257,8 @@ class MemoryStream(Stream):
         await self._hang_if_dead()
         if not self.opened:
             text = f"{self._peer} can't be reached: {self._failure}"
-            raise ConnectionBrokenError(text, outcome="not_done") from OSError(self._failure)
+            number = (errno.ECONNREFUSED,) if self._failure == "refused" else ()
+            raise ConnectionBrokenError(text, outcome="not_done") from OSError(*number, self._failure)
 
     # -- what the kernel and the wire do -------------------------------------------------------------------
 

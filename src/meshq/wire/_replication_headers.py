@@ -93,8 +93,9 @@ class Log(Header):
 class Logged(Header):
     """Replica to server: ``first`` of the frame is the last position that is durable here.
 
-    ``kind``: ``position``; ``working``: nothing more is durable, but work is done; ``failed``, last: ``reason`` says
-    why in one word, and ``text`` in a sentence.
+    ``kind``: ``position``; ``working``: nothing more is durable, but work is done; ``joined``: a position, of
+    a replica that has heard that it joins, and whose store has the counter of the server; ``failed``, last: ``reason``
+    says why in one word, and ``text`` in a sentence.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.LOGGED

@@ -9,10 +9,10 @@ import attrs
 import pytest
 import trio
 
-from meshq import ConnectionBrokenError, RefusedError
+from meshq import ConnectionBrokenError, RefusedError, RemoteProtocolError, SettingsError
 from meshq.abc import QuorumRecord
 from meshq.ha.quorum import NoClaim, decide_claim, without_replica
-from meshq.ha.replication._quorum_role import QuorumRole
+from meshq.ha.replication._quorum_role import PATIENCE_S, QuorumRole
 from meshq.testing import MemoryQuorum
 
 ID = b"i" * 16
@@ -65,9 +65,9 @@ async def test_a_replica_is_left_out_with_a_higher_counter_that_is_stored_first(
     async with served() as (side, role):
         assert await role.leave_out("b")
         assert side.figures == (2, 2, 2, ("a",)) and not role.may_count("b")
-        # It is one event.
+        # One that was never added may have the counter all the same.
         assert await role.leave_out("b")
-        assert side.figures == (2, 2, 2, ("a",))
+        assert side.figures == (3, 3, 3, ("a",))
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -94,11 +94,73 @@ async def test_a_change_whose_answer_is_lost_is_made_once(
         assert side.figures == (2, 2, 2, ("a",)) and len(side.complaints) == 1
 
 
-async def test_a_counter_that_the_disk_does_not_take_is_tried_again_before_anything_counts() -> None:
+async def test_a_counter_that_the_disk_does_not_take_ends_the_change_and_whoever_can_completes_it() -> None:
     async with served() as (side, role):
-        side.fails = 3
+        side.fails = 1
+        assert not await role.leave_out("b")
+        assert side.figures == (1, 2, 1, ("a", "b")) and [str(one) for one in side.complaints] == ["the disk"]
+        await role.release()
+        record = await role.claim(activation=1, epoch=1)
+        assert isinstance(record, QuorumRecord) and side.figures == (2, 2, 2, ("a",))
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_change_is_given_up_after_a_lease_and_the_patience_of_the_node_while_the_lock_is_held(
+    hangs: bool,
+) -> None:
+    async with served() as (_side, role):
+
+        async def read() -> QuorumRecord:
+            if hangs:
+                await trio.sleep_forever()
+            raise RemoteProtocolError("another record")
+
+        role._open.read = read  # type: ignore[method-assign]
+        began = trio.current_time()
+        assert not await role.leave_out("b")
+        assert PATIENCE_S <= trio.current_time() - began <= PATIENCE_S + LEASE_S + 0.2
+        assert role.until > trio.current_time()
+
+
+@pytest.mark.parametrize("call", ["read", "compare_and_set"])
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), OSError("x"), ExceptionGroup("x", [KeyError("x")]), SettingsError("session", 1, "x")]
+)
+async def test_any_error_of_a_provider_is_one_of_a_quorum_that_can_not_be_asked_now(
+    call: str, error: Exception
+) -> None:
+    async with served() as (side, role):
+        # Below what makes the errors those of the contract.
+        session = role._open._session  # type: ignore[attr-defined]
+        real, fails = getattr(session, call), True
+
+        async def fail(*about: QuorumRecord) -> object:
+            nonlocal fails
+            if fails:
+                fails = False
+                raise error
+            return await real(*about)
+
+        setattr(session, call, fail)
         assert await role.leave_out("b")
-        assert side.figures == (2, 2, 2, ("a",)) and len(side.complaints) == 3
+        assert side.figures == (2, 2, 2, ("a",)) and len(side.complaints) == 1
+        assert isinstance(side.complaints[0], SettingsError | ConnectionBrokenError)
+
+
+@pytest.mark.parametrize("call", ["release", "lost"])
+async def test_an_error_at_the_end_of_a_role_is_told_and_the_node_takes_part_again(call: str) -> None:
+    async with trio.open_nursery() as nursery, served() as (side, role):
+        session = role._open._session  # type: ignore[attr-defined]
+
+        async def fail() -> None:
+            raise OSError("x")
+
+        setattr(session, call, fail)
+        await role.lost() if call == "lost" else await role.release()
+        # The part for another node id is another one, although the one before ends with an error.
+        await role.open(nursery, b"o" * 16)
+        assert await role.acquire() and side.complaints
+        nursery.cancel_scope.cancel()
 
 
 async def test_without_the_quorum_a_replica_is_neither_added_nor_left_out_and_the_lock_ends() -> None:

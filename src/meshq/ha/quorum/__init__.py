@@ -4,6 +4,7 @@ from meshq.ha.quorum._claim import carry_out, claim
 from meshq.ha.quorum._claim_plan import Claim, NoClaim, decide_claim, node_id_of, with_replica, without_replica
 from meshq.ha.quorum._held_lock import HeldLock
 from meshq.ha.quorum._majority_vote import MajorityVote
+from meshq.ha.quorum._safe_session import SafeSession, typed_errors
 from meshq.ha.quorum._session_block import RunningSession, SessionBlock
 from meshq.ha.quorum._vote_machine import Vote, VoteSchedule
 
@@ -13,6 +14,7 @@ __all__ = [
     "MajorityVote",
     "NoClaim",
     "RunningSession",
+    "SafeSession",
     "SessionBlock",
     "Vote",
     "VoteSchedule",
@@ -20,6 +22,7 @@ __all__ = [
     "claim",
     "decide_claim",
     "node_id_of",
+    "typed_errors",
     "with_replica",
     "without_replica",
 ]

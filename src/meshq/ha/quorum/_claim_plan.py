@@ -84,6 +84,17 @@ def _claim(record: QuorumRecord, name: str) -> Claim:
     return Claim(begun=begun, activation=activation, done=done)
 
 
+def decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: int) -> Claim:
+    """The steps by which a node whose store an operator has claimed serves, whatever the record says.
+
+    ``activation``: the counter in its store.  ``epoch``: the one that it begins at least.
+    """
+    activation = max(record.claimed, activation) + 1
+    epoch = max(record.epoch + 1, epoch)
+    done = QuorumRecord(epoch=epoch, sequence=activation, claimed=activation, in_sync=(name,), holder=name)
+    return Claim(begun=attrs.evolve(record, claimed=activation), activation=activation, done=done)
+
+
 def with_replica(record: QuorumRecord, name: str) -> QuorumRecord:
     """The record once a replica has come to be in sync; its store has the counter ``sequence`` already."""
     return record if name in record.in_sync else attrs.evolve(record, in_sync=(*record.in_sync, name))

@@ -187,8 +187,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         return feeder
 
     def _is_over(self, wanted: Replicate, term: ReplicationTerm) -> bool:
-        """Whether a node that asks knows of a later term, or serves in one that goes first."""
-        if wanted.epoch >= CLAIMED:
+        """Whether a node that asks knows of a later term, or serves in one that goes first.
+
+        Where a quorum is asked its lock decides, and nobody's word.
+        """
+        if self.role is not None or wanted.epoch >= CLAIMED:
             return False
         other = (wanted.epoch, not wanted.primary, wanted.instance)
         return wanted.epoch > term.epoch or (wanted.acts and gives_way(self.order_in(term), other))
@@ -216,6 +219,12 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if self.role is not None and wanted.node_name == name:
             about = (
                 f"a node with the name {name!r} wants to follow the node {name!r}: a quorum tells nodes by their names"
+            )
+            raise self._refused("node_id", wanted, about)
+        if self.role is not None and wanted.epoch > term.epoch:
+            about = (
+                f"{wanted.node_name!r} knows of epoch {wanted.epoch} of the node id, and {name!r} serves with the lock"
+                f" of the quorum in epoch {term.epoch}: one of the two stores is of another quorum"
             )
             raise self._refused("node_id", wanted, about)
         feeder = self.feeder
@@ -295,7 +304,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             self._nursery.start_soon(self._add, self.role, feeder, term)
 
     async def _add(self, role: QuorumRole, feeder: Feeder, term: ReplicationTerm) -> None:
-        """Let a replica count once the quorum knows it as in sync."""
+        """Let a replica count once the quorum knows it as in sync; the quorum knows none without the counter."""
+        while not (feeder.counted or feeder.ended):
+            await term.changed.wait()
         if feeder.ended or self.term is not term:
             return
         done = await role.add(feeder.wanted.node_name)
@@ -318,8 +329,13 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             self._order(StepBack(reason="lease_lost", at_once=True))
 
     def _recorded(self, feeder: Feeder) -> bool:
-        """Whether the quorum may know a replica as in sync."""
-        return self.role is not None and self.role.may_count(feeder.wanted.node_name)
+        """Whether a replica may have the counter of this node, or the quorum may know it as in sync.
+
+        One that was told to join may come back with an older copy under that counter, so it is left out in any case.
+        """
+        term, role = self.term, self.role
+        joined = term is not None and term.replicator.waits
+        return role is not None and (joined or role.may_count(feeder.wanted.node_name))
 
     def _counts(self, term: ReplicationTerm) -> bool:
         """Whether the replica that is in sync may take over."""

@@ -66,6 +66,8 @@ class Feeder(ReplicaEnd[Logged]):
         # The last position that was sent, and those before each piece of a large body that is under way.
         self._sent = 0
         self._written: deque[int] = deque()
+        #: Whether the replica has the counter of the store on its disk, as it has said.
+        self.counted: bool = False
         self._ended = False
 
     # -- from the link
@@ -80,9 +82,10 @@ class Feeder(ReplicaEnd[Logged]):
             self._term.yielded = False
             self.end(answer.reason or "left", answer.text, known=True)
             return
+        self.counted = self.counted or answer.kind == "joined"
         if answer.kind == "working":
             replicator.progressed(now, self._written.popleft() if self._written else self._sent)
-        if answer.kind == "position" and replicator.heard(first, now):
+        if answer.kind in ("position", "joined") and replicator.heard(first, now):
             self._in_sync()
         self._term.changed.tell()
 

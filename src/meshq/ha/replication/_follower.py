@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,11 @@ class FollowEnd:
     def silent(self) -> bool:
         """Whether the link has ended by silence."""
         return self.error is not None and isinstance(self.error.__cause__, TimeoutError)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the place itself has said that nobody listens there; a way that leads nowhere says nothing."""
+        return self.nobody and self.error is not None and all(_is_refused(one) for one in _reasons(self.error))
 
 
 class Follower:
@@ -253,7 +259,8 @@ class Follower:
         directory = self._directory
         await self._run(copy.finish, last)
         self._link.tell(Logged(kind="working"))
-        await self._run(directory.install_copy, self._standing(in_sync=False), self._keep)
+        # Without a counter: what is here is not whole before this node is told that it joins.
+        await self._run(directory.install_copy, attrs.evolve(self._standing(in_sync=False), activation=0), self._keep)
         self._link.tell(Logged(kind="working"))
         self._bodies = BodyFile(self._env.disk, f"{directory.root}/large")
         journal = Journal(directory.root, env=self._env, node_id=node.node_id, encryption_keys=self._keys)
@@ -278,9 +285,10 @@ class Follower:
 
     async def _take_joined(self, header: Log, first: int, body: bytes) -> None:
         self.following.joined(first)
+        # The counter is durable before a quorum may know this node as in sync.
+        await self._run(self._directory.remember, self._standing(in_sync=False))
         # Nothing more may come: what is here already was told before it counted.
-        self._durable_moved(self.durable)
-        await trio.lowlevel.checkpoint()
+        self._durable_moved(self.durable, kind="joined")
 
     async def _take_in_sync(self, header: Log, first: int, body: bytes) -> None:
         self.following.reached(self.durable)
@@ -314,6 +322,7 @@ class Follower:
             epoch=node.epoch,
             activation=node.activation,
             acted=False,
+            claimed=False,
             in_sync=in_sync,
             partner=node.name,
             members=(node.name, *members) if in_sync else (),
@@ -321,9 +330,9 @@ class Follower:
 
     # -- the journal
 
-    def _durable_moved(self, position: int) -> None:
+    def _durable_moved(self, position: int, *, kind: str = "position") -> None:
         self.following.backlog.reached(position)
-        self._link.tell(Logged(), position)
+        self._link.tell(Logged(kind=kind), position)
 
     def _journal_failed(self, error: MeshqError) -> None:
         self._failed, self._reason = error, "disk"
@@ -361,6 +370,19 @@ class Follower:
 
     async def _run(self, function: Callable[..., object], *arguments: object) -> None:
         await self._env.threads.run(function, *arguments, pool=POOL)
+
+
+def _reasons(error: BaseException) -> list[BaseException]:
+    """Return the first errors behind an error."""
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error.__cause__,)
+    found = [reason for one in inner if one is not None for reason in _reasons(one)]
+    return found or [error]
+
+
+def _is_refused(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ECONNREFUSED, errno.ENOENT)
+    return isinstance(error, LookupError)
 
 
 def _reason_of(error: MeshqError | OSError) -> str:

@@ -24,6 +24,8 @@ from meshq.wire import Replicate
 QUICK_S: Final = 0.02
 #: Why a node that was followed is not followed any more, if it has said so.
 GIVEN_UP: Final = ("stopped", "forced", "failback")
+#: The longest time for which a primary that did not take the role is not given it again.
+PAUSE_S_MAX: Final = 3600.0
 #: The longest pause between two tries then.
 GIVEN_UP_S: Final = 0.1
 
@@ -43,14 +45,23 @@ class QuorumActivation(ReplicationPart, Activation):
             instance=control.instance,
             store=self._store_counter,
             complain=self._complain,
+            patience_s=reach.call_timeout,
         )
         # Why this node would get the role now.
         self._reason = "started"
         # A node that has handed over lets the other one go first until then.
         self._not_before = -math.inf
+        # The epoch that has ended with a failback, and how long the next one waits.
+        self._gave_back = 0
+        self._pause_s = 0.0
+        # Whether the quorum has answered in this life.
+        self._answered = False
 
     async def enter(self) -> None:
         """Lock the directory of the node, and read its memory."""
+        if not self._reach.connection_ttl < math.inf:
+            # The lock is looked at while nobody is followed; one that is silent for ever would be followed for ever.
+            raise SettingsError("connection_ttl", math.inf, "a number of seconds, where a quorum provider is asked")
         await super().enter()
         node_id, wanted = self._acting.node_id, self._control.wanted_id
         coordination = self._coordination
@@ -79,6 +90,7 @@ class QuorumActivation(ReplicationPart, Activation):
                     break
                 await trio.sleep(self._rules.retry_interval)
             self._last_error = ""
+            self._note_return(record.epoch)
             found = await self._begin(record.epoch, record.sequence, self._reason, await self._own_id())
             taken = True
         finally:
@@ -92,13 +104,24 @@ class QuorumActivation(ReplicationPart, Activation):
         """Give the role up, and the lock: the replica takes it."""
         term = self._acting.term
         # Who follows goes first, if it was told to.
+        if term is not None and term.order is not None and term.order.reason == "failback":
+            self._gave_back = term.epoch
         if term is not None and term.yielded:
-            self._not_before = trio.current_time() + 2 * self._rules.max_retry_interval
+            self._not_before = self._later
         self._role.close()
         try:
             await super().release(failover=failover)
         finally:
             await self._role.release()
+
+    def _note_return(self, epoch: int) -> None:
+        """Wait twice as long before the next failback, if the one before came back: nobody has had the role since."""
+        if self._gave_back and epoch == self._gave_back + 1:
+            self._pause_s = min(max(2 * self._pause_s, 2 * self._rules.max_retry_interval), PAUSE_S_MAX)
+            self._no_failback_before = trio.current_time() + self._pause_s
+        else:
+            self._pause_s, self._no_failback_before = 0.0, -math.inf
+        self._gave_back = 0
 
     # -- the lock
 
@@ -113,7 +136,8 @@ class QuorumActivation(ReplicationPart, Activation):
         """Follow other nodes, and stop with the lock."""
         failure: MeshqError | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_all)
+            if not self._ordered:
+                nursery.start_soon(self._follow_all)
             try:
                 await self._get_lock()
             except MeshqError as error:
@@ -129,7 +153,8 @@ class QuorumActivation(ReplicationPart, Activation):
         """Follow one node after the other, as long as one is found that serves."""
         pause = self._rules.retry_interval
         while True:
-            followed = stored = False
+            followed = stored = refused = False
+            new = self._rules.primary and not await self._own_id()
             for url in self._reach.urls:
                 end = await self._follow(url)
                 self._acting.claiming = False
@@ -140,8 +165,9 @@ class QuorumActivation(ReplicationPart, Activation):
                     followed = True
                     break
                 stored = stored or (end.waiting is not None and end.waiting.epoch > 0)
-            if not (stored or followed):
-                await self._make_id()
+                refused = refused or (new and not (end.waiting or end.empty or await self._is_stranger(url, end)))
+            if new and not (stored or followed):
+                await self._make_id(refused=refused)
             self._changed.tell()
             pause = self._rules.retry_interval if followed else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
@@ -177,13 +203,18 @@ class QuorumActivation(ReplicationPart, Activation):
         try:
             await self._role.open(self._nursery, node_id)
             refusal = await self._role.refusal(activation=self._standing.activation, epoch=self._known)
+            self._answered = True
+            if self._ordered:
+                if held := await self._role.acquire():
+                    return held
+                refusal = NoClaim(reason="held", text="the store is claimed, and another node has the lock: stop it")
             if refusal is None:
                 return await self._role.acquire()
             self._complain(RefusedError(refusal.text, outcome="not_done"))
         except (ConnectionBrokenError, RefusedError) as error:
             self._complain(error)
         except MeshqError as error:
-            if self._rules.wait_for_activation and not self._stepped_back:
+            if self._rules.wait_for_activation and not (self._stepped_back or self._answered):
                 raise
             self._complain(error)
         return False
@@ -191,14 +222,27 @@ class QuorumActivation(ReplicationPart, Activation):
     async def _claim(self) -> QuorumRecord | None:
         """Claim the node id with the lock; None: it has to be tried again."""
         try:
-            found = await self._role.claim(activation=self._standing.activation, epoch=self._known)
-        except (ConnectionBrokenError, RefusedError) as error:
+            standing, ordered = self._standing, self._ordered
+            epoch = standing.unclaimed.epoch + 1 if ordered else self._known
+            found = await self._role.claim(activation=standing.activation, epoch=epoch, ordered=ordered)
+        except (MeshqError, OSError) as error:
             self._complain(error)
+            # Another node may be able to.
+            await self._role.release()
             return None
         if isinstance(found, NoClaim):
             self._complain(RefusedError(found.text, outcome="not_done"))
             return None
         return found
+
+    @property
+    def _later(self) -> float:
+        return trio.current_time() + 2 * self._rules.max_retry_interval
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether an operator has claimed the store, which is to serve, and to follow nobody before."""
+        return self._standing.claimed and bool(self._acting.node_id)
 
     @property
     def _known(self) -> int:
@@ -208,9 +252,15 @@ class QuorumActivation(ReplicationPart, Activation):
     async def _store_counter(self, activation: int) -> None:
         """Store the counter of the node's copy durably."""
         with trio.CancelScope(shield=True):
-            standing = attrs.evolve(self._standing, activation=activation)
-            await self._env.threads.run(self._directory.remember, standing, pool=POOL)
-            self._standing = self._acting.standing = standing
+            async with self._remembering:
+                standing = attrs.evolve(self._standing, activation=activation)
+                try:
+                    await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+                except OSError:
+                    # The other one goes first, whose disk may take it.
+                    self._not_before = self._later
+                    raise
+                self._standing = self._acting.standing = standing
         await trio.lowlevel.checkpoint()
 
     # -- the node id
@@ -227,15 +277,20 @@ class QuorumActivation(ReplicationPart, Activation):
         standing = self._standing
         if not self._rules.primary:
             # What a backup may have had before it has followed anybody is no copy.
-            return self._acting.node_id if standing.activation else b""
+            return self._acting.node_id if standing.activation or self._ordered else b""
         made = bytes.fromhex(standing.node_id)
         return self._coordination or self._acting.node_id or self._control.wanted_id or made
 
-    async def _make_id(self) -> None:
-        """Make the id of a new node, once no other node was found that has a store."""
-        if self._rules.primary and not await self._own_id():
+    async def _make_id(self, *, refused: bool) -> None:
+        """Make the id of a new node, once no other node was found that has a store, and none that may have one."""
+        await trio.lowlevel.checkpoint()
+        if not refused:
             made = self._env.entropy.token(IDENTITY_BYTES)
             await self._remember(attrs.evolve(self._standing, node_id=made.hex()))
+        elif not self._last_error:
+            # With an id of its own it would serve beside the pair whose machine was replaced.
+            text = f"{self._control.name!r} has no store, and another node does not say whether it has one"
+            self._complain(RefusedError(text, outcome="not_done"))
 
     def _progressed(self, step: str, follower: Follower) -> None:
         # The other one has gone first.

@@ -8,11 +8,22 @@ from typing import Final
 import trio
 
 from meshq.abc import QuorumProvider, QuorumRecord, QuorumSession
-from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError
-from meshq.ha.quorum import NoClaim, carry_out, claim, decide_claim, with_replica, without_replica
+from meshq.errors import MeshqError, RefusedError
+from meshq.ha.quorum import (
+    NoClaim,
+    SafeSession,
+    carry_out,
+    claim,
+    decide_claim,
+    typed_errors,
+    with_replica,
+    without_replica,
+)
 
 #: Seconds between two tries to change the record while the quorum can't be asked.
 PAUSE_S: Final = 0.1
+#: Seconds for which a change of the record is tried, after the lease that was held when it began.
+PATIENCE_S: Final = 30.0
 #: Seconds for giving the lock back, also where the node is cancelled meanwhile.
 RELEASE_S: Final = 2.0
 
@@ -21,6 +32,7 @@ class QuorumRole:
     """The part of a node in its quorum.
 
     ``store``: makes a counter durable in the node's own store.  ``complain``: told what could not be done.
+    ``patience_s``: for so many seconds, and a lease, the record is tried to be changed.
     """
 
     def __init__(
@@ -31,12 +43,14 @@ class QuorumRole:
         instance: bytes,
         store: Callable[[int], Awaitable[None]],
         complain: Callable[[Exception], None],
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._provider = provider
         self._name = name
         self._instance = instance
         self._store = store
         self._complain = complain
+        self._patience_s = patience_s
         self._session: QuorumSession | None = None
         self._node_id = b""
         self._left = trio.Event()
@@ -69,11 +83,18 @@ class QuorumRole:
         await nursery.start(self._take_part, node_id)
 
     async def _take_part(self, node_id: bytes, *, task_status: trio.TaskStatus[None]) -> None:
-        left, gone = self._left, self._gone
+        left, gone, begun = self._left, self._gone, False
         try:
-            async with self._provider.session(node_id, self._instance) as self._session:
-                task_status.started()
-                await left.wait()
+            with typed_errors():
+                async with self._provider.session(node_id, self._instance) as session:
+                    self._session, begun = SafeSession(session), True
+                    task_status.started()
+                    await left.wait()
+        except MeshqError as error:
+            if not begun:
+                raise
+            # The part has ended, and the lock with it; the next try begins another one.
+            self._complain(error)
         finally:
             self._session = None
             gone.set()
@@ -86,8 +107,15 @@ class QuorumRole:
     async def lost(self) -> None:
         """Wait until the lock is not held.  Checkpoint: always."""
         await trio.lowlevel.checkpoint()
-        if self._session is not None:
-            await self._session.lost()
+        session = self._session
+        while session is not None and session is self._session and (until := self.until):
+            with trio.move_on_at(until):
+                try:
+                    await session.lost()
+                except MeshqError as error:
+                    # Whoever can't say that it is held has lost it.
+                    self._complain(error)
+                return
 
     # -- the claim
 
@@ -112,10 +140,10 @@ class QuorumRole:
         async with self._turn:
             return await self._open.acquire()
 
-    async def claim(self, *, activation: int, epoch: int) -> QuorumRecord | NoClaim | None:
+    async def claim(self, *, activation: int, epoch: int, ordered: bool = False) -> QuorumRecord | NoClaim | None:
         """Claim the node id; return the record under which the node serves, or why it does not.
 
-        None: another node has the lock.
+        None: another node has the lock.  ``ordered``: an operator has claimed the store.
 
         Checkpoint: always.
         Cancellation: the claim may be interrupted, and the lock held; ``release`` gives it back.
@@ -125,7 +153,8 @@ class QuorumRole:
             OSError: the counter could not be stored.
         """
         async with self._turn:
-            found = await claim(self._open, name=self._name, activation=activation, epoch=epoch, store=self._store)
+            about = {"activation": activation, "epoch": epoch}
+            found = await claim(self._open, name=self._name, store=self._store, ordered=ordered, **about)
             self.record = found if isinstance(found, QuorumRecord) else None
             self._adding = ""
             return found
@@ -187,10 +216,17 @@ class QuorumRole:
         Cancellation: it may be under way; whoever claims next completes it.
         """
 
+        tried: QuorumRecord | None = None
+
         async def step(session: QuorumSession, record: QuorumRecord) -> QuorumRecord:
-            if name not in record.in_sync and record.claimed == record.sequence:
+            nonlocal tried
+            # Only what was asked for here says that nobody else has the counter: a replica that is not in the record
+            # may have it, and may still come to be in it where the answer of its addition was lost.
+            if record == tried:
                 return record
-            return await carry_out(session, record, without_replica(record, name), self._store)
+            steps = without_replica(record, name)
+            tried = steps.done
+            return await carry_out(session, record, steps, self._store)
 
         done = await self._change(step)
         if done and self._adding == name:
@@ -198,10 +234,11 @@ class QuorumRole:
         return done
 
     async def _change(self, step: Callable[[QuorumSession, QuorumRecord], Awaitable[QuorumRecord]]) -> bool:
-        """Change the record, however often the quorum has to be asked, for as long as the lock is held."""
+        """Change the record, however often the quorum has to be asked, while the lock is held; but not for ever."""
         async with self._turn:
-            while self.until and (before := self.record) is not None:
-                with trio.CancelScope() as self._scope:
+            deadline = self.until + self._patience_s
+            while trio.current_time() < min(self.until, deadline) and (before := self.record) is not None:
+                with trio.CancelScope(deadline=deadline) as self._scope:
                     try:
                         session = self._open
                         record = await session.read()
@@ -209,11 +246,14 @@ class QuorumRole:
                             raise RefusedError("another node has the record of the node id", outcome="not_done")
                         self.record = await step(session, record)
                         return True
-                    except RefusedError as error:
+                    except MeshqError as error:
+                        self._complain(error)
+                        if isinstance(error, RefusedError):
+                            return False
+                        # What was asked for may be stored: it is read again.
+                    except OSError as error:
+                        # A disk that does not take the counter: another node has the role, or this one later.
                         self._complain(error)
                         return False
-                    except (ConnectionBrokenError, OSError) as error:
-                        # What was asked for may be stored: it is read again.
-                        self._complain(error)
                     await trio.sleep(PAUSE_S)
             return False

@@ -62,6 +62,10 @@ class ReplicationPart:
         self._standing = Standing()
         self._follower: Follower | None = None
         self._last_error = ""
+        # A counter that is being stored and the end of a term are remembered one after the other.
+        self._remembering = trio.Lock()
+        # A role that came back is not given back again before.
+        self._no_failback_before = -math.inf
         # The latest epoch of another node that waits.
         self._newest = 0
         # Whether a term of this node has ended in this life: then it looks for the other one first.
@@ -138,7 +142,8 @@ class ReplicationPart:
         term = self._acting.term
         if term is not None and term.yielded:
             # The other node has as much, and goes first.
-            await self._remember(attrs.evolve(self._standing, acted=False))
+            async with self._remembering:
+                await self._remember(attrs.evolve(self._standing, acted=False))
         self._acting.end()
         await trio.lowlevel.checkpoint()
         self._stepped_back = True
@@ -385,6 +390,7 @@ class ReplicationPart:
             acted=True,
             in_sync=True,
             as_backup=False,
+            claimed=False,
             members=(self._control.name,),
         )
         # From here on a pause takes nothing back: whoever asks hears that the role is being taken.
@@ -410,11 +416,16 @@ class ReplicationPart:
             self._show()
             if term is None or not term.serving or term.order is not None:
                 continue
-            if self._rules.allow_failback and not self._rules.primary and self._acting.primary_returned:
+            may_fail_back = trio.current_time() >= self._no_failback_before
+            if may_fail_back and self._fails_back and self._acting.primary_returned:
                 self._order(StepBack(reason="failback", final=not self._rules.restart_backup))
             elif trio.current_time() >= asked + self._rules.retry_interval:
                 await self._meet(term)
                 asked = trio.current_time()
+
+    @property
+    def _fails_back(self) -> bool:
+        return self._rules.allow_failback and not self._rules.primary
 
     async def _meet(self, term: ReplicationTerm) -> None:
         """Ask the other nodes whether one serves for this node id, too."""
@@ -427,6 +438,10 @@ class ReplicationPart:
                 continue
             if answer.kind == "accepted" and gives_way(self._acting.order_in(term), order_of(answer)):
                 text = f"{answer.name!r} serves for the same node id, in epoch {answer.epoch}"
+                if self._acting.role is not None:
+                    # The lock decides, and nobody's word.
+                    self._warnings.say("superseded", f"{text}, by the lock of another quorum", answer.name)
+                    continue
                 self._warnings.say("superseded", f"{text}: {self._control.name!r} steps back")
                 self._order(StepBack(reason="superseded", at_once=True))
 
