@@ -81,6 +81,34 @@ async def got(session: QuorumSession, within: float = 20.0) -> bool:
     return False
 
 
+async def test_users_share_an_ensemble_and_only_the_one_who_made_the_record_may_change_it(
+    ensemble: ZooKeeperEnsemble,
+) -> None:
+    """The first test of this ensemble: a user makes the node that all have in common."""
+    node_id, space, us = next(IDS), "secured", ("mesh", "for tests only")
+    one = ensemble.quorum(namespace=space, auth=us)
+    other = ensemble.quorum(namespace=space, auth=("mesh", "another"))
+    async with one.session(node_id, b"a" * 16) as first, other.session(node_id, b"b" * 16) as second:
+        assert await first.acquire()
+        assert await first.compare_and_set(QuorumRecord(), QuorumRecord(epoch=1))
+        for call in (second.acquire, second.read):
+            with pytest.raises(SecurityError, match="belongs to another"):
+                await call()
+        assert first.held_until > 0.0
+    # Another user, or none, has another namespace; and nobody but a user of one may make anything there.
+    for space, who in (("another", ("mesh", "another")), ("open", None)):
+        async with ensemble.quorum(namespace=space, auth=who).session(node_id, b"b" * 16) as second:
+            assert await second.acquire()
+    async with ensemble.quorum(namespace="secured").session(next(IDS), b"b" * 16) as second:
+        with pytest.raises(SecurityError, match="belongs to another"):
+            await second.acquire()
+    async with ensemble.quorum(namespace="open", auth=us).session(node_id, b"a" * 16) as first:
+        with pytest.raises(SecurityError, match="everybody may change"):
+            await first.acquire()
+    async with ensemble.quorum(namespace="open", auth=us).session(next(IDS), b"a" * 16) as first:
+        assert await first.acquire()
+
+
 async def test_an_ensemble_of_zookeeper_conforms(ensemble: ZooKeeperEnsemble) -> None:
     """F44, F45."""
     await check_quorum(lambda: ensemble.quorum(namespace="conformance"))
@@ -100,19 +128,6 @@ async def test_a_session_is_of_two_to_twenty_ticks(ensemble: ZooKeeperEnsemble, 
             with pytest.raises(SettingsError, match=text):
                 await refused.acquire()
         assert refused.held_until == 0.0
-
-
-async def test_only_the_user_who_made_the_record_may_change_it(ensemble: ZooKeeperEnsemble) -> None:
-    node_id, space = next(IDS), "secured"
-    one = ensemble.quorum(namespace=space, auth=("mesh", "for tests only"))
-    other = ensemble.quorum(namespace=space, auth=("mesh", "another"))
-    async with one.session(node_id, b"a" * 16) as first, other.session(node_id, b"b" * 16) as second:
-        assert await first.acquire()
-        assert await first.compare_and_set(QuorumRecord(), QuorumRecord(epoch=1))
-        for call in (second.acquire, second.read):
-            with pytest.raises(SecurityError, match="belongs to another"):
-                await call()
-        assert first.held_until > 0.0
 
 
 async def test_a_holder_outlives_a_member_and_with_two_lost_nobody_gets_the_lock(breakable: ZooKeeperEnsemble) -> None:

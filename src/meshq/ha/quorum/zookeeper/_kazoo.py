@@ -18,6 +18,7 @@ from meshq.ha.quorum.zookeeper._lock_node_machine import (
     Create,
     Delete,
     Found,
+    Look,
     Make,
     Put,
     Read,
@@ -150,7 +151,6 @@ class KazooSession:
 
     def _made(self) -> Any:
         given, interval_s = self._settings, self._settings.retry_interval_s
-        given, interval_s = self._settings, self._settings.retry_interval_s
         handler = self._kazoo.handlers.threading.SequentialThreadingHandler()
         handler.create_connection = self._connection(handler.create_connection)
         retry = {"max_tries": -1, "delay": min(interval_s, 0.1), "backoff": 2, "max_delay": interval_s}
@@ -250,8 +250,12 @@ class KazooSession:
                 return self._client.sync_async(path)
             case Read(path):
                 return self._client.get_async(path)
-            case Make(path):
-                return self._client.create_async(path, b"")
+            case Look(path):
+                return self._client.get_acls_async(path)
+            case Make(path, shared):
+                # Without one: to all when there is no user, and else to the user alone.
+                access = [self._kazoo.security.make_acl("world", "anyone", read=True, create=True)] if shared else None
+                return self._client.create_async(path, b"", acl=access)
             case Write(parts):
                 writing = self._client.transaction()
                 for part in parts:
@@ -273,6 +277,9 @@ class KazooSession:
         if type(request) is Read:
             data, facts = value
             return Found(data, facts.version, facts.ephemeralOwner == (self._client.client_id or (0,))[0])
+        if type(request) is Look:
+            only_read = self._kazoo.security.Permissions.READ
+            return not any(one.id.scheme == "world" and one.perms & ~only_read for one in value[0])
         if type(request) is Write:
             if any(isinstance(one, errors.NoAuthError) for one in value):
                 raise self._refused()

@@ -129,7 +129,7 @@ class ZooKeeperSession(RunningSession):
         self._settings = settings
         self._lease_s = float(settings.session_s) * settings.session_percent / 100
         self._lock = HeldLock()
-        self._machine = LockNode(path, instance)
+        self._machine = LockNode(path, instance, secured=settings.auth is not None)
         ensemble = EnsembleSettings(
             hosts=settings.hosts,
             session_s=float(settings.session_s),
