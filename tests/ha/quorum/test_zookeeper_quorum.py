@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 
-from meshq import ConnectionBrokenError, RefusedError, RemoteProtocolError, SettingsError, UsageError, ZooKeeperQuorum
+from meshq import (
+    ConnectionBrokenError,
+    RefusedError,
+    RemoteProtocolError,
+    SecurityError,
+    SettingsError,
+    UsageError,
+    ZooKeeperQuorum,
+)
 from meshq.abc import QuorumRecord
 from meshq.ha.quorum.zookeeper import _lock_node_machine as zk
 from meshq.ha.quorum.zookeeper._record_format import decode_record, encode_record
@@ -100,6 +108,7 @@ class Node:
     data: bytes
     version: int = 0
     owner: int = 0
+    shared: bool = False
 
 
 class Tree:
@@ -107,6 +116,8 @@ class Tree:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
+        #: The nodes that everybody may change.
+        self.open: set[str] = set()
         #: Who has changed the record, by the data of the lock node at that moment.
         self.changed_by: list[bytes] = []
 
@@ -115,8 +126,10 @@ class Tree:
             case zk.Read(path):
                 node = self.nodes.get(path)
                 return node and zk.Found(node.data, node.version, node.owner == session)
-            case zk.Make(path):
-                self.nodes.setdefault(path, Node(b""))
+            case zk.Make(path, shared):
+                self.nodes.setdefault(path, Node(b"", shared=shared))
+            case zk.Look(path):
+                return path not in self.open
             case zk.Write(parts):
                 kept = {path: attrs.evolve(node) for path, node in self.nodes.items()}
                 if not all(self._done(session, part) for part in parts):
@@ -217,6 +230,44 @@ def test_a_lock_whose_answer_has_not_come_is_given_back_or_replaced() -> None:
     assert tree.run(2, second.acquire()) and not tree.run(2, second.release())
     assert take() is False
     assert tree.run(2, second.acquire()) and tree.run(2, second.read()) == ONE
+
+
+def test_a_lock_whose_answer_was_lost_is_given_back_although_a_later_try_is_refused() -> None:
+    tree, first = Tree(), node(b"a")
+    assert tree.late(1, first.acquire())() is True
+    # Not even a server that has not heard of the lock makes the session forget it.
+    again = first.acquire()
+    asked = [next(again)]
+    while not isinstance(asked[-1], zk.Write):
+        lagging = asked[-1] == zk.Read(f"{PATH}/lock")
+        asked.append(again.send(None if lagging else tree.answer(1, asked[-1])))
+    assert asked[0] == zk.Sync(PATH)
+    with pytest.raises(StopIteration) as refused:
+        again.send(tree.answer(1, asked[-1]))
+    assert refused.value.value is False and first.claimed
+    tree.run(1, first.release())
+    assert not first.claimed and tree.run(2, node(b"b").acquire())
+
+
+@pytest.mark.parametrize("secured", [True, False])
+def test_the_first_node_is_for_all_users_and_with_one_the_others_belong_to_that_user(secured: bool) -> None:
+    tree = Tree()
+    assert tree.run(1, zk.LockNode(PATH, b"a" * 16, secured=secured).acquire())
+    shared = [path for path, one in tree.nodes.items() if one.shared]
+    assert shared == (["/meshq"] if secured else ["/meshq", "/meshq/test"])
+
+
+def test_with_a_user_a_record_that_everybody_may_change_is_refused() -> None:
+    tree, secured = Tree(), zk.LockNode(PATH, b"b" * 16, secured=True)
+    first = node(b"a")
+    assert tree.run(1, first.acquire()) and not tree.run(1, first.release())
+    tree.open.add(PATH)
+    with pytest.raises(SecurityError, match=f"everybody may change {PATH} in ZooKeeper"):
+        tree.run(2, secured.acquire())
+    assert not secured.claimed and tree.run(1, first.acquire())
+    tree.run(1, first.release())
+    tree.open.clear()
+    assert tree.run(2, secured.acquire())
 
 
 @pytest.mark.parametrize("arrived", [True, False])

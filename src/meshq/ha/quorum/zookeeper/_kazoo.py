@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -18,6 +19,7 @@ from meshq.ha.quorum.zookeeper._lock_node_machine import (
     Create,
     Delete,
     Found,
+    Look,
     Make,
     Put,
     Read,
@@ -73,6 +75,26 @@ class Whisper(logging.LoggerAdapter[logging.Logger]):
         super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
 
 
+class Ensemble(Protocol):
+    """A way to an ensemble, as a session of a quorum uses it."""
+
+    #: Why no server will do; None: none has said so, or one has taken the session since.
+    refusal: MeshqError | None
+    #: The server that was connected last.
+    server: tuple[str, int]
+    #: When the write was sent that was answered last.
+    wrote_at: float
+
+    def start(self) -> None:
+        """Begin to connect; returns at once."""
+
+    async def stop(self, seconds: float) -> None:
+        """End the session at the ensemble, if a server can be asked in that time."""
+
+    async def ask(self, request: Request, *, connect_s: float, answer_s: float) -> Answer:
+        """Ask an ensemble; wait so long for a connection, and so long for the answer."""
+
+
 class KazooSession:
     """A session at an ensemble, which kazoo connects again as often as it is necessary, and begins again.
 
@@ -87,13 +109,12 @@ class KazooSession:
         self._token: trio.lowlevel.TrioToken | None = None
         self._changed = ChangeSignal()
         self._socket: Any = None
-        #: Why no server will ever do; None: none has said so.
         self.refusal: MeshqError | None = None
         # Why the last connection came to nothing.
         self._failure: BaseException | None = None
-        #: The server that was connected last.
         self.server: tuple[str, int] = ("", 0)
-        #: When the write was sent that was answered last.
+        # The server that has said nothing, and is left out once.
+        self._silent: tuple[str, int] | None = None
         self.wrote_at: float = 0.0
         self._client = self._made()
 
@@ -129,7 +150,7 @@ class KazooSession:
         with trio.move_on_after(answer_s):
             await done.wait()
         if not done.is_set():
-            self.cut()
+            self.leave()
             late = TimeoutError(f"waited {answer_s:g} s for an answer")
             raise ConnectionBrokenError("a ZooKeeper server does not answer in time", outcome="unknown") from late
         if self.refusal is not None:
@@ -138,6 +159,45 @@ class KazooSession:
         if type(request) is Write:
             self.wrote_at = began
         return answer
+
+    def dial(
+        self, create: Callable[..., Any], address: Any, hostname: Any = None, timeout: Any = None, **_: Any
+    ) -> Any:
+        """In kazoo's thread: make a connection to a server, but for one that has just said nothing."""
+        given = self._settings
+        patience = min(timeout or given.connection_timeout_s, given.connection_timeout_s)
+        if address == self._silent:
+            self._silent = None
+            raise ConnectionRefusedError(f"{address[0]}:{address[1]} has just said nothing")
+        try:
+            stream = create(address, hostname=hostname, timeout=patience)
+            if given.tls is not None:
+                stream = given.tls.wrap_socket(stream, server_hostname=hostname)
+        except Exception as error:
+            self._failure = error
+            raise
+        self._socket, self.server = stream, address
+        return stream
+
+    def login(self, connect: Callable[..., Any], *arguments: Any) -> Any:
+        """In kazoo's thread: connect, and note whether the server will do.
+
+        kazoo keeps the length of the granted session to itself, and connects no more once a user was refused.
+        """
+        try:
+            timeouts = connect(*arguments)
+        except self._kazoo.exceptions.AuthFailedError as error:
+            self.refusal = caused(SecurityError("ZooKeeper refuses the user and the password"), error)
+            # Another server, or this one later, may take them.
+            raise self._kazoo.exceptions.ConnectionDropped("the user was refused") from error
+        self.refusal = self._judged(timeouts[0] * _SESSION_OF_READING / _MILLISECONDS)
+        self._failure = self._silent = None
+        return timeouts
+
+    def leave(self) -> None:
+        """Cut the connection to a server that says nothing; another one is asked next."""
+        self._silent = self.server
+        self.cut()
 
     def cut(self) -> None:
         """Cut the connection; kazoo looks for another server."""
@@ -150,9 +210,8 @@ class KazooSession:
 
     def _made(self) -> Any:
         given, interval_s = self._settings, self._settings.retry_interval_s
-        given, interval_s = self._settings, self._settings.retry_interval_s
         handler = self._kazoo.handlers.threading.SequentialThreadingHandler()
-        handler.create_connection = self._connection(handler.create_connection)
+        handler.create_connection = partial(self.dial, handler.create_connection)
         retry = {"max_tries": -1, "delay": min(interval_s, 0.1), "backoff": 2, "max_delay": interval_s}
         security = self._kazoo.security
         client = self._kazoo.client.KazooClient(
@@ -165,48 +224,16 @@ class KazooSession:
             default_acl=None if given.auth is None else security.CREATOR_ALL_ACL,
         )
         client.add_listener(self._heard)
-        client._connection._connect = self._connecting(client._connection._connect)
+        client._connection._connect = partial(self.login, client._connection._connect)
         return client
 
-    def _connection(self, create: Callable[..., Any]) -> Callable[..., Any]:
-        given = self._settings
-
-        def create_connection(address: Any, hostname: Any = None, timeout: Any = None, **_: Any) -> Any:
-            patience = min(timeout or given.connection_timeout_s, given.connection_timeout_s)
-            try:
-                stream = create(address, hostname=hostname, timeout=patience)
-                if given.tls is not None:
-                    stream = given.tls.wrap_socket(stream, server_hostname=hostname)
-            except Exception as error:
-                self._failure = error
-                raise
-            self._socket, self.server = stream, address
-            return stream
-
-        return create_connection
-
-    def _connecting(self, connect: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap kazoo's own login, which keeps the length of the granted session to itself."""
-
-        def connecting(*arguments: Any) -> Any:
-            try:
-                timeouts = connect(*arguments)
-            except self._kazoo.exceptions.AuthFailedError as error:
-                self.refusal = caused(SecurityError("ZooKeeper refuses the user and the password"), error)
-                raise
-            self._told(timeouts[0] * _SESSION_OF_READING / _MILLISECONDS)
-            self._failure = None
-            return timeouts
-
-        return connecting
-
-    def _told(self, session_s: float) -> None:
-        """In kazoo's thread: so long is the session that the server gives."""
+    def _judged(self, session_s: float) -> SettingsError | None:
+        """What is wrong with a session of the length that the server gives; None: nothing."""
         wanted = self._settings.session_s
-        if abs(session_s - wanted) > 2 / _MILLISECONDS:
-            bound = "at least" if session_s > wanted else "at most"
-            allowed = f"{bound} {session_s:g} seconds: 2 to 20 ticks of the ZooKeeper server"
-            self.refusal = SettingsError("session", wanted, allowed)
+        if abs(session_s - wanted) <= 2 / _MILLISECONDS:
+            return None
+        bound = "at least" if session_s > wanted else "at most"
+        return SettingsError("session", wanted, f"{bound} {session_s:g} seconds: 2 to 20 ticks of the ZooKeeper server")
 
     def _heard(self, state: str) -> None:
         """In kazoo's thread: the connection, or the session, is another one."""
@@ -237,7 +264,7 @@ class KazooSession:
                 await self._changed.wait()
             return
         # One that is stopped takes a connection, and says nothing.
-        self.cut()
+        self.leave()
         if self.refusal is not None:
             raise self.refusal
         failure = self._failure or TimeoutError(f"waited {seconds:g} s for a connection")
@@ -250,8 +277,12 @@ class KazooSession:
                 return self._client.sync_async(path)
             case Read(path):
                 return self._client.get_async(path)
-            case Make(path):
-                return self._client.create_async(path, b"")
+            case Look(path):
+                return self._client.get_acls_async(path)
+            case Make(path, shared):
+                # Without one: to all when there is no user, and else to the user alone.
+                access = [self._kazoo.security.make_acl("world", "anyone", read=True, create=True)] if shared else None
+                return self._client.create_async(path, b"", acl=access)
             case Write(parts):
                 writing = self._client.transaction()
                 for part in parts:
@@ -273,6 +304,9 @@ class KazooSession:
         if type(request) is Read:
             data, facts = value
             return Found(data, facts.version, facts.ephemeralOwner == (self._client.client_id or (0,))[0])
+        if type(request) is Look:
+            only_read = self._kazoo.security.Permissions.READ
+            return not any(one.id.scheme == "world" and one.perms & ~only_read for one in value[0])
         if type(request) is Write:
             if any(isinstance(one, errors.NoAuthError) for one in value):
                 raise self._refused()

@@ -13,11 +13,12 @@ from typing import Final, TypeVar
 import attrs
 
 from meshq.abc import QuorumRecord
-from meshq.errors import RefusedError
+from meshq.errors import RefusedError, SecurityError
 from meshq.ha.quorum.zookeeper._record_format import decode_record, encode_record
 
 T = TypeVar("T")
 _GONE: Final = "the lock of the node id is gone: its session at ZooKeeper has ended, or another node has had it"
+_OPEN: Final = "everybody may change {} in ZooKeeper, which a node without a user has made: set its ACL, or remove it"
 #: Any version of a node.
 ANY: Final = -1
 
@@ -46,10 +47,20 @@ class Found:
 
 
 @attrs.frozen
-class Make:
-    """Make a lasting node without data, unless it is there.  The answer: None."""
+class Look:
+    """Look who may change a node.  The answer: whether not everybody may."""
 
     path: str
+
+
+@attrs.frozen
+class Make:
+    """Make a lasting node without data, unless it is there; ``shared``: for all users, who may read it and make nodes
+    below it, and nothing else.  The answer: None.
+    """
+
+    path: str
+    shared: bool
 
 
 @attrs.frozen
@@ -91,19 +102,25 @@ class Write:
     parts: tuple[Check | Put | Create | Delete, ...]
 
 
-Request = Sync | Read | Make | Write
+Request = Sync | Read | Look | Make | Write
 Answer = Found | bool | None
 Steps = Generator[Request, Answer, T]
 
 
 class LockNode:
-    """The lock of one node id, as one session of it knows it; ``path``: the node with the record."""
+    """The lock of one node id, as one session of it knows it; ``path``: the node with the record.
 
-    def __init__(self, path: str, instance: bytes) -> None:
+    ``secured``: what is below the first node of the path belongs to the user of this session.
+    """
+
+    def __init__(self, path: str, instance: bytes, *, secured: bool = False) -> None:
         self._path = path
+        self._secured = secured
         self._lock = f"{path}/lock"
         self._instance = instance
         self._takes = 0
+        # Whether the record is known to be closed to other users.
+        self._closed = False
         #: Whether the lock may be there, and of this session.
         self.claimed: bool = False
         # The version of the record since the lock was taken, and the record; None: a request has no answer yet.
@@ -122,8 +139,15 @@ class LockNode:
 
         Raises:
             RemoteProtocolError: the record can't be read.
+            SecurityError: there is a user, and the record is open to everybody.
         """
+        # A try before this one may be under way, and the server that answers now may not have heard of it yet.
+        yield Sync(self._path)
         record = yield from self._made()
+        if self._secured and not self._closed:
+            self._closed = (yield Look(self._path)) is True
+            if not self._closed:
+                raise SecurityError(_OPEN.format(self._path))
         held = yield from self._read(self._lock)
         if held is not None and not held.mine:
             return False
@@ -131,12 +155,13 @@ class LockNode:
         # One of an earlier time, which nobody counts on any more, is replaced: each time has a name of its own.
         leftover = () if held is None else (Delete(self._lock),)
         self._takes += 1
+        may_be_ours = self.claimed or held is not None
         self._known, self._doubt, self.claimed = None, None, True
         taken = yield Write(
             (*leftover, Create(self._lock, self._name()), Put(self._path, record.data, record.version)),
         )
         if not taken:
-            self.claimed = held is not None
+            self.claimed = may_be_ours
             return False
         self._known = record.version + 1, value
         return True
@@ -201,7 +226,9 @@ class LockNode:
         while (found := (yield from self._read(self._path))) is None:
             parts = self._path.split("/")[1:]
             for count in range(1, len(parts) + 1):
-                yield Make("/" + "/".join(parts[:count]))
+                # Other users have nodes below the first one, and others without a user below the next one.
+                shared = count == 1 or (count < len(parts) and not self._secured)
+                yield Make("/" + "/".join(parts[:count]), shared)
         return found
 
     def _name(self) -> bytes:

@@ -10,11 +10,11 @@ import attrs
 import trio
 from trio import TaskStatus
 
-from meshq.abc import Env, QuorumProvider, QuorumRecord, QuorumSession
+from meshq.abc import Env, QuorumProvider, QuorumRecord, QuorumSession, Threads
 from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError
 from meshq.ha.quorum._held_lock import HeldLock
 from meshq.ha.quorum._session_block import RunningSession, SessionBlock
-from meshq.ha.quorum.zookeeper._kazoo import EnsembleSettings, KazooSession, check_installed
+from meshq.ha.quorum.zookeeper._kazoo import Ensemble, EnsembleSettings, KazooSession, check_installed
 from meshq.ha.quorum.zookeeper._lock_node_machine import LockNode, Steps
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import Secret, in_range
@@ -29,6 +29,8 @@ HOSTS_MAX: Final = 99
 NAMESPACE_CHARACTERS_MAX: Final = 250
 ROOT: Final = "/meshq"
 _PORT_MAX: Final = 65_535
+#: Without an answer a holder waits for that part of its lease before it asks again.
+_TRIES_IN_LEASE: Final = 12
 
 
 def _place(text: str) -> bool:
@@ -123,13 +125,20 @@ def _env(given: Env | None) -> Env:
 
 
 class ZooKeeperSession(RunningSession):
-    """The part of a node in an ensemble of ZooKeeper."""
+    """The part of a node in an ensemble of ZooKeeper; ``client`` makes the way to it."""
 
-    def __init__(self, settings: ZooKeeperQuorum, path: str, instance: bytes, env: Env) -> None:
+    def __init__(
+        self,
+        settings: ZooKeeperQuorum,
+        path: str,
+        instance: bytes,
+        env: Env,
+        client: Callable[[EnsembleSettings, Threads, Callable[[], None]], Ensemble] = KazooSession,
+    ) -> None:
         self._settings = settings
         self._lease_s = float(settings.session_s) * settings.session_percent / 100
         self._lock = HeldLock()
-        self._machine = LockNode(path, instance)
+        self._machine = LockNode(path, instance, secured=settings.auth is not None)
         ensemble = EnsembleSettings(
             hosts=settings.hosts,
             session_s=float(settings.session_s),
@@ -138,7 +147,7 @@ class ZooKeeperSession(RunningSession):
             auth=settings.auth,
             tls=settings.tls,
         )
-        self._ensemble = KazooSession(ensemble, env.threads, self._lock.end)
+        self._ensemble = client(ensemble, env.threads, self._lock.end)
         # Whoever takes, changes or gives back the lock waits for whoever does already.
         self._turn = trio.Lock()
         self._running = trio.CancelScope()
@@ -177,7 +186,7 @@ class ZooKeeperSession(RunningSession):
         if not self._lock.until:
             return await self._again(self._machine.read)
         async with self._turn:
-            return await self._again(self._machine.read)
+            return await self._again(self._machine.read, renewing=True)
 
     async def acquire(self) -> bool:
         """Try to get the lock."""
@@ -200,7 +209,7 @@ class ZooKeeperSession(RunningSession):
             if not self._lock.until:
                 raise RefusedError("the lock of the node id is not held", outcome="not_done")
             try:
-                stored = await self._again(lambda: self._machine.compare_and_set(expected, new))
+                stored = await self._again(lambda: self._machine.compare_and_set(expected, new), renewing=True)
             except RefusedError:
                 self._lock.end()
                 raise
@@ -226,31 +235,34 @@ class ZooKeeperSession(RunningSession):
             if not self._machine.claimed:
                 await self._lock.wait_taken()
             # Without an answer soon again, perhaps at another server, before the lock runs out.
-            await trio.sleep(self._lease_s / (3 if answered else 12))
+            await trio.sleep(self._lease_s / (3 if answered else _TRIES_IN_LEASE))
             answered = await self._renewed()
 
     async def _renewed(self) -> bool:
         """Renew the lock, if it is held; whether the ensemble has answered."""
         async with self._turn:
-            try:
-                if self._lock.until:
-                    await self._renew()
-                elif self._machine.claimed:
-                    # The time has run out, and the session at the ensemble has not: nobody else gets the lock.
-                    await self._carry_out(self._machine.release())
-            except ConnectionBrokenError:
-                return False
-            except MeshqError:
-                self._lock.end()
-            return True
+            return await self._renewed_in_turn()
+
+    async def _renewed_in_turn(self) -> bool:
+        try:
+            if self._lock.until:
+                await self._renew()
+            elif self._machine.claimed:
+                # The time has run out, and the session at the ensemble has not: nobody else gets the lock.
+                await self._carry_out(self._machine.release())
+        except ConnectionBrokenError:
+            return False
+        except MeshqError:
+            self._lock.end()
+        return True
 
     async def _renew(self) -> None:
         number = self._lock.number
         await self._carry_out(self._machine.renew())
         self._lock.renew(self._ensemble.wrote_at + self._lease_s, number)
 
-    async def _again(self, make: Callable[[], Steps[T]]) -> T:
-        """Carry steps out, and again if the ensemble could not be asked."""
+    async def _again(self, make: Callable[[], Steps[T]], *, renewing: bool = False) -> T:
+        """Carry steps out, and again if the ensemble could not be asked; ``renewing``: renew the lock in between."""
         for left in range(self._settings.retries, -1, -1):
             try:
                 return await self._carry_out(make())
@@ -259,8 +271,21 @@ class ZooKeeperSession(RunningSession):
                     raise self._ensemble.refusal from None
                 if not left:
                     raise
-            await trio.sleep(self._settings.retry_interval)
+            end = trio.current_time() + self._settings.retry_interval
+            if not (renewing and await self._renewed_until(end)):
+                await trio.sleep_until(end)
         raise AssertionError("the last try returns or raises")
+
+    async def _renewed_until(self, end: float) -> bool:
+        """Try to renew the lock until then, as long as it is held; whether the ensemble has answered.
+
+        Whoever waits for another try has the turn, so nobody else renews the lock meanwhile.
+        """
+        while self._lock.until and (left := end - trio.current_time()) > 0:
+            await trio.sleep(min(left, self._lease_s / _TRIES_IN_LEASE))
+            if self._lock.until and await self._renewed_in_turn():
+                return True
+        return False
 
     async def _carry_out(self, steps: Steps[T]) -> T:
         patience = self._settings.connection_timeout
