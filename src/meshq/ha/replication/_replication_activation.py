@@ -416,8 +416,7 @@ class ReplicationPart:
             self._show()
             if term is None or not term.serving or term.order is not None:
                 continue
-            may_fail_back = trio.current_time() >= self._no_failback_before
-            if may_fail_back and self._fails_back and self._acting.primary_returned:
+            if self._fails_back and self._acting.primary_returned:
                 self._order(StepBack(reason="failback", final=not self._rules.restart_backup))
             elif trio.current_time() >= asked + self._rules.retry_interval:
                 await self._meet(term)
@@ -425,7 +424,8 @@ class ReplicationPart:
 
     @property
     def _fails_back(self) -> bool:
-        return self._rules.allow_failback and not self._rules.primary
+        rules = self._rules
+        return rules.allow_failback and not rules.primary and trio.current_time() >= self._no_failback_before
 
     async def _meet(self, term: ReplicationTerm) -> None:
         """Ask the other nodes whether one serves for this node id, too."""
@@ -439,7 +439,6 @@ class ReplicationPart:
             if answer.kind == "accepted" and gives_way(self._acting.order_in(term), order_of(answer)):
                 text = f"{answer.name!r} serves for the same node id, in epoch {answer.epoch}"
                 if self._acting.role is not None:
-                    # The lock decides, and nobody's word.
                     self._warnings.say("superseded", f"{text}, by the lock of another quorum", answer.name)
                     continue
                 self._warnings.say("superseded", f"{text}: {self._control.name!r} steps back")
