@@ -8,12 +8,22 @@ from typing import Any
 import attrs
 import pytest
 
-from meshq import Broker, MajorityVote, MeshQuorum, QuorumNode, ReplicationBackup, ReplicationPrimary, ZooKeeperQuorum
+from meshq import (
+    TLS,
+    Broker,
+    MajorityVote,
+    MeshQuorum,
+    QuorumNode,
+    ReplicationBackup,
+    ReplicationPrimary,
+    ZooKeeperQuorum,
+)
 from meshq.abc import QuorumProvider
 from meshq.config import load_broker, load_nodes
 from meshq.config._quorum_table import renamed
 from meshq.errors import ConfigError, SettingsError
 from tests.config.test_policies import HEAD, load, said
+from tests.env.authorities import Authority
 
 PAIR = """
 [[services]]
@@ -58,7 +68,9 @@ def test_each_kind_of_quorum_has_the_names_of_a_program(tmp_path: Path) -> None:
     text += 'auth = { user = "me", password = { file = "' + str(tmp_path / "secret") + '" } }\n'
     (tmp_path / "secret").write_text("theirs\n")
     (tmp_path / "secret").chmod(0o600)
-    expected = ZooKeeperQuorum(HOSTS, session=20, namespace="berlin", auth=("me", "theirs"))
+    text += f'insecure = true\ntls = {{ authorities = "{Authority("ours").write(tmp_path / "ours.pem")}" }}\n'
+    tls = TLS(authorities=str(tmp_path / "ours.pem"))
+    expected = ZooKeeperQuorum(HOSTS, session=20, namespace="berlin", auth=("me", "theirs"), tls=tls, insecure=True)
     for policy in ("replication_primary", "replication_backup", "replication_master", "replication_slave"):
         assert quorum(tmp_path, text, policy) == expected
     servers = [f"tcp://127.0.0.1:{port}" for port in (1, 2, 3)]
@@ -105,13 +117,13 @@ def test_other_words_for_the_settings_of_a_vote_are_understood() -> None:
         ("quorum = 3\n", 7, "ha.quorum: 3 is not allowed; allowed: a table"),
         ("[ha.quorum]\n", 7, "ha.quorum: the key 'hosts' is missing"),
         ('[ha.quorum]\nhosts = "a"\n', 8, "ha.quorum.hosts: 'a' is not allowed"),
-        ('[ha.quorum]\nhosts = "a:1"\ntls = {}\n', 9, "ha.quorum.tls: is not known"),
+        ('[ha.quorum]\nhosts = "a:1"\n', 8, "ha.quorum.hosts: 'a:1' is not allowed; allowed: a loopback"),
         (
             '[ha.quorum]\nhosts = "a:1"\nsession_ms = "x"\n',
             7,
             "ha.quorum: 'x' is not allowed; allowed: a number of mil",
         ),
-        ('[ha.quorum]\nhosts = "a:1"\nsession = 0\n', 9, "ha.quorum.session: 0 is not allowed"),
+        ('[ha.quorum]\nhosts = "[::1]:1"\nsession = 0\n', 9, "ha.quorum.session: 0 is not allowed"),
         ('[ha.quorum]\nhosts = "a:1"\nsession = 9\nsession_ms = 9\n', 7, "ha.quorum: 9 is not allowed; allowed: once"),
         ('[ha.quorum]\nclass_name = "no"\n', 7, "ha.quorum: 'no' is not allowed; allowed: 'module:Class'"),
         ('[ha.quorum]\nclass_name = "meshq:Broker"\n', 7, "ha.quorum: 'meshq:Broker' is not allowed; allowed: 'module"),

@@ -26,7 +26,6 @@ from meshq.ha import (
     ScaleDown,
     SharedStoreBackup,
     SharedStorePrimary,
-    ZooKeeperQuorum,
 )
 from meshq.lb.balancer import BrokerBalancer
 from meshq.network import NetworkConnector
@@ -88,8 +87,6 @@ _IN_A_FILE: Final[dict[str, Any]] = {
 }
 #: For programs only: the outside world of tests.
 _NEVER: Final = ("env",)
-#: For programs only: an ``ssl.SSLContext``.
-_NOT_HERE: Final = ((ZooKeeperQuorum, "tls"),)
 
 
 @attrs.frozen
@@ -136,7 +133,7 @@ def keys_of(kind: type[Any]) -> dict[str, Key]:
     return {
         name: Key(name, _in_a_file(name, types.get(name, object)), default)
         for name, default in defaults.items()
-        if name not in _NEVER and (kind, name) not in _NOT_HERE
+        if name not in _NEVER
     }
 
 

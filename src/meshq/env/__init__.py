@@ -7,7 +7,7 @@ from meshq.env._host_limits import descriptors, forks, memory_bytes
 from meshq.env._network import TcpListener, TcpNetwork, TcpStream
 from meshq.env._real_env import DEFAULT_ENV, default_env, real_env
 from meshq.env._threads import WorkerThreads
-from meshq.env._tls import OpenSslTls
+from meshq.env._tls import OpenSslTls, client_context
 from meshq.env._tls_stream import TlsStream
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "UdpDatagrams",
     "UdpSocket",
     "WorkerThreads",
+    "client_context",
     "default_env",
     "descriptors",
     "forks",

@@ -81,13 +81,19 @@ class OpenSslTls(Tls):
         return side
 
 
-def _client(tls: TLS | None) -> TlsSide:
+def client_context(tls: TLS | None) -> ssl.SSLContext:
+    """Return a context for the client of any protocol.  Raises: SettingsError: a file can't be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if tls is None or tls.authorities is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if tls is not None:
         _load(context, tls)
+    return context
+
+
+def _client(tls: TLS | None) -> TlsSide:
+    context = client_context(tls)
     _prepare(context)
     return _OpenSslSide(context, server=False, binding=b"")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import attrs
 import pytest
 
 from meshq import (
+    TLS,
     ConnectionBrokenError,
     RefusedError,
     RemoteProtocolError,
@@ -33,7 +35,7 @@ def test_its_defaults_are_those_of_the_documentation() -> None:
     quorum = ZooKeeperQuorum(EXAMPLE)
     assert (quorum.hosts, quorum.session_s, quorum.session_percent) == (EXAMPLE, 18.0, 33)
     assert (quorum.connection_timeout, quorum.retries, quorum.retry_interval) == (8.0, 1, 1.0)
-    assert quorum.namespace is None and quorum.auth is None and quorum.tls is None
+    assert (quorum.namespace, quorum.auth, quorum.tls, quorum.insecure) == (None, None, None, False)
     with pytest.raises(TypeError, match="hosts"):
         ZooKeeperQuorum()  # type: ignore[call-arg]
 
@@ -52,6 +54,9 @@ def test_its_defaults_are_those_of_the_documentation() -> None:
         *(({"auth": auth}, "auth") for auth in ("me", ("me",), ("a:b", "c"), ("", "c"))),
         ({"auth": ("me", "")}, "password"),
         ({"tls": True}, "tls"),
+        ({"tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "tls"),
+        ({"insecure": 1}, "insecure"),
+        *(({"hosts": f"127.0.0.1:1,{host}:2"}, "hosts") for host in ("a", "10.0.0.1", "[2001:db8::1]", "127.evil")),
     ],
     ids=str,
 )
@@ -59,6 +64,18 @@ def test_a_setting_out_of_bounds_is_refused_by_its_name(settings: dict[str, Any]
     with pytest.raises(SettingsError) as caught:
         ZooKeeperQuorum(**{"hosts": EXAMPLE} | settings)
     assert caught.value.setting == name
+
+
+def test_plaintext_beyond_this_machine_and_a_context_that_believes_everybody_need_a_word() -> None:
+    far, blind = "a:1,[2001:db8::1]:2", ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ZooKeeperQuorum("localhost:1,[::1]:2,127.0.0.9:3")
+    ZooKeeperQuorum(far, insecure=True)
+    for tls in (TLS(), ssl.create_default_context()):
+        assert ZooKeeperQuorum(far, tls=tls).tls is tls
+    blind.check_hostname = False
+    with pytest.raises(SettingsError, match="check_hostname, or insecure=True"):
+        ZooKeeperQuorum(far, tls=blind)
+    assert ZooKeeperQuorum(far, tls=blind, insecure=True).tls is blind
 
 
 def test_a_password_is_not_shown() -> None:

@@ -28,7 +28,7 @@ from meshq.ha.quorum.zookeeper._lock_node_machine import (
     Write,
 )
 from meshq.logs import logger
-from meshq.settings import Secret
+from meshq.settings import TLS, Secret
 
 #: Its threads are left alone when a session has ended and servers do not answer.
 _POOL: Final = "discovery of zookeeper"
@@ -57,7 +57,7 @@ def _kazoo() -> Any:
 
 @attrs.frozen(kw_only=True)
 class EnsembleSettings:
-    """How an ensemble is reached: its servers, the credentials, the context for TLS, and times in seconds."""
+    """How an ensemble is reached: its servers, the credentials, TLS or its context, and times in seconds."""
 
     hosts: str
     session_s: float
@@ -170,14 +170,28 @@ class KazooSession:
             self._silent = None
             raise ConnectionRefusedError(f"{address[0]}:{address[1]} has just said nothing")
         try:
+            # Before there is a connection, which a file that can't be read would leave open.
+            context = self._context()
             stream = create(address, hostname=hostname, timeout=patience)
-            if given.tls is not None:
-                stream = given.tls.wrap_socket(stream, server_hostname=hostname)
+            if context is not None:
+                stream = context.wrap_socket(stream, server_hostname=hostname)
+        except SettingsError as error:
+            self.refusal = error
+            # The files may be right later.
+            raise ConnectionAbortedError(str(error)) from error
         except Exception as error:
             self._failure = error
             raise
         self._socket, self.server = stream, address
         return stream
+
+    def _context(self) -> Any:
+        tls = self._settings.tls
+        if not isinstance(tls, TLS):
+            return tls
+        from meshq.env import client_context
+
+        return client_context(tls)
 
     def login(self, connect: Callable[..., Any], *arguments: Any) -> Any:
         """In kazoo's thread: connect, and note whether the server will do.

@@ -11,13 +11,14 @@ import trio
 from trio import TaskStatus
 
 from meshq.abc import Env, QuorumProvider, QuorumRecord, QuorumSession, Threads
+from meshq.endpoint import Endpoint
 from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError
 from meshq.ha.quorum._held_lock import HeldLock
 from meshq.ha.quorum._session_block import RunningSession, SessionBlock
 from meshq.ha.quorum.zookeeper._kazoo import Ensemble, EnsembleSettings, KazooSession, check_installed
 from meshq.ha.quorum.zookeeper._lock_node_machine import LockNode, Steps
 from meshq.ids import IDENTITY_BYTES
-from meshq.settings import Secret, in_range
+from meshq.settings import TLS, Secret, SSLContext, check_tls, in_range, is_bool
 
 T = TypeVar("T")
 SESSION_S: Final = (0.02, 1_200.0)
@@ -29,6 +30,8 @@ HOSTS_MAX: Final = 99
 NAMESPACE_CHARACTERS_MAX: Final = 250
 ROOT: Final = "/meshq"
 _PORT_MAX: Final = 65_535
+#: ``ssl.CERT_REQUIRED``: settings don't load ssl.
+_REQUIRED: Final = 2
 #: Without an answer a holder waits for that part of its lease before it asks again.
 _TRIES_IN_LEASE: Final = 12
 
@@ -70,10 +73,7 @@ def _auth(value: Any) -> tuple[str, Secret] | None:
 
 
 def _tls(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    # The type is asked by its name: settings don't load ssl.
-    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
-    if value is not None and "ssl.SSLContext" not in kinds:
-        raise SettingsError(attribute.name, value, "an ssl.SSLContext, or None")
+    check_tls(attribute.name, value)
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +86,9 @@ class ZooKeeperQuorum(QuorumProvider):
     its role.  ``connection_timeout``: seconds for a connection, and for an answer.  ``retries``: so many further tries,
     with ``retry_interval`` seconds before each.  ``namespace``: keeps quorums apart that use the same ensemble; what is
     kept stands below ``/meshq/NAMESPACE``.  ``auth``: a user and a password; only that user may change what is kept.
-    ``tls``: an ``ssl.SSLContext``.  Needs the extra ``zookeeper``.
+    ``tls``: ``TLS(...)``, which is TLS 1.3, or an ``ssl.SSLContext``.  ``insecure``: also over plaintext to other
+    machines, which may read the password, and with a context that does not check whom it talks to.  Needs the extra
+    ``zookeeper``.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -101,11 +103,23 @@ class ZooKeeperQuorum(QuorumProvider):
     retry_interval: float = attrs.field(default=1.0, validator=in_range(*WAIT_S))
     namespace: str | None = attrs.field(default=None, validator=_namespace)
     auth: tuple[str, Secret] | None = attrs.field(default=None, converter=_auth)
-    tls: object = attrs.field(default=None, validator=_tls)
+    tls: TLS | SSLContext | None = attrs.field(default=None, validator=_tls)
+    insecure: bool = attrs.field(default=False, validator=is_bool)
     env: Env | None = attrs.field(default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        if not self.insecure:
+            self._check_secure()
         check_installed()
+
+    def _check_secure(self) -> None:
+        if self.tls is None:
+            for place in self.hosts.split(","):
+                if not Endpoint("tcp", place.rpartition(":")[0].strip("[]").lower(), 0).loopback:
+                    raise SettingsError("hosts", place, "a loopback host, or tls=, or insecure=True")
+        elif not isinstance(self.tls, TLS) and not (self.tls.verify_mode == _REQUIRED and self.tls.check_hostname):
+            allowed = "an ssl.SSLContext with CERT_REQUIRED and check_hostname, or insecure=True"
+            raise SettingsError("tls", self.tls, allowed)
 
     def session(self, node_id: bytes, instance: bytes) -> AbstractAsyncContextManager[QuorumSession]:
         """The part of a node in the quorum, until the block is left."""
