@@ -6,10 +6,23 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import trio
 
 from meshq import AddressSettings, ClusterConnection, Message, UsageError, abc
+from meshq.address import Target
+from meshq.broker.catalog._distribution_plan import Share
+from meshq.broker.catalog._router import Address
+from meshq.broker.ingress._network_copies import Copies, from_node, not_had, note_had
+from meshq.broker.log._duplicates import IdChunk
+from meshq.broker.queue._delivery_options import DeliveryOptions, FormerCount
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.records import SettledRow
 from meshq.ids import NETWORK_MARK
+from meshq.message import MessageOrigin
+from meshq.wire import KIND_ID, Envelope, encode_run
 from tests.bridge.kit import URL, numbered
+from tests.broker.kit import make_house
 from tests.network.kit import carried, known, publish, start, subscribed, take, to, until, world
 
 
@@ -116,7 +129,80 @@ async def test_what_comes_to_two_nodes_of_a_cluster_is_with_each_subscriber_once
                 assert sorted(each.body for each in await take(one, 10)) == sorted(numbered(10))
             assert [carried(made, f"a{name}") for name in "xy"] == [10, 10]
             assert [made.brokers[name].statistics().unrouted for name in "xy"] == [0, 0]
+            assert sum(made.brokers[name].statistics().duplicates for name in "xy") > 0
             # A queue of which the other node does not know yet has what comes to its own node.
             async with subscribed(made, "y", name="new") as (new,):
                 await publish(made, "a", [b"later"])
                 assert [one.body for one in await take(new, 1)] == [b"later"]
+
+
+async def test_what_two_nodes_deal_to_each_other_is_lost_at_neither() -> None:
+    async with world() as made:
+        await made.start("x", lambda: clustered("y"))
+        await made.start("y", lambda: clustered("x"))
+        await made.start("a", lambda: [to("x"), to("y")])
+        async with subscribed(made, "x", "y", name="s", durable=True) as both:
+            for name in "xy":
+                await made.brokers[name].cluster("mesh").wait_for(nodes=2, queues=2, address="t", timeout=30)
+                await known(made, f"a{name}", "t", 1)
+            await publish(made, "a", numbered(20))
+            got: set[bytes] = set()
+            for one in both:
+                while batch := await one.receive_many(100, timeout=5):
+                    got.update(each.body for each in batch)
+                    await one.ack(*batch, confirm=True)
+            assert got == {*numbered(20)}
+
+
+async def test_a_node_that_leaves_hands_over_what_the_other_one_has_seen_and_not_kept() -> None:
+    async with world() as made:
+        await made.start("x", lambda: clustered("y"))
+        await made.start("y", lambda: clustered("x"))
+        await made.start("a", lambda: [to("x")])
+        for name in "xy":
+            async with subscribed(made, name, name="s", durable=True):
+                pass
+        for name in "xy":
+            await made.brokers[name].cluster("mesh").wait_for(nodes=2, queues=2, address="t", timeout=30)
+        await known(made, "ax", "t", 1)
+        async with made.here("y") as client, client.consumer("t::s", window=1):
+            await trio.sleep(1)
+            await publish(made, "a", numbered(10))
+            await trio.sleep(5)
+        assert [await made.count(name, "t::s") for name in "xy"] == [0, 10]
+        async with made.brokers["y"].drain():
+            pass
+        async with made.here("x") as client, client.consumer("t::s") as here:
+            assert sorted(one.body for one in await take(here, 10)) == sorted(numbered(10))
+
+
+def row_of(address: Address, number: int) -> StoredRun:
+    """A message that came through a network, with the id of this number."""
+    content = encode_run([b"x"], [Envelope(KIND_ID, NETWORK_MARK + b"%d" % number, b"", b"")])
+    return StoredRun(address.name, content, durable=True, producer=b"p" * 16, number=1, stamp=0)
+
+
+def test_only_what_a_queue_has_had_is_a_copy_there_until_it_moves_away() -> None:
+    core = make_house().core
+    address, _ = core.definitions.address_of_moved(Target("t", None))
+    address.routing = "multicast"
+    queue, other = address.queues[0], Queue(99, "other", "t", durable=True)
+    run, shares = row_of(address, 1), [Share(queue, range(1), ()), Share(other, range(1), ())]
+    # That the address knows the id says nothing of a queue.
+    address.duplicates.add(IdChunk(1, [NETWORK_MARK + b"1"]))
+    assert from_node(run, address, shares) == shares
+    note_had(run, address, shares[:1])
+    assert from_node(run, address, shares) == shares[1:] == not_had(run, address, shares)
+    # What was moved may be the only one.
+    run.options = DeliveryOptions(0, origin=MessageOrigin("t", "t", "moved"))
+    assert from_node(run, address, shares) == shares
+    run.options = DeliveryOptions(0, former={0: FormerCount(1, 0)})
+    assert from_node(run, address, shares) == shares
+    run.options = None
+    Copies(core.router).forget_moved(run, [SettledRow(queue.number, 1, 0, 1, 1)])
+    assert from_node(run, address, shares) == shares
+    # No more is remembered than of ids.
+    address.duplicates.capacity = 2
+    for number in range(5):
+        note_had(row_of(address, number), address, shares)
+    assert list(address.had) == [NETWORK_MARK + b"3", NETWORK_MARK + b"4"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshq import AddressSettings, Broker, NetworkConnector, NotFoundError, SettingsError
+from meshq import AddressSettings, Broker, NetworkConnector, NotFoundError, SettingsError, UsageError
+from meshq.client import demand_of
 from tests.bridge.kit import URL, numbered
 from tests.network.kit import World, consuming, known, quiet, start, take, to, until, world
 from tests.process import Process
@@ -205,3 +206,13 @@ async def test_a_third_layer_behind_a_concentrator_serves_more_consumers() -> No
         assert len(paths) == 40
         assert {path[0] for path in paths} == {"a", "b"}
         assert {path[1] for path in paths} <= {"x", "y"}
+
+
+@pytest.mark.parametrize("name", ["x" * 513, "\u00e9" * 300, "two\nlines", "a::b"])
+async def test_the_name_of_an_incoming_bridge_is_one_that_a_connector_may_have(name: str) -> None:
+    async with world() as made:
+        await made.start("b")
+        async with made.here("b") as client:
+            with pytest.raises(UsageError, match="and names"):
+                await demand_of(client, "ab" * 16, b"", most=1, names={"connector": name, "broker": "a"})
+            assert not [one for one in await client.bridges() if one.state == "incoming"]

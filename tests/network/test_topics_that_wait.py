@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 import trio
 
 from meshq import AddressSettings, Message
+from meshq.broker.queue._consumer_state import RowSpan
+from meshq.broker.queue._queue_machine import Queue
+from meshq.client import NetworkQueue
 from meshq.network import _direction
 from tests.bridge.kit import numbered
+from tests.broker.queues import make_queue, put
 from tests.network.kit import carried, forward, known, publish, start, subscribed, take, to, until, world
 
 
@@ -74,6 +80,75 @@ async def test_a_network_consumer_that_is_wanted_again_while_it_leaves_stays() -
                 await publish(made, "a", [b"later-%d" % number for number in range(100)])
                 await until(lambda: carried(made, "ab") == 300)
         assert await made.count("b", "kept") == 300
+
+
+def queue_of(*priorities: int) -> Queue:
+    """A queue with a message of each of these priorities."""
+    queue = make_queue()
+    for priority in priorities:
+        put(queue, priority=priority)
+    return queue
+
+
+def test_all_that_waited_has_gone_when_no_older_message_is_there_whatever_came_meanwhile() -> None:
+    leaving, queue = _direction._Forwarding(Mock(routes=())), queue_of(4, 4)
+
+    def drained() -> bool:
+        return leaving.is_drained(NetworkQueue("n", queue.oldest, queue.last))
+
+    assert not drained()
+    # More urgent ones come, and go first: those that waited still do.
+    spans = [RowSpan(put(queue, priority=9), 0, 1, 1) for _ in range(3)]
+    for one in spans:
+        queue.remove(one, "acknowledged")
+    assert not drained()
+    old = queue.lists.main.head
+    assert old is not None and old.next is not None
+    for view in (old, old.next):
+        assert not drained()
+        queue.remove(RowSpan(view, 0, 1, 1), "acknowledged")
+    put(queue)
+    assert drained()
+
+
+def test_what_has_a_number_and_is_not_visible_yet_waits_too() -> None:
+    leaving, queue = _direction._Forwarding(Mock(routes=())), queue_of()
+    queue.number_rows(5)
+    assert (queue.oldest, queue.last) == (1, 5)
+    assert not leaving.is_drained(NetworkQueue("n", queue.oldest, queue.last))
+
+
+async def test_what_waits_in_a_paused_queue_is_forwarded_when_that_goes_on() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"})
+        async with made.here("a") as a, made.here("b") as b:
+            await b.create_queue("kept", address="t", routing="multicast", durable=False)
+            async with b.consumer("kept", window=1):
+                await known(made, "ab", "t", 1)
+                (queue,) = await a.queues()
+                await a.pause_queue(queue)
+                await publish(made, "a", numbered(5))
+            await trio.sleep(5)
+            assert carried(made, "ab") == 0
+            await a.resume_queue(queue)
+            await until(lambda: carried(made, "ab") == 5)
+            await known(made, "ab", "t", 0)
+
+
+async def test_demand_that_returns_while_a_network_consumer_closes_has_another_one() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"})
+        direction = forward(made, "ab")
+        async with subscribed(made, "b"):
+            await known(made, "ab", "t", 1)
+            (closing,) = direction._running.values()
+        await until(lambda: closing.leaving)
+        # It has seen that nothing waits any more, and does not forward again.
+        closing.ended = True
+        async with subscribed(made, "b") as (there,):
+            await until(lambda: len(direction.open) == 1 and closing not in direction._running.values())
+            await publish(made, "a", numbered(5))
+            await take(there, 5)
 
 
 async def test_a_message_that_several_filters_accept_comes_once_by_however_many_ways() -> None:

@@ -16,7 +16,15 @@ from meshq.client._connector_calls import holes_between, range_reader, send_bodi
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client._fanout_client import FanoutClient
-from meshq.client._network_calls import DemandSnapshot, demand_of, network_consumer, path_beyond, reroute, topic_id
+from meshq.client._network_calls import (
+    DemandSnapshot,
+    NetworkQueue,
+    demand_of,
+    network_consumer,
+    path_beyond,
+    reroute,
+    topic_id,
+)
 from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._cluster_queues import (
     ClusteredConsumer,
@@ -121,6 +129,7 @@ __all__ = [
     "MessageRoute",
     "MessageRouteStep",
     "MessageTrace",
+    "NetworkQueue",
     "NodeRoute",
     "PeerEvents",
     "PeerLink",

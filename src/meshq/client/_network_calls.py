@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
@@ -133,16 +133,29 @@ def network_consumer(
     )
 
 
-async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> str:
-    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.  Return the
-    name of its queue.
+class NetworkQueue(NamedTuple):
+    """The queue of a network consumer: its name, the lowest number of a message that is not settled there, which may
+    not be visible yet, and the highest number."""
+
+    name: str
+    oldest: int
+    last: int
+
+
+async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> NetworkQueue:
+    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.  Return
+    what is said of its queue.
 
     Checkpoint: always.  Cancellation: they are changed or not.
     Raises:
         MeshqError: the consumer is gone, or the connection is lost.
     """
     about = {"channel": consumer._inbox.channel, "routes": " ".join(routes)}
-    return str((await consumer._context.ask("network_routes", **about)).get("queue", ""))
+    values = await consumer._context.ask("network_routes", **about)
+    name, oldest, last = (values.get(one) for one in ("queue", "oldest", "last"))
+    if type(name) is not str or type(oldest) is not int or type(last) is not int:
+        raise violation("bad_header", "an answer about a network consumer without its queue and the numbers there")
+    return NetworkQueue(name, oldest, last)
 
 
 def path_beyond(delivery: Delivery, node_id: str, name: str) -> str:

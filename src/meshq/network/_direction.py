@@ -17,7 +17,7 @@ from meshq.client import (
     Client,
     Consumer,
     Delivery,
-    QueueStatistics,
+    NetworkQueue,
     network_consumer,
     path_beyond,
     reroute,
@@ -30,6 +30,8 @@ from meshq.network._settings import NetworkSettings
 
 #: Messages of a topic that wait for a broker which refuses them, at most: as many as an address remembers ids.
 WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
+#: How often in a row a broker may refuse what waits for it when nobody wants that any more.
+LEAVING_REFUSALS_MAX: Final = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -70,19 +72,21 @@ class _Forwarding:
         #: Its ways are being changed.
         self.rerouting = False
         self.consumer: Consumer | None = None
-        #: The name of its queue, once it was asked for.
-        self.queue = ""
+        #: It forwards no more, whether it is wanted again or not: another one takes its place.
+        self.ended = False
         #: It is not wanted any more: what waits is forwarded before the network consumer ends.
         self.leaving = False
         #: The highest number in the queue when that was noticed; None: it was not.
         self.last: int | None = None
+        #: How often in a row the other broker has refused all of it since.
+        self.refusals = 0
         self.stopping = trio.Event()
         #: What may be cancelled without a doubt about what was sent.
         self.receiving = trio.CancelScope()
 
     def stay(self, wanted: WantedConsumer) -> None:
         """Have the network consumer go on."""
-        self.wanted, self.leaving, self.last = wanted, False, None
+        self.wanted, self.leaving, self.last, self.refusals = wanted, False, None, 0
 
     def leave(self) -> None:
         """End the network consumer when the messages that wait now have been forwarded."""
@@ -97,12 +101,12 @@ class _Forwarding:
         self.stopping.set()
         self.receiving.cancel()
 
-    def is_drained(self, queue: QueueStatistics) -> bool:
-        """Whether all that waited in the queue of a topic when the network consumer began to leave has gone."""
-        waiting = queue.ready + queue.delivering + queue.delayed
+    def is_drained(self, queue: NetworkQueue) -> bool:
+        """Whether all that was in the queue of a topic when the network consumer began to leave has gone, and all that
+        was on its way there."""
         if self.last is None:
-            self.last = queue.last_sequence
-        return not waiting or queue.paused or queue.last_sequence - waiting - queue.scheduled >= self.last
+            self.last = queue.last
+        return queue.oldest > self.last
 
 
 class Direction:
@@ -144,7 +148,8 @@ class Direction:
     @property
     def open(self) -> tuple[WantedConsumer, ...]:
         """The network consumers that are there."""
-        return tuple(one.wanted for one in self._running.values() if one.consumer is not None)
+        there = [(key, one) for key, one in self._running.items() if one.consumer is not None]
+        return tuple(one.wanted for key, one in there if not one.ended or key not in self._wanted)
 
     def compare(self, reached: Reached) -> None:
         """Work the network consumers out anew.  ``reached``: what all links of the source reach."""
@@ -155,6 +160,8 @@ class Direction:
             self._wanted[alike._replace(number=numbers[alike])] = one
             numbers[alike] += 1
         for key, forwarding in self._running.items():
+            if forwarding.ended:
+                continue
             if key in self._wanted:
                 forwarding.stay(self._wanted[key])
             elif key.is_topic and self.broker is not None and key.target_id == self.table.target_id:
@@ -176,7 +183,7 @@ class Direction:
         async with trio.open_nursery() as nursery:
             while True:
                 for key, wanted in self._wanted.items():
-                    if key not in self._running:
+                    if key not in self._running or self._running[key].ended:
                         self._running[key] = _Forwarding(wanted)
                         nursery.start_soon(self._forward, key, self._running[key])
                 for forwarding in self._running.values():
@@ -205,12 +212,14 @@ class Direction:
             await self._carry(key, forwarding)
         except MeshqError as error:
             self._note(forwarding.wanted, error)
+            forwarding.consumer = None
             self._failures[key] += 1
             with trio.move_on_after(self._settings.retry_after(self._failures[key])):
                 await forwarding.stopping.wait()
         finally:
             forwarding.consumer = None
-            del self._running[key]
+            if self._running.get(key) is forwarding:
+                del self._running[key]
             if key not in self._wanted:
                 del self._failures[key]
             self._look.wake()
@@ -267,6 +276,9 @@ class Direction:
             self._look.wake()
             self._changed()
             await self._pump(key, forwarding, forwarder)
+            # What comes from now on is for the one that is opened if it is wanted again, before this one is closed.
+            forwarding.ended = key.is_topic
+            self._look.wake()
 
     async def _pump(self, key: _Key, forwarding: _Forwarding, forwarder: Forwarder) -> None:
         """Forward until the network consumer is to end."""
@@ -281,8 +293,7 @@ class Direction:
                 continue
             taken = await forwarder.send()
             del self._failures[key]
-            if not taken and forwarding.leaving:
-                break
+            forwarding.refusals = 0 if taken else forwarding.refusals + 1
             if not taken:
                 await self._check_waiting(key, forwarding, forwarder.consumer)
                 # The target takes nothing of it now.
@@ -293,27 +304,24 @@ class Direction:
         """Whether a network consumer is to end now."""
         if not forwarding.leaving:
             return forwarding.stopping.is_set()
-        queue = await self._queue_of(forwarding, consumer)
+        queue = await reroute(consumer, forwarding.wanted.routes)
         return forwarding.stopping.is_set() or (forwarding.leaving and forwarding.is_drained(queue))
 
-    async def _queue_of(self, forwarding: _Forwarding, consumer: Consumer) -> QueueStatistics:
-        forwarding.queue = forwarding.queue or await reroute(consumer, forwarding.wanted.routes)
-        return await self._source.queue(forwarding.queue)
-
     async def _check_waiting(self, key: _Key, forwarding: _Forwarding, consumer: Consumer) -> None:
-        """See that no more waits for a target that refuses it than the queue of a network consumer of a topic may hold.
+        """See that no more waits for a target that refuses it than the queue of a network consumer of a topic may hold,
+        and nothing for ever if nobody wants it.
 
         Raises:
             AddressFullError: there is more, and it goes with the queue.
         """
         if key.is_topic:
-            queue = await self._queue_of(forwarding, consumer)
+            queue = await self._source.queue((await reroute(consumer, forwarding.wanted.routes)).name)
             waiting = queue.ready + queue.delivering + queue.delayed
-            if waiting > WAITING_MAX:
+            given_up = forwarding.leaving and forwarding.refusals > LEAVING_REFUSALS_MAX
+            if waiting > (0 if given_up else WAITING_MAX):
                 self._counts.rejected += waiting
-                raise AddressFullError(
-                    f"{waiting} messages that are refused there were dropped, more than {WAITING_MAX}"
-                )
+                why = "since nobody there wants these any more" if given_up else f"more than {WAITING_MAX}"
+                raise AddressFullError(f"{waiting} messages that are refused there were dropped, {why}")
 
     def _bridge_settings(self, address: str) -> BridgeSettings:
         settings = self._settings

@@ -34,9 +34,9 @@ class Address:
         "_clustered_queues",
         "_form",
         "auto_created",
-        "dealt",
         "duplicates",
         "filtered",
+        "had",
         "hops",
         "name",
         "next_index",
@@ -60,8 +60,8 @@ class Address:
         self.duplicates: DuplicateIds = DuplicateIds(settings.duplicate_id_cache_size)
         # Over how many brokers a topic's messages have come at least, by id: of those that came over more than one.
         self.hops: dict[bytes, int] = {}
-        # Which queues have had messages of a topic from other nodes, by their ids in a network of brokers.
-        self.dealt: dict[bytes, tuple[int, ...]] = {}
+        # The numbers of the queues that have had a message of a topic, by its id in a network of brokers.
+        self.had: dict[bytes, tuple[int, ...]] = {}
         # Where its definition stands in the journal.
         self.position: int = 0
         self._form = form

@@ -19,7 +19,7 @@ from meshq.broker.ingress._distribution import deal, deal_here, shared
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._filters_at import forwarded_to, relayed_to
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._network_copies import from_node, note_dealt
+from meshq.broker.ingress._network_copies import from_node, note_had
 from meshq.broker.queue._delivery_options import DeliveryOptions, QueueThere
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import UsageError
@@ -117,7 +117,7 @@ class ForwardedPlaces:
     def counted(self, run: StoredRun, shares: list[Share], then: Callable[[], None]) -> Callable[[], None]:
         """Count messages that were placed in the queues of a bounded address; return the function to call, instead of
         ``then``, when these are released.  Which queues have copies that came through a network is remembered."""
-        note_dealt(run, self._router.addresses.get(run.address), shares)
+        note_had(run, self._router.addresses.get(run.address), shares)
         quota = self._router.quotas.get(run.address)
         here = [share for share in shares if share.queue.address == run.address] if quota is not None else []
         return quota.placed(len(placed(here)), then) if quota is not None and here else then

@@ -13,14 +13,7 @@ from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share
 from meshq.broker.catalog._router import Address
 from meshq.broker.events._event_bus import EventBus
-from meshq.broker.ingress._distribution import (
-    Named,
-    deal,
-    deal_here,
-    goes_apart,
-    rows_without,
-    shared,
-)
+from meshq.broker.ingress._distribution import Named, deal, deal_here, goes_apart, rows_without, shared
 from meshq.broker.ingress._diverted_shares import diverted_shares
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._forwarded_places import ForwardedPlaces
@@ -31,7 +24,7 @@ from meshq.broker.ingress._held_rows import held_from_now
 from meshq.broker.ingress._judged_ids import judge_ids
 from meshq.broker.ingress._link_branches import LinkBranches
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._network_copies import not_had, note_ways, onward_queues, shorter_shares
+from meshq.broker.ingress._network_copies import Copies, not_had, note_had, note_ways, onward_queues, shorter_shares
 from meshq.broker.ingress._producer_sequences import ProducerSequences
 from meshq.broker.ingress._record_writer import RecordWriter
 from meshq.broker.ingress._rerouting import Rerouting
@@ -85,6 +78,7 @@ class Ingress:
         self.anew: Rerouting = Rerouting(definitions.router, definitions.peers)
         #: Where messages of groups go that are pinned to nodes.
         self.groups: GroupPlaces = GroupPlaces(definitions.router, release_queue.has_entries_for)
+        self._copies = Copies(definitions.router)
         self._forwarded = ForwardedPlaces(definitions, self._address_here, event_bus, memory, drop=self.drop)
         #: Branches of links, and the highest number of each link that is stored.
         self.branches: LinkBranches = LinkBranches(release_queue)
@@ -119,7 +113,7 @@ class Ingress:
             if len(skipped) == count and not again:
                 self.producers.raise_to(run.producer, first, last, run.user)
                 self.duplicates += len(skipped)
-                self._all_known(then)
+                self._release_queue.release_after(self._stored, (), then)
                 return
         if address.quota is not None and not self._admit(run, address.quota, weighed=weighed):
             self._release_queue.release_after(0, (), then)
@@ -127,16 +121,18 @@ class Ingress:
         targets = [only] if isinstance(only, Queue) else address.queues
         diverted = only is None and address.name in self._diverts.from_address
         special = kinds & SPECIAL or address.clustered_queues or address.filtered
-        apart = diverted or run.body is not None or address.dealt
+        copied = self._copies.may_come_again(address, fresh)
+        apart = diverted or run.body is not None or (copied and address.had)
         if apart or (special and goes_apart(address, only, targets, kinds)):
             rows = rows_without(count, skipped)
             asked = self._asked(run, kinds)
             shares = self.shares_of(run, address, only, rows, asked)
-            wanted = not_had(run, address, shares)
+            wanted = not_had(run, address, shares) if copied else shares
             self._place_shares(run, address, (wanted, again), (fresh, skipped), asked, then)
-            if wanted is not shares:
+            if copied:
                 had = len(placed(shares)) - len(placed(wanted))
                 self.unrouted, self.duplicates = self.unrouted - had, self.duplicates + had
+                note_had(run, address, wanted)
             if onward:
                 note_ways(run, address, skipped)
             self.producers.raise_to(run.producer, first, last, run.user)
@@ -152,6 +148,8 @@ class Ingress:
         self.producers.raise_to(run.producer, first, last, run.user)
         if fresh or skipped:
             self.book(run, address, fresh, skipped)
+        if copied:
+            self._copies.note_whole(run, address, targets, skipped)
         self.charge(run, views)
         if address.quota is not None:
             then = address.quota.placed(count - len(skipped), then)
@@ -289,7 +287,7 @@ class Ingress:
         taken = placed(shares)
         if not taken and not again:
             self.unrouted += rows
-            self._release_queue.release_after(0, (), then)
+            self._release_queue.release_after(self._stored if address.had else 0, (), then)
             return
         self.attribute(run)
         position, views = self._entering.enter_shares(run, shares + again, (b"", 0), asked)
@@ -346,7 +344,9 @@ class Ingress:
         """
         shares, lost = self._forwarded.shares(run, queues, rows, topic=topic, there=there)
         routed = len(placed(shares))
-        shares = self._forwarded.not_had(run, shares)
+        if there is None and hold is None:
+            shares = self._forwarded.not_had(run, shares)
+        repeats = routed - len(placed(shares))
         if hold is None:
             shares = self._forwarded.bounded(run, shares)
         letters = self._forwarded.dead_letters(run, lost) if lost else None
@@ -368,10 +368,11 @@ class Ingress:
                     then = self._forwarded.counted(run, shares, then)
                 self._release_queue.release_after(position, views, then if index == len(parts) else _nothing)
         # What is dropped had a queue.
+        self.duplicates += repeats
         self.unrouted += len(rows) - routed - (len(placed(letters[1])) if letters is not None else 0)
         self.links[link[0]] = link[1]
         if not parts:
-            self._release_queue.release_after(0, (), then)
+            self._release_queue.release_after(self._stored if repeats else 0, (), then)
         if lost:
             self._forwarded.tell(run, len(lost), letters)
 
@@ -465,6 +466,7 @@ class Ingress:
         """
         logged = run.durable and self._release_queue.log is not None and any(share.queue.durable for share in shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
+        self._copies.forget_moved(run, gone)
         self.charge(run, views)
         then = quota.placed(len(placed(shares)), _nothing) if quota is not None else _nothing
         self._release_queue.release_after(position, views, then)
@@ -478,10 +480,10 @@ class Ingress:
         """
         return asked_of_forwarded(self._timers, run, kinds, about)
 
-    def _all_known(self, then: Callable[[], None]) -> None:
-        # The originals may still wait for their sync: they were placed before now.
-        log = self._release_queue.log
-        self._release_queue.release_after(log.last if log is not None else 0, (), then)
+    @property
+    def _stored(self) -> int:
+        """The position after which all that was placed before now is stored: what is known may still wait for it."""
+        return self._release_queue.log.last if self._release_queue.log is not None else 0
 
 
 def _full(run: StoredRun, quota: AddressQuota) -> AddressFullError:

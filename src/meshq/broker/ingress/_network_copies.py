@@ -5,7 +5,8 @@ later copy is no more for the queues here, but still for the network consumers, 
 all before.
 
 Nodes of a cluster that are linked to one broker each have a copy, and deal it to each other: a queue here takes what
-came first, over a link or from a node.
+came first, over a link or from a node.  Only what the queue itself has had is left out: a copy that was moved may be
+the only one.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import math
 from collections.abc import Sequence
 
 from meshq.broker.catalog._distribution_plan import Share
-from meshq.broker.catalog._router import Address
-from meshq.broker.ingress._distribution import wants_of
+from meshq.broker.catalog._router import Address, Router
+from meshq.broker.ingress._distribution import rows_without, wants_of
 from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
+from meshq.broker.records import SettledRow
 from meshq.broker.records._row_ranges import pieces
 from meshq.ids import NETWORK_MARK
 from meshq.wire import KIND_HEADERS, KIND_ID, duplicate_ids, has_ids
@@ -57,49 +59,100 @@ def note_ways(run: StoredRun, address: Address, skipped: Sequence[int]) -> None:
 
 
 def not_had(run: StoredRun, address: Address, shares: list[Share]) -> list[Share]:
-    """Return the shares of a run without messages that another node of the cluster has dealt to their queues."""
-    if not address.dealt:
+    """Return the shares of a run without messages that their queues have had from another node of the cluster.
+
+    Nor do they go to queues of a name whose queue here has had them.
+    """
+    had = [address.had.get(one, ()) for one in duplicate_ids(run.content)] if address.had else []
+    if not any(had):
         return shares
-    had = [address.dealt.get(one, ()) for one in duplicate_ids(run.content)]
+    names = {
+        (remote.forward, remote.number): one.local.number
+        for one in address.clustered_queues.values()
+        if one.local is not None
+        for remote in one.remotes
+    }
+    found = []
+    for share in shares:
+        rows: dict[tuple[int, ...], list[int]] = {}
+        for row in share.rows:
+            remote = tuple(one for one in share.remote if names.get((share.queue, one), 0) not in had[row])
+            if remote or (not share.remote and share.queue.number not in had[row]):
+                rows.setdefault(remote, []).append(row)
+        found += [Share(share.queue, part, remote) for remote, some in rows.items() for part in pieces(some)]
+    return found
+
+
+def from_node(run: StoredRun, address: Address | None, shares: list[Share]) -> list[Share]:
+    """Return the shares of a run from another node of the cluster without messages that the queues here have had.
+
+    What has a history was moved, and is left out nowhere.
+    """
+    options = run.options
+    if address is None or not address.had or not has_ids(run.content.table):
+        return shares
+    if options is not None and (options.origin is not None or options.holder):
+        return shares
+    former = options.former if options is not None and options.former is not None else {}
+    had = [address.had.get(one, ()) for one in duplicate_ids(run.content)]
     if not any(had):
         return shares
     return [
         share._replace(rows=part)
         for share in shares
-        for part in pieces([row for row in share.rows if share.queue.number not in had[row]])
+        for part in pieces([row for row in share.rows if row in former or share.queue.number not in had[row]])
     ]
 
 
-def from_node(run: StoredRun, address: Address | None, shares: list[Share]) -> list[Share]:
-    """Return the shares of a run from another node of the cluster without messages that the queues here have."""
-    if address is None or not _has_network_ids(run):
-        return shares
-    ids = duplicate_ids(run.content)
-    # What came over a link was put to all queues here.
-    fresh = address.duplicates.fresh_rows([one if one.startswith(NETWORK_MARK) else b"" for one in ids])
-    kept = dict.fromkeys(fresh if fresh is not None else range(len(ids)))
-    here = not_had(run, address, [share for share in shares if not share.queue.forwards])
-    wanted = [
-        share._replace(rows=part) for share in here for part in pieces([row for row in share.rows if row in kept])
-    ]
-    return [*wanted, *(share for share in shares if share.queue.forwards)]
-
-
-def note_dealt(run: StoredRun, address: Address | None, shares: Sequence[Share]) -> None:
-    """Remember which queues here have messages of a topic from another node of the cluster."""
-    if address is None or not _has_network_ids(run):
+def note_had(run: StoredRun, address: Address | None, shares: Sequence[Share]) -> None:
+    """Remember which queues here have been given messages of a topic that came through a network of brokers."""
+    if address is None or address.routing != "multicast" or not has_ids(run.content.table):
         return
     ids = duplicate_ids(run.content)
+    queues: dict[int, tuple[int, ...]] = {}
     for share in shares:
-        for row in share.rows if not share.queue.forwards else ():
+        for row in share.rows if not share.queue.forwards and share.queue.address == address.name else ():
             if ids[row].startswith(NETWORK_MARK):
-                address.dealt[ids[row]] = (*address.dealt.get(ids[row], ()), share.queue.number)
-    while len(address.dealt) > address.duplicates.capacity:
-        del address.dealt[next(iter(address.dealt))]
+                queues[row] = (*queues.get(row, ()), share.queue.number)
+    # What is alike is kept once.
+    alike = {found: found for found in queues.values()}
+    for row, found in queues.items():
+        known = address.had.get(ids[row])
+        address.had[ids[row]] = alike[found] if known is None else tuple(dict.fromkeys((*known, *found)))
+    while len(address.had) > address.duplicates.capacity:
+        del address.had[next(iter(address.had))]
 
 
-def _has_network_ids(run: StoredRun) -> bool:
-    return has_ids(run.content.table) and any(one.startswith(NETWORK_MARK) for one in duplicate_ids(run.content))
+class Copies:
+    """Which queues here have had messages that may come once more, from a link of a network or from another node."""
+
+    __slots__ = ("_router",)
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def may_come_again(self, address: Address, fresh: Sequence[bytes]) -> bool:
+        """Whether messages with these new ids may come once more from another node of the cluster, or have."""
+        if address.routing != "multicast" or not (self._router.features or address.had):
+            return False
+        return any(one.startswith(NETWORK_MARK) for one in fresh)
+
+    def note_whole(self, run: StoredRun, address: Address, queues: Sequence[Queue], skipped: tuple[int, ...]) -> None:
+        """Remember that all of these queues have been given a run without the ``skipped`` rows."""
+        parts = pieces(rows_without(run.content.rows, skipped))
+        note_had(run, address, [Share(queue, part, ()) for queue in queues for part in parts])
+
+    def forget_moved(self, run: StoredRun, gone: Sequence[SettledRow]) -> None:
+        """Forget that queues have had messages which move elsewhere: these may come back, and then be the only ones.
+
+        ``gone``: the rows that leave a queue.
+        """
+        for number in dict.fromkeys(one.queue for one in gone):
+            queue = self._router.by_number.get(number)
+            had = self._router.addresses[queue.address].had if queue is not None else {}
+            for one in duplicate_ids(run.content) if had else ():
+                if number in (known := had.get(one, ())):
+                    had[one] = tuple(other for other in known if other != number)
 
 
 def _hops(messages: RunMessages, row: int) -> int:

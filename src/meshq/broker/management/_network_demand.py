@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY
+from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY, is_name
 from meshq.broker.access._access import may
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import is_hidden
@@ -23,7 +23,6 @@ from meshq.wire import Frame
 NETWORK_DEMAND: Final = "network_demand"
 #: Who asks, for the list of bridges.
 _NAMES: Final = ("connector", "broker")
-_NAME_MAX: Final = 512
 _OWN: Final = frozenset({MANAGEMENT, NOTIFICATIONS})
 
 
@@ -46,9 +45,9 @@ def _question(call: int, named: Mapping[str, Any]) -> _Question:
     asker, known, after = named.get("node_id"), named.get("known", b""), named.get("after", 0)
     names = [named.get(name, "") for name in _NAMES]
     good = type(asker) is str and is_broker_id(asker) and type(known) is bytes and type(after) is int
-    good = good and all(type(name) is str and len(name) <= _NAME_MAX for name in names)
+    good = good and all(name == "" or is_name(name) for name in names)
     if not good or not named.keys() <= {"node_id", "known", "after", *_NAMES}:
-        raise UsageError(f"{NETWORK_DEMAND} takes node_id, the id of the broker that asks, and known and after")
+        raise UsageError(f"{NETWORK_DEMAND} takes node_id, the id of the broker that asks, known, after, and names")
     return _Question(call, str(asker), known, after, *names)
 
 

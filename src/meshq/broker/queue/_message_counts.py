@@ -1,6 +1,6 @@
 """The state of each message in a queue, and the counts that follow from the states.
 
-Only this file changes a state byte.  The functions at the end change runs that are not visible yet, so that no count
+Only this file changes a state byte.  The last functions change runs that are not visible yet, so that no count
 knows of their messages.
 """
 
@@ -198,6 +198,11 @@ class MessageCounts:
         invariant(delayed == self.delayed, "delayed is what the states say")
         out = self.acknowledged + sum(self.removed.values())
         invariant(self.added == out + self.ready + unacked + delayed, "added = acknowledged + removed + what is there")
+
+
+def lowest_number(view: QueueRun) -> int:
+    """Return the number of the first message of a run that is not gone; there is one."""
+    return view.first + len(view.states) - len(view.states.lstrip(GONE_ROWS[:1]))
 
 
 # -- runs that are not visible yet

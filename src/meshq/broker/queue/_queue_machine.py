@@ -18,7 +18,7 @@ from meshq.broker.queue._consumer_state import AnyConsumer, ConsumerState, Dispa
 from meshq.broker.queue._dispatch_machine import Dispatcher, whole
 from meshq.broker.queue._grouped_machine import GroupedMessages
 from meshq.broker.queue._last_value_machine import LastValues
-from meshq.broker.queue._message_counts import MessageCounts
+from meshq.broker.queue._message_counts import MessageCounts, lowest_number
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._priority_lists import PriorityLists, ScheduledRuns
 from meshq.broker.queue._queue_spec import DEFAULT_SPEC, QueueKind, QueueSpec
@@ -338,6 +338,12 @@ class Queue:
     def all_runs(self) -> list[QueueRun]:
         """Return all runs, the scheduled runs included."""
         return [*self.lists.walk(), *self.scheduled]
+
+    @property
+    def oldest(self) -> int:
+        """The lowest number of a message that is not settled, or not visible yet; the next number if there is none."""
+        heads = [one.head for one in self.lists.all]
+        return min([self.counts.high, *(lowest_number(view) for view in heads if view is not None)])
 
     @property
     def paged(self) -> tuple[int, int]:

@@ -212,7 +212,7 @@ class SessionConsumers:
 
     def reroute(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Change the ways on which the messages of a network consumer go; the next broker stays the same.  The
-        answer names its queue.
+        answer names its queue, with the lowest number of a message that is not settled, and the highest one.
 
         Raises:
             UsageError: there is no such network consumer, these are no such ways, or the queue has too many filters.
@@ -231,9 +231,10 @@ class SessionConsumers:
             queue.check_filter(filter, consumer.priority)
             queue.roster.refilter(consumer, filter)
             self._pending.schedule_dispatch(queue)
-        consumer.routes = routes
-        self._demand.changed(consumer.queue)
-        return {"queue": queue.name}
+        if routes != consumer.routes:
+            consumer.routes = routes
+            self._demand.changed(queue)
+        return {"queue": queue.name, "oldest": queue.oldest, "last": queue.last}
 
     def _begin_browse(self, consumer: QueueConsumer | None) -> None:
         """Begin a browse, unless its consumer is gone."""
