@@ -2,6 +2,7 @@
 
 from meshq.ha.colocated._backup_request_format import BackupRequest
 from meshq.ha.colocated._colocated_settings import Colocated
+from meshq.ha.colocated._hosted_store_backup import HostedStoreBackup
 from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
 from meshq.ha.colocated._requests_plan import HostOffer, RequestTries, best_host, host_to_clear
 
@@ -11,6 +12,7 @@ __all__ = [
     "HostOffer",
     "HostRules",
     "HostedPlaces",
+    "HostedStoreBackup",
     "HostingPlan",
     "RequestTries",
     "best_host",

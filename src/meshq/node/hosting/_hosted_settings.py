@@ -9,9 +9,11 @@ from typing import Any, Final, cast
 
 import attrs
 
+from meshq.abc import HAPolicy
 from meshq.cluster import ClusterConnection
 from meshq.errors import SettingsError
-from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostRules
+from meshq.ha import ReplicationBackup, SharedStoreBackup
+from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostedStoreBackup, HostRules
 from meshq.node._settings import BrokerSettings
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 
@@ -112,10 +114,16 @@ def hosted_settings(
         "connectors": places.connectors,
         "security": settings.security,
         "services": [_cluster(settings, policy, request.url)],
-        # Nobody waits for its block.
-        "ha": attrs.evolve(policy.backup, wait_for_activation=False),
+        "ha": _policy(policy.backup),
         "node_id": bytes.fromhex(request.node_id),
     }
+
+
+def _policy(backup: SharedStoreBackup | ReplicationBackup) -> HAPolicy:
+    """Return the policy of a backup: its node has a store, so that it makes none, and nobody waits for its block."""
+    if isinstance(backup, SharedStoreBackup):
+        return HostedStoreBackup.of(backup)
+    return attrs.evolve(backup, wait_for_activation=False)
 
 
 def _address_settings(given: Mapping[str, Any]) -> dict[str, AddressSettings]:
