@@ -47,6 +47,7 @@ def host_rules(settings: BrokerSettings, policy: Colocated) -> HostRules:
         group_name=getattr(policy.backup, "group_name", None),
         users=users_digest(settings.security),
         encrypted=bool(settings.journal.encryption_keys),
+        shared_root=policy.shared_root or "",
     )
 
 
@@ -98,6 +99,9 @@ def hosted_settings(
     if strange:
         raise SettingsError("settings", strange[0][:64], f"those that a backup has of its node: {', '.join(INHERITED)}")
     inherited = {name: value for name, value in request.settings.items() if name != "segment_bytes"}
+    if type(inherited.get("stop_timeout")) in (int, float):
+        # A node does not say how long another one takes to stop.
+        inherited["stop_timeout"] = min(inherited["stop_timeout"], settings.stop_timeout)
     if "segment_bytes" in request.settings:
         journal = attrs.evolve(settings.journal, segment_bytes=request.settings["segment_bytes"])
     else:
