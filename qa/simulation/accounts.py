@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from meshq.abc import Env
-from meshq.broker import Core, CoreSettings
+from meshq.broker import BackupTold, Core, CoreSettings
 from meshq.broker.bodies._body import Body
 from meshq.broker.queue._message_counts import REMOVED
 from meshq.broker.queue._run import GONE, QueueRun
@@ -194,9 +194,9 @@ class _NoNode:
         """No node asks."""
         return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+    def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
         """No node asks."""
-        raise RefusedError("the node runs no backups")
+        told("", "the node runs no backups")
 
     def order_role(self, *, back: bool, force: bool) -> int:
         """No operator orders."""

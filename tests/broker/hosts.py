@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from meshq.broker.core._host_node import BackupTold
 from meshq.broker.paging._pager import PageRequests
 from meshq.errors import MeshqError, RefusedError
 from meshq.wire import LinkOpening
@@ -44,8 +45,8 @@ class FakeHost:
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
         return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
-        raise RefusedError("the node runs no backups")
+    def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
+        told("", "the node runs no backups")
 
     def order_role(self, *, back: bool, force: bool) -> int:
         raise RefusedError("the node is alone")

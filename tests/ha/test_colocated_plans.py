@@ -23,7 +23,17 @@ from meshq import (
     SharedStorePrimary,
     StoreDirectories,
 )
-from meshq.ha.colocated import BackupRequest, HostingPlan, HostOffer, HostRules, RequestTries, best_host, host_to_clear
+from meshq.ha.colocated import (
+    BackupRequest,
+    HostedPlaces,
+    HostingPlan,
+    HostOffer,
+    HostRules,
+    RequestTries,
+    best_host,
+    host_to_clear,
+    own_backups,
+)
 from meshq.ha.colocated._backup_request_format import REQUEST_BYTES_MAX, TEXT_BYTES_MAX
 
 IDS = {name: name * 32 for name in "abcdef"}
@@ -50,6 +60,13 @@ def request(name: str = "a", **changed: Any) -> BackupRequest:
     return BackupRequest(**{**about, "data_dir": f"/{name}", **changed})
 
 
+def accepted(plan: HostingPlan, asked: BackupRequest) -> HostedPlaces:
+    """Accept a request, at the places that the plan has for it."""
+    places = plan.places_for(asked)
+    plan.accept(asked, places)
+    return places
+
+
 # -- settings
 
 
@@ -57,7 +74,7 @@ def test_nothing_is_asked_and_one_backup_is_run_unless_the_settings_say_otherwis
     policy = Colocated(primary=SharedStorePrimary(), backup=SharedStoreBackup())
     assert (policy.request_backup, policy.backup_request_retries) == (False, math.inf)
     assert (policy.backup_request_retry_interval, policy.max_backups) == (5.0, 1)
-    assert (policy.backup_port_offset, policy.excludes) == (100, ())
+    assert (policy.backup_port_offset, policy.excludes, policy.shared_root) == (100, (), None)
     assert policy.wait_for_activation
     waits = SharedStorePrimary(wait_for_activation=False)
     assert not Colocated(primary=waits, backup=SharedStoreBackup()).wait_for_activation
@@ -84,6 +101,9 @@ def test_nothing_is_asked_and_one_backup_is_run_unless_the_settings_say_otherwis
         ("backup_port_offset", 65_536),
         ("excludes", "own"),
         ("excludes", [7]),
+        ("shared_root", "relative"),
+        ("shared_root", "/san/.."),
+        ("shared_root", 7),
     ],
 )
 def test_what_is_not_allowed_is_named(setting: str, value: Any) -> None:
@@ -180,7 +200,7 @@ def test_no_place_is_asked_for_by_a_node_that_has_none_to_give() -> None:
     assert found is not None and found.node_id == IDS["b"]
     plan = HostingPlan(rules(max_backups=1))
     assert plan.place_of([IDS["c"]]) == ""
-    plan.accept(request("a"))
+    accepted(plan, request("a"))
     assert (plan.place_of([]), plan.place_of([IDS["a"]])) == ("", IDS["a"])
 
 
@@ -203,12 +223,56 @@ def test_requests_are_made_at_0_5_and_10_seconds_and_once_more_for_each_retry() 
     assert tries.tried(1_020.0) == 1_020.0
 
 
+def test_a_look_without_a_request_moves_the_next_one() -> None:
+    tries = RequestTries(1, 5.0)
+    assert tries.looked(90.0) == 95.0
+    assert tries.tried(100.0) == 105.0
+    # A backup begins, and ends again before it was ready: the request counts.
+    assert tries.looked(105.0) == 110.0
+    assert not tries.over and tries.tried(110.0) == 115.0
+    assert tries.over
+
+
+def test_the_backup_that_is_kept_is_ready_and_has_the_settings_of_the_node() -> None:
+    def told(name: str, ready: bool, digest: str = "d") -> HostOffer:
+        return HostOffer(node_id=IDS[name], backups=1, max_backups=1, mine="x", ready=ready, request=digest)
+
+    none = offer("f", 0)
+    a, b, c, old = told("a", False), told("b", True), told("c", True), told("d", True, "old")
+    found = own_backups([none, old, c, a, b], "d")
+    assert (found.kept, set(found.surplus)) == (b, {a, c, old})
+    assert own_backups([none, old], "d").kept is None and own_backups([old], "d").surplus == (old,)
+    assert own_backups([none], "d") == own_backups([], "d")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backups": "1"},
+        {"backups": True},
+        {"backups": -1},
+        {"max_backups": None},
+        {"max_backups": 1.5},
+        {"mine": 7},
+        {"mine": "a\nanother line"},
+        {"mine_ready": 1},
+        {"mine_request": b"x"},
+    ],
+)
+def test_an_answer_of_another_node_that_is_none_is_left_out(wrong: dict[str, Any]) -> None:
+    told = {"backups": 1, "max_backups": 2, "mine": "x", "mine_ready": True, "mine_request": "d", "more": 1}
+    expected = HostOffer(node_id=IDS["a"], backups=1, max_backups=2, mine="x", ready=True, request="d")
+    assert HostOffer.of(IDS["a"], told) == expected
+    assert HostOffer.of(IDS["a"], {**told, **wrong}) is None
+    assert HostOffer.of(IDS["a"], {"why": "it is gone"}) is None
+
+
 # -- what a backup is
 
 
 def test_a_host_counts_its_backups_from_one_for_its_life_and_moves_their_ports() -> None:
     plan = HostingPlan(rules())
-    first, second = plan.accept(request("a")), plan.accept(request("c"))
+    first, second = accepted(plan, request("a")), accepted(plan, request("c"))
     assert (first.name, second.name, plan.backups) == ("colocated_backup_1", "colocated_backup_2", 2)
     assert first.acceptors == ("tcp://127.0.0.1:61716", "tls://127.0.0.1:0")
     assert second.acceptors == ("tcp://127.0.0.1:61816", "tls://127.0.0.1:0")
@@ -223,14 +287,46 @@ def test_a_host_counts_its_backups_from_one_for_its_life_and_moves_their_ports()
     assert (plan.name_for(IDS["a"]), plan.name_for(IDS["d"])) == ("colocated_backup_1", "")
     plan.ended(IDS["a"])
     plan.ended(IDS["a"])
-    assert plan.accept(request("a")).name == "colocated_backup_3"
+    third = accepted(plan, request("a"))
+    assert (third.name, third.acceptors[0]) == ("colocated_backup_3", "tcp://127.0.0.1:61716")
+
+
+def test_ports_do_not_wander_however_many_backups_end() -> None:
+    plan, ports = HostingPlan(rules(acceptors=("tcp://127.0.0.1:65000",), max_backups=1)), []
+    for begun in [True] * 700 + [False] * 10:
+        ports.append(accepted(plan, request("a")).acceptors[0][-5:])
+        if begun:
+            plan.began(IDS["a"])
+        plan.ended(IDS["a"], begun=begun)
+    assert set(ports[:700]) == {"65100"}
+    # Where one could not begin, another place is tried, of a few.
+    assert ports[700:709] == ["65100", "65200", "65300", "65400"] * 2 + ["65100"]
+    # And none whose port would be too high.
+    plan = HostingPlan(rules(acceptors=("tcp://127.0.0.1:65350",), max_backups=1))
+    for _ in range(3):
+        assert accepted(plan, request("a")).place == 1
+        plan.ended(IDS["a"], begun=False)
+
+
+def test_the_place_of_one_that_is_about_to_end_is_free_for_another_one() -> None:
+    plan = HostingPlan(rules(max_backups=1))
+    accepted(plan, request("a"))
+    with pytest.raises(RefusedError, match="max_backups"):
+        plan.places_for(request("c"))
+    places = plan.places_for(request("c", data_dir="/a"), without=IDS["a"])
+    assert (places.name, places.place, plan.backups) == ("colocated_backup_2", 1, 1)
+    with pytest.raises(RefusedError, match="max_backups"):
+        plan.accept(request("c"), places)
+    plan.ended(IDS["a"])
+    plan.accept(request("c"), places)
+    assert (plan.name_for(IDS["c"]), plan.request_of(IDS["c"])) == ("colocated_backup_2", request("c").digest)
 
 
 def test_other_offsets_and_directories_of_the_host() -> None:
     plan = HostingPlan(rules(backup_port_offset=33, replicates=True, kind="replication_backup", max_backups=3))
     for number in (1, 2, 3):
         name = "acd"[number - 1]
-        places = plan.accept(request(name, kind="replication_backup", data_dir=""))
+        places = accepted(plan, request(name, kind="replication_backup", data_dir=""))
         assert places.data_dir == f"/b/colocated_backup_{number}"
         assert places.acceptors[0] == f"tcp://127.0.0.1:{61_616 + 33 * number}"
 
@@ -239,9 +335,9 @@ def test_other_offsets_and_directories_of_the_host() -> None:
 def test_it_runs_no_more_than_so_many(most: int) -> None:
     plan = HostingPlan(rules(max_backups=most))
     for name in "acd"[:most]:
-        plan.accept(request(name))
+        accepted(plan, request(name))
     with pytest.raises(RefusedError, match=f"runs {most} backups, which is its max_backups"):
-        plan.accept(request("e"))
+        accepted(plan, request("e"))
     assert plan.backups == most
 
 
@@ -253,9 +349,16 @@ def test_it_runs_no_more_than_so_many(most: int) -> None:
         ({"group_name": "purple"}, {"group_name": "tiddles"}, "'purple', and backups here in 'tiddles'"),
         ({"users": "f" * 64}, {}, "security="),
         ({"encrypted": True}, {}, "encrypted"),
-        ({"data_dir": ""}, {}, "apart from those in use here"),
+        ({"data_dir": ""}, {}, "an absolute path"),
+        ({"data_dir": "relative"}, {}, "an absolute path"),
+        ({"data_dir": "/x/../y"}, {}, "without '..' and '~'"),
+        ({"data_dir": "~/x"}, {}, "without '..' and '~'"),
+        ({"data_dir": "/~root/x"}, {}, "without '..' and '~'"),
+        ({}, {"shared_root": "/san"}, "beneath /san, the shared_root of the host"),
+        ({"data_dir": "/san"}, {"shared_root": "/san"}, "beneath /san, the shared_root of the host"),
+        ({"data_dir": "/sandy/a"}, {"shared_root": "/san/"}, "the shared_root of the host"),
         ({"data_dir": "/b"}, {}, "apart from those in use here"),
-        ({"data_dir": "/b/../b/inside"}, {}, "apart from those in use here"),
+        ({"data_dir": "//b/./inside"}, {}, "apart from those in use here"),
         ({"data_dir": "/"}, {}, "apart from those in use here"),
         ({}, {"acceptors": ("tcp://127.0.0.1:65500",)}, r"65500 \+ 100 is a port"),
     ],
@@ -263,17 +366,17 @@ def test_it_runs_no_more_than_so_many(most: int) -> None:
 def test_a_request_that_does_not_fit_changes_nothing(asked: dict[str, Any], host: dict[str, Any], said: str) -> None:
     plan = HostingPlan(rules(**host))
     with pytest.raises((RefusedError, SettingsError), match=said):
-        plan.accept(request("a", **asked))
+        accepted(plan, request("a", **asked))
     assert plan.backups == 0
     if not host:
-        assert plan.accept(request("a")).name == "colocated_backup_1"
+        assert accepted(plan, request("a")).name == "colocated_backup_1"
         with pytest.raises(RefusedError, match="already"):
-            plan.accept(request("a"))
+            accepted(plan, request("a"))
 
 
 def test_groups_that_are_equal_or_left_open_fit() -> None:
     for own, theirs in (("x", "x"), (None, "x"), ("x", None)):
-        HostingPlan(rules(group_name=own)).accept(request("a", group_name=theirs))
+        accepted(HostingPlan(rules(group_name=own)), request("a", group_name=theirs))
 
 
 # -- the request on its way
@@ -283,6 +386,18 @@ def test_a_request_is_read_as_it_was_made() -> None:
     one = request(settings={"memory_limit": None, "max_session_ttl": math.inf}, address_settings={"q": {"full": 1}})
     assert BackupRequest.decode(one.encode()) == one
     assert len(one.encode()) < 300
+
+
+def test_each_part_of_a_request_is_in_its_digest() -> None:
+    one = request()
+    assert BackupRequest.decode(one.encode()).digest == one.digest
+    others = [
+        request("c"),
+        request(url="tcp://x:2"),
+        request(settings={"stop_timeout": 3}),
+        request(address_settings={"q": {"full_policy": "drop"}}),
+    ]
+    assert len({one.digest, *(other.digest for other in others)}) == 5
 
 
 def packed(**changed: Any) -> bytes:
@@ -302,6 +417,8 @@ def packed(**changed: Any) -> bytes:
         zlib.compress(b"[]"),
         zlib.compress(b"{}"),
         packed(name=7),
+        packed(name="a\nanother line"),
+        packed(group_name="a\nanother line"),
         packed(url="x" * 5_000),
         packed(data_dir="a\0b"),
         packed(encrypted="yes"),

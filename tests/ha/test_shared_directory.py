@@ -195,3 +195,22 @@ def test_an_epoch_that_has_begun_is_there_after_a_power_loss_also_where_its_dire
         images += 1
         assert image.names(f"{root}/epoch-1") == ["fence"]
     assert images
+
+
+def test_who_makes_no_store_changes_nothing_where_none_is() -> None:
+    disk = SimDisk()
+    waiting = Registration(name="b", role="backup", url="", beat=1)
+    directory = SharedDirectory(disk, ROOT, makes_store=False)
+    for there in (False, True):
+        if there:
+            # The directory in which a disk is not mounted.
+            disk.make_directory(ROOT)
+        for call in (lambda: directory.register(waiting), directory.try_lock, directory.begin):
+            with pytest.raises(FileNotFoundError, match="the store that another node shares is not there"):
+                call()
+        assert disk.names("/") == (["data"] if there else [])
+        assert not there or disk.names(ROOT) == []
+    # A lock alone is no store.
+    disk.open(f"{ROOT}/lock", create=True).close()
+    with pytest.raises(FileNotFoundError, match="is not there"):
+        directory.begin()

@@ -29,7 +29,7 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("resume_bridge", {"name": "b"}, {}),
     ("broker", {}, {"name": "hq", "state": "active", "durable": False}),
     ("ha", {}, {"policy": "live_only", "role": "live_only", "waiting": [], "more": False}),
-    ("hosted_backups", {}, {"backups": 0, "max_backups": 0, "mine": "", "hosted": [], "more": False}),
+    ("hosted_backups", {}, {"backups": 0, "max_backups": 0, "mine_ready": False, "hosted": [], "more": False}),
     ("balancers", {}, {"more": False}),
     ("balancer_targets", {"name": "lb"}, {"name": "lb", "active": True, "targets": [], "more": False}),
     ("balancer_target", {"name": "lb", "key": "here"}, {"found": True, "local": True}),

@@ -85,6 +85,10 @@ class Disk(ABC):
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
 
+    def real_path(self, path: str) -> str:
+        """Return a path without symbolic links, also of what is missing; a disk that knows none returns it as it is."""
+        return path
+
     @abstractmethod
     def mode(self, directory: str) -> int:
         """Return the permission bits of a directory, as for ``chmod``; ``FileNotFoundError`` if missing."""

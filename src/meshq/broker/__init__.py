@@ -12,6 +12,7 @@ from meshq.broker.connection._listener import Listeners
 from meshq.broker.connection._server_connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
+from meshq.broker.core._host_node import BackupTold
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._redistribution import filters_here, needed_features
 from meshq.broker.log._hop_log import Hop
@@ -36,6 +37,7 @@ from meshq.broker.work._long_operations import LongOperation, at_once
 __all__ = [
     "PREFIX_FORM",
     "AnyConsumer",
+    "BackupTold",
     "BindingNews",
     "ClusteredGroups",
     "ConnectionBounds",

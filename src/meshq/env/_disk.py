@@ -264,6 +264,9 @@ class RealDisk(Disk):
             # Some places that are there take no directories, and say that they are not there.
             _make_directory(path)
 
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
     def mode(self, directory: str) -> int:
         found = os.stat(directory).st_mode
         if not stat.S_ISDIR(found):

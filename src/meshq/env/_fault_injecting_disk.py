@@ -78,6 +78,9 @@ class FaultInjectingDisk(Disk):
         self._inject("name", path)
         self._disk.make_directory(path)
 
+    def real_path(self, path: str) -> str:
+        return self._disk.real_path(path)
+
     def mode(self, directory: str) -> int:
         return self._disk.mode(directory)
 

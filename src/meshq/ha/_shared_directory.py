@@ -47,10 +47,14 @@ class Epoch:
 
 
 class SharedDirectory:
-    """The directory, which exists from the first call on that writes."""
+    """The directory, which exists from the first call on that writes.
 
-    def __init__(self, disk: Disk, root: str) -> None:
+    ``makes_store``: whether such a call makes it; otherwise it fails where no store is, and changes nothing.
+    """
+
+    def __init__(self, disk: Disk, root: str, *, makes_store: bool = True) -> None:
         self._disk = disk
+        self._makes_store = makes_store
         self.root: str = root.rstrip("/") or "/"
 
     # -- hints
@@ -73,7 +77,7 @@ class SharedDirectory:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
-            make_directory(self._disk, self._waiting)
+            self._make(self._waiting)
             file = self._opened(path)
         try:
             if file.size() != len(data):
@@ -110,7 +114,7 @@ class SharedDirectory:
     def node_id(self) -> str:
         """Return the id of the node that the store is of, as hexadecimal digits; empty: the store is new.
 
-        The caller has the lock.
+        The caller has the lock, or takes what it gets for a hint.
         Raises: DamagedError, SettingsError (of a newer version), OSError.
         """
         names = self._names(self.root)
@@ -123,11 +127,12 @@ class SharedDirectory:
 
     def try_lock(self) -> File | None:
         """Lock the store until the file is closed; None: another node has it.  Raises: OSError."""
+        path = f"{self.root}/lock"
         try:
-            file = self._opened(f"{self.root}/lock")
+            file = self._disk.open(path)
         except FileNotFoundError:
-            make_directory(self._disk, self.root)
-            file = self._opened(f"{self.root}/lock")
+            self._make(self.root)
+            file = self._opened(path)
         try:
             locked = file.lock()
         except BaseException:
@@ -147,7 +152,7 @@ class SharedDirectory:
         """
         disk, root = self._disk, self.root
         # Whoever has made it may have died before its name was durable.
-        make_directory(disk, root)
+        self._make(root)
         names, making = self._names(root), f"{root}/{epoch_name(FIRST_IN_THE_MAKING)}"
         newest = newest_epoch(names)
         within = {newest: self._names(f"{root}/{epoch_name(newest)}"), FIRST_IN_THE_MAKING: self._names(making)}
@@ -199,6 +204,11 @@ class SharedDirectory:
 
     def _registration(self, name: str) -> str:
         return f"{self._waiting}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+    def _make(self, path: str) -> None:
+        if not self._makes_store and not self.node_id():
+            raise FileNotFoundError(errno.ENOENT, "the store that another node shares is not there", self.root)
+        make_directory(self._disk, path)
 
     def _names(self, path: str) -> list[str]:
         try:

@@ -41,7 +41,7 @@ class StoreActivation(Activation):
         self._rules = rules
         self._control = control
         self._env = control.env
-        self._directory = SharedDirectory(control.env.disk, root)
+        self._directory = SharedDirectory(control.env.disk, root, makes_store=rules.makes_store)
         self._life = LifeCycle(f"the part of {control.name!r} in {root}", ROLE_TRANSITIONS, first="waiting")
         self._warnings = Warnings("ha", trio.current_time)
         self._room = WaitingNodes(rules.lock_check_period)

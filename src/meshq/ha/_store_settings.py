@@ -25,7 +25,10 @@ WAIT_S = (0.001, 86_400.0)
 
 @attrs.frozen(kw_only=True)
 class StoreRules:
-    """The rules by which a node competes for a shared store, from its policy."""
+    """The rules by which a node competes for a shared store, from its policy.
+
+    ``makes_store``: a directory without a store gets a new one; otherwise the node waits until the store is there.
+    """
 
     role: Role
     failover_on_shutdown: bool
@@ -38,6 +41,7 @@ class StoreRules:
     check_hosts_timeout: float
     allow_failback: bool = False
     restart_backup: bool = True
+    makes_store: bool = True
 
 
 def _lease(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from meshq.broker import BackupTold
 from meshq.errors import MeshqError
 from meshq.logs import Warnings
 from meshq.node._paging import PageRequests
@@ -68,9 +69,9 @@ class CoreHost:
         """Return the backups that the node runs."""
         return self._office.hosted_backups(node_id)
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+    def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
         """Run the backup of another node, or end it."""
-        return self._office.host_backup(node_id, request, ends=ends, clears=clears)
+        self._office.host_backup(node_id, request, told, ends=ends, clears=clears)
 
     def order_role(self, *, back: bool, force: bool) -> int:
         """Order a change of role."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from meshq.errors import MeshqError
 from meshq.wire import LinkOpening
+
+#: What is called with the name of a backup, or with an empty one and the reason why there is none.
+BackupTold = Callable[[str, str], None]
 
 
 class HostNode(Protocol):
@@ -34,12 +38,10 @@ class HostNode(Protocol):
         """Return the number of backups that the node runs, and the name of the backup of the node of an id;
         ``hosted``: a row for each backup."""
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
-        """Run the backup of another node, and return its name; ``ends``: run it no more;
-        ``clears``: another one makes room for it.
+    def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
+        """Begin to run the backup of another node; ``ends``: run it no more; ``clears``: another one makes room for it.
 
-        Raises:
-            RefusedError, SettingsError: the node does not.
+        ``told`` is called once, also in this call, with the name of the backup or the reason why there is none.
         """
 
     def order_role(self, *, back: bool, force: bool) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.broker.management._pages import page_of
-from meshq.broker.work._long_operations import Values
-from meshq.errors import NotActiveError, RefusedError, SettingsError
+from meshq.broker.work._long_operations import AnswerWait, Steps, Values
+from meshq.errors import RefusedError
 from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
+    from meshq.broker.core._host_node import BackupTold
     from meshq.broker.management._requester import Requester
 
 #: Characters of a reason: a frame has room for that.
@@ -32,15 +35,25 @@ def hosted_backups(core: Core, after: int = 0, node_id: str = "") -> Values:
     return {**values, **page_of("hosted", rows, after)}
 
 
-def host_backup(core: Core, asker: Requester, request: bytes, ends: bool = False, clears: bool = False) -> Values:
+def host_backup(core: Core, asker: Requester, request: bytes, ends: bool = False, clears: bool = False) -> Steps:
     """Run the backup of the node that asks; `name` is empty if this node does not, and `why` says the reason."""
     if not asker.node[0]:
         raise decline("forbidden", "a node asks for its backup over its own link, and this one has not linked")
-    host, node_id = core.settings.host, asker.node[0]
-    try:
-        return {"name": host.host_backup(node_id, request, ends=ends, clears=clears), "why": ""}
-    except (RefusedError, SettingsError, NotActiveError) as error:
-        return {"name": "", "why": str(error)[:_WHY_CHARACTERS_MAX]}
+    return _hosting(partial(core.settings.host.host_backup, asker.node[0], request, ends=ends, clears=clears))
+
+
+def _hosting(asked: Callable[[BackupTold], None]) -> Steps:
+    answer: Values = {}
+
+    def begin(resume: Callable[[], None]) -> None:
+        def told(name: str, why: str) -> None:
+            answer.update(name=name, why=why[:_WHY_CHARACTERS_MAX])
+            resume()
+
+        asked(told)
+
+    yield AnswerWait(begin)
+    yield answer
 
 
 def fail_over(core: Core, force: bool = False) -> Values:

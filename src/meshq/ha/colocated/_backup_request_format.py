@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from typing import Any, Final
 
 import attrs
 
+from meshq.address import check_name
 from meshq.errors import RefusedError, SettingsError
 
 #: Bytes of a request: it goes in the header of one frame.
@@ -23,9 +25,14 @@ def _text(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise SettingsError(attribute.name, str(value)[:64], f"a text of {PATH_CHARACTERS_MAX:,} characters at most")
 
 
-def _text_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    # It stands in logs.
+    check_name(attribute.name, value)
+
+
+def _name_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None:
-        _text(instance, attribute, value)
+        _name(instance, attribute, value)
 
 
 def _flag(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -48,16 +55,24 @@ class BackupRequest:
     is to have, too, by the keywords of ``Broker``; ``address_settings``: by pattern those that were written out.
     """
 
-    name: str = attrs.field(validator=_text)
+    name: str = attrs.field(validator=_name)
     node_id: str = attrs.field(validator=_text)
     url: str = attrs.field(validator=_text)
     kind: str = attrs.field(validator=_text)
-    group_name: str | None = attrs.field(default=None, validator=_text_or_none)
+    group_name: str | None = attrs.field(default=None, validator=_name_or_none)
     data_dir: str = attrs.field(default="", validator=_text)
     users: str = attrs.field(default="", validator=_text)
     encrypted: bool = attrs.field(default=False, validator=_flag)
     settings: dict[str, Any] = attrs.field(factory=dict, validator=_table)
     address_settings: dict[str, Any] = attrs.field(factory=dict, validator=_table)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the whole request: another one asks for another backup."""
+        return hashlib.sha256(self._text()).hexdigest()
+
+    def _text(self) -> bytes:
+        return json.dumps(attrs.asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     def encode(self) -> bytes:
         """Return the bytes of the request.
@@ -65,7 +80,7 @@ class BackupRequest:
         Raises:
             SettingsError: it is too large to be sent.
         """
-        text = json.dumps(attrs.asdict(self), separators=(",", ":"), sort_keys=True).encode()
+        text = self._text()
         packed = zlib.compress(text, 9)
         if len(packed) > REQUEST_BYTES_MAX or len(text) > TEXT_BYTES_MAX:
             allowed = f"settings that fit into {REQUEST_BYTES_MAX:,} bytes once compressed, for a node with a backup"

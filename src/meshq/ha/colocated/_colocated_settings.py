@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar, Final
@@ -13,6 +14,7 @@ from meshq.abc import Activation, HAPolicy, NodeControl
 from meshq.address import check_name
 from meshq.errors import SettingsError
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
+from meshq.ha.colocated._store_place_plan import PLAIN, is_plain
 from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 from meshq.settings import in_range, is_bool
 
@@ -27,6 +29,15 @@ def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise SettingsError("excludes", value, "a list of connectors' names")
     return tuple(check_name("excludes", name) for name in value)
+
+
+def _root(value: Any) -> str | None:
+    if value is None:
+        return None
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if type(path) is not str or not is_plain(path):
+        raise SettingsError("shared_root", value, f"{PLAIN}, or None")
+    return path
 
 
 def _primary(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -49,6 +60,8 @@ class Colocated(HAPolicy):
     it, ``backup_request_retry_interval`` seconds apart.  ``max_backups``: so many backups it runs, and refuses the next
     one.  ``backup_port_offset``: how much higher than its own the ports of the first backup are, those of the second
     twice as much.  ``excludes``: the names of connectors that stay as they are for its backups, as they lead to others.
+    ``shared_root``: the directory beneath which the stores of nodes lie whose backups it runs; None: they lie anywhere
+    but in directories of its own.
 
     Raises:
         SettingsError: a setting isn't allowed, or the two policies are of different kinds.
@@ -64,6 +77,7 @@ class Colocated(HAPolicy):
     max_backups: int = attrs.field(default=1, validator=in_range(0, BACKUPS_MAX, whole=True))
     backup_port_offset: int = attrs.field(default=100, validator=in_range(*PORT_OFFSET, whole=True))
     excludes: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    shared_root: str | None = attrs.field(default=None, converter=_root)
     #: As the policy of the node itself says.
     wait_for_activation: bool = attrs.field(init=False, repr=False, eq=False)
 

@@ -10,12 +10,15 @@ import attrs
 from meshq.endpoint import Endpoint
 from meshq.errors import RefusedError, SettingsError
 from meshq.ha.colocated._backup_request_format import BackupRequest
+from meshq.ha.colocated._store_place_plan import check_place
 from meshq.ids import IDENTITY_BYTES
 
 #: What the names of backups begin with; their number follows.
 PREFIX: Final = "colocated_backup_"
 #: The connector of a backup that leads to its host, within the process.
 HOST_CONNECTOR: Final = "colocated_host"
+#: So many places more than backups: where somebody else has a port, another place is taken.
+SPARE_PLACES: Final = 3
 _PORT_MAX: Final = 65_535
 
 
@@ -57,26 +60,42 @@ class HostRules:
     group_name: str | None = None
     users: str = ""
     encrypted: bool = False
+    shared_root: str = ""
 
 
 @attrs.frozen(kw_only=True)
 class HostedPlaces:
-    """The name and the places of a backup."""
+    """The name and the places of a backup; ``place``: by how many offsets its ports are higher."""
 
     name: str
+    place: int
     data_dir: str
     acceptors: tuple[str, ...]
     connectors: dict[str, str]
 
 
+@attrs.define
+class _Hosted:
+    """A backup that there is, and at which of the places."""
+
+    places: HostedPlaces
+    request: str
+
+
 class HostingPlan:
-    """Decides about the requests of other nodes, for the life of a host."""
+    """Decides about the requests of other nodes, for the life of a host.
+
+    Names are counted and come once; of the places, which have the ports, the lowest free one is taken, and those where
+    a backup could not begin after the others.
+    """
 
     def __init__(self, rules: HostRules) -> None:
         self.rules = rules
-        self._number = 0
+        self._made = 0
+        # How many backups in a row could not begin, by their place.
+        self._failures: dict[int, int] = {}
         # By the id of the node whose backup it is.
-        self._hosted: dict[str, HostedPlaces] = {}
+        self._hosted: dict[str, _Hosted] = {}
 
     @property
     def backups(self) -> int:
@@ -85,25 +104,47 @@ class HostingPlan:
 
     def name_for(self, node_id: str) -> str:
         """Return the name of the backup of a node; empty: there is none."""
-        places = self._hosted.get(node_id)
-        return places.name if places is not None else ""
+        found = self._hosted.get(node_id)
+        return found.places.name if found is not None else ""
 
-    def accept(self, request: BackupRequest) -> HostedPlaces:
-        """Accept a request, and return where the backup is.
+    def request_of(self, node_id: str) -> str:
+        """Return the digest of the request with which a backup was asked for; empty: there is none."""
+        found = self._hosted.get(node_id)
+        return found.request if found is not None else ""
+
+    def taken(self, without: str = "") -> tuple[str, ...]:
+        """The directories that are in use.  ``without``: the node whose backup is about to end."""
+        return (
+            self.rules.data_dir,
+            *(one.places.data_dir for node_id, one in self._hosted.items() if node_id != without),
+        )
+
+    def places_for(self, request: BackupRequest, without: str = "") -> HostedPlaces:
+        """Check a request, and return where the backup would be; nothing changes.
+
+        ``without``: the node whose backup ends before.
 
         Raises:
-            RefusedError: the node runs no more backups, or none for this one; nothing has changed.
-            SettingsError: a place of the backup is not allowed; nothing has changed.
+            RefusedError: the node runs no more backups, or none for this one.
+            SettingsError: a place of the backup is not allowed.
         """
         rules = self.rules
         self._check(request)
-        if len(self._hosted) >= rules.max_backups:
+        if len(self._hosted) - (without in self._hosted) >= rules.max_backups:
             raise RefusedError(f"{rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
-        number = self._number + 1
-        places = self._places(request, number)
-        self._number = number
-        self._hosted[request.node_id] = places
-        return places
+        name = f"{PREFIX}{self._made + 1}"
+        return self._free_places(name, self._directory(request, name, without), without)
+
+    def accept(self, request: BackupRequest, places: HostedPlaces) -> None:
+        """Note that a backup is run at the places that were found for it.
+
+        Raises:
+            RefusedError: there is no room any more; nothing has changed.
+        """
+        if len(self._hosted) >= self.rules.max_backups:
+            raise RefusedError(f"{self.rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
+        self._made += 1
+        self._hosted[request.node_id] = _Hosted(places, request.digest)
 
     def place_of(self, waiting: Sequence[str]) -> str:
         """Return the node whose backup makes room for another one; empty: there is room, or none of them may go.
@@ -112,9 +153,16 @@ class HostingPlan:
         """
         return next(iter(waiting), "") if len(self._hosted) >= self.rules.max_backups else ""
 
-    def ended(self, node_id: str) -> None:
-        """Note that a backup runs no more.  Twice is silent."""
-        self._hosted.pop(node_id, None)
+    def began(self, node_id: str) -> None:
+        """Note that a backup listens at its place."""
+        self._failures.pop(self._hosted[node_id].places.place, None)
+
+    def ended(self, node_id: str, *, begun: bool = True) -> None:
+        """Note that a backup runs no more; ``begun``: it did.  Twice is silent."""
+        found = self._hosted.pop(node_id, None)
+        if found is not None and not begun:
+            place = found.places.place
+            self._failures[place] = self._failures.get(place, 0) + 1
 
     def _check(self, request: BackupRequest) -> None:
         rules, whose = self.rules, f"the backup of {request.name[:64]!r}"
@@ -134,45 +182,38 @@ class HostingPlan:
             text = "the store of only one of the two nodes is encrypted"
             raise RefusedError(f"{whose} is not run by {rules.name!r}: {text}")
 
-    def _places(self, request: BackupRequest, number: int) -> HostedPlaces:
-        rules = self.rules
-        name, offset = f"{PREFIX}{number}", number * rules.backup_port_offset
+    def _free_places(self, name: str, data_dir: str, without: str) -> HostedPlaces:
+        used = {one.places.place for node_id, one in self._hosted.items() if node_id != without}
+        free = [one for one in range(1, self.rules.max_backups + SPARE_PLACES + 1) if one not in used]
+        failure: SettingsError | None = None
+        for place in sorted(free, key=lambda one: (self._failures.get(one, 0), one)):
+            try:
+                return self._places(name, place, data_dir)
+            except SettingsError as error:
+                failure = failure or error
+        assert failure is not None, "there are more places than backups"
+        raise failure
+
+    def _places(self, name: str, place: int, data_dir: str) -> HostedPlaces:
+        rules, offset = self.rules, place * self.rules.backup_port_offset
         moved = {
             one: url if one in rules.excludes else moved_url(url, name, offset) for one, url in rules.connectors.items()
         }
         return HostedPlaces(
             name=name,
-            data_dir=self._directory(request, name),
+            place=place,
+            data_dir=data_dir,
             acceptors=tuple(moved_url(url, name, offset) for url in rules.acceptors),
             # The first one within the process is where a backup scales down to.
             connectors={HOST_CONNECTOR: f"inproc://{rules.name}", **moved},
         )
 
-    def _directory(self, request: BackupRequest, name: str) -> str:
+    def _directory(self, request: BackupRequest, name: str, without: str) -> str:
         if self.rules.replicates:
             return f"{self.rules.data_dir.rstrip('/')}/{name}"
-        wanted, taken = request.data_dir, [self.rules.data_dir, *(one.data_dir for one in self._hosted.values())]
-        if not wanted or any(_overlap(wanted, one) for one in taken):
-            raise SettingsError("data_dir", wanted, "a directory of the node that asks, apart from those in use here")
-        return wanted
+        check_place(request.data_dir, self.taken(without), self.rules.shared_root)
+        return request.data_dir
 
 
 def _is_id(text: str) -> bool:
     return len(text) == 2 * IDENTITY_BYTES and not set(text) - set("0123456789abcdef")
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Whether one of two directories is, or holds, the other one."""
-    first, second = _parts(one), _parts(other)
-    shared = min(len(first), len(second))
-    return first[:shared] == second[:shared]
-
-
-def _parts(path: str) -> list[str]:
-    found = ["/" if path.startswith("/") else "."]
-    for part in path.split("/"):
-        if part == "..":
-            del found[max(1, len(found) - 1) :]
-        elif part not in ("", "."):
-            found.append(part)
-    return found

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import attrs
+
+from meshq.address import is_name
+
+#: Values of an answer that have other names in it.
+_TOLD: Final = {"ready": "mine_ready", "request": "mine_request"}
 
 
 @attrs.frozen(kw_only=True)
@@ -12,13 +18,45 @@ class HostOffer:
     """The answer of a node about the backups that it runs.
 
     ``backups``: how many there are; ``max_backups``: how many there may be.  ``mine``: the name of the one that it runs
-    for the node that asks; empty: it runs none for that node.
+    for the node that asks; empty: it runs none for that node.  ``ready``: that one listens; ``request``: the digest of
+    the request which it was begun with.
     """
 
     node_id: str
     backups: int
     max_backups: int
     mine: str = ""
+    ready: bool = False
+    request: str = ""
+
+    @classmethod
+    def of(cls, node_id: str, told: Mapping[str, Any]) -> HostOffer | None:
+        """Read the answer of a node; None: it is none."""
+        about: dict[str, Any] = {one.name: told.get(_TOLD.get(one.name, one.name)) for one in attrs.fields(cls)[1:]}
+        if [type(one) for one in about.values()] != [int, int, str, bool, str]:
+            return None
+        if about["backups"] < 0 or about["max_backups"] < 0 or (about["mine"] and not is_name(about["mine"])):
+            return None
+        return cls(node_id=node_id, **about)
+
+
+@attrs.frozen(kw_only=True)
+class OwnBackups:
+    """The backups of a node that others run: the one that is kept, and those that are to end."""
+
+    kept: HostOffer | None
+    surplus: tuple[HostOffer, ...]
+
+
+def own_backups(offers: Iterable[HostOffer], request: str) -> OwnBackups:
+    """Find the backups of the node that asks.  ``request``: the digest of its request.
+
+    One that was asked for with other settings is not kept; of several it is one that is ready.
+    """
+    mine = [one for one in offers if one.mine]
+    right = sorted((one for one in mine if one.request == request), key=lambda one: (not one.ready, one.node_id))
+    kept = right[0] if right else None
+    return OwnBackups(kept=kept, surplus=tuple(one for one in mine if one is not kept))
 
 
 def best_host(own: str, offers: Iterable[HostOffer]) -> HostOffer | None:
@@ -41,7 +79,7 @@ def host_to_clear(own: str, own_room: bool, offers: Iterable[HostOffer]) -> Host
 
 
 class RequestTries:
-    """Counts the requests of a node that has no backup.
+    """Counts the requests of a node, until it has a backup that is ready.
 
     ``retries``: so many follow the first one, ``interval`` seconds apart.
     """
@@ -65,6 +103,12 @@ class RequestTries:
         # Counted from the first one: how long an answer takes moves none of the others, as long as it is less.
         return max(self._began + self._tries * self._interval, now)
 
+    def looked(self, now: float) -> float:
+        """Note a look now without a request; return when the next look is due."""
+        # Later requests are as much later.
+        self._began += self._interval
+        return max(self._began + self._tries * self._interval, now) if self._tries else now + self._interval
+
     def backed(self) -> None:
-        """Note that a node runs the backup: the next loss of it begins anew."""
+        """Note that the backup is ready: the next loss of it begins anew."""
         self._tries = 0

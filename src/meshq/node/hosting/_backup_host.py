@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
-import outcome
 import trio
 
 from meshq import abc
+from meshq.broker import BackupTold
 from meshq.errors import MeshqError, NotActiveError, RefusedError
 from meshq.ha.colocated import BackupRequest, Colocated, HostingPlan
 from meshq.logs import logger
 from meshq.node._settings import BrokerSettings
 from meshq.node.hosting._hosted_backup import HostedBackup
 from meshq.node.hosting._hosted_settings import host_rules, hosted_settings
+from meshq.node.hosting._store_look import look_at_store
 from meshq.node.terms._high_availability import RoleFigures
 from meshq.notifications import ColocatedBackupStarted
 
+#: The threads for directories of others; a call that hangs there holds up nobody.
+POOL: Final = "discovery of stores"
+#: Seconds of a look at the store of a node that asks.
+LOOK_S: Final = 5.0
+#: Seconds more than the ``stop_timeout`` of the host that a backup has to close its store.
+STOP_GRACE_S: Final = 5.0
 _log = logger("node")
 
 
@@ -79,11 +86,20 @@ class _RunningBackup:
     broker: HostedBroker
     requester: str
     node_id: str
+    #: Whether it listens.
+    began: bool = False
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    gone: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def idle(self) -> bool:
         """Whether it neither serves nor is about to."""
         return self.broker.state == "waiting" and self.broker.ha.role == "backup"
+
+    def complain(self, text: str, about: object) -> None:
+        """Warn of something that went wrong with it."""
+        what = f"%s, the backup of %s, {text}"
+        _log.warning(what, self.broker.name, self.requester, about, extra={"event": "hosted_backup_failed"})
 
     def seen(self) -> HostedBackup:
         broker = self.broker
@@ -121,6 +137,9 @@ class BackupHost:
         self._plan = HostingPlan(host_rules(settings, policy))
         self._hosted: dict[str, _RunningBackup] = {}
         self._nursery: trio.Nursery | None = None
+        # The nodes whose requests are not decided about yet.
+        self._asked: set[str] = set()
+        self._deciding = trio.Lock()
 
     @property
     def backups(self) -> tuple[HostedBackup, ...]:
@@ -133,6 +152,8 @@ class BackupHost:
             "backups": self._plan.backups,
             "max_backups": self._policy.max_backups,
             "mine": self._plan.name_for(node_id),
+            "mine_ready": node_id in self._hosted and self._hosted[node_id].began,
+            "mine_request": self._plan.request_of(node_id),
             "hosted": [one.row() for one in self.backups],
         }
 
@@ -154,72 +175,127 @@ class BackupHost:
             self._nursery = None
             async with trio.open_nursery() as stopping:
                 for one in self._hosted.values():
-                    if one.broker.state != "new":
-                        stopping.start_soon(one.broker.stop)
+                    stopping.start_soon(self._stop, one)
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
 
-    def host(self, node_id: str, packed: bytes, *, clears: bool = False) -> str:
-        """Begin to run the backup of a node, and return its name; the one that runs already, if there is one.
+    def begin(self, node_id: str, packed: bytes, told: BackupTold, *, clears: bool = False) -> None:
+        """Begin to run the backup of a node; ``told`` is called with its name, or the reason why there is none.
 
         ``clears``: if there is no room, one that does not serve makes room: its node finds a place at this one.
+        """
+        if self._nursery is None:
+            told("", f"the broker {self._settings.name!r} does not run")
+        elif node_id in self._asked:
+            told("", f"{self._settings.name!r} has a request of this node, and has not decided about it")
+        else:
+            self._asked.add(node_id)
+            self._nursery.start_soon(self._decide, node_id, packed, told, clears)
+
+    async def _decide(self, node_id: str, packed: bytes, told: BackupTold, clears: bool) -> None:
+        name = why = ""
+        try:
+            # One after the other, so that what was found free is free.
+            async with self._deciding:
+                name = await self._host(node_id, packed, clears=clears)
+        except MeshqError as error:
+            why = str(error)
+        finally:
+            self._asked.discard(node_id)
+        told(name, why)
+
+    async def _host(self, node_id: str, packed: bytes, *, clears: bool) -> str:
+        """Begin to run a backup, and return its name; the one that runs already, if there is one.
+
+        All is checked before another one has to go.
 
         Raises:
             RefusedError: this node does not run it.
             SettingsError: the request is wrong.
+            DamagedError: the store is damaged.
             NotActiveError: the host stops.
         """
-        if self._nursery is None:
-            raise NotActiveError(f"the broker {self._settings.name!r} does not run")
-        name = self._plan.name_for(node_id)
+        plan, name = self._plan, self._plan.name_for(node_id)
         if name:
             return name
         request = BackupRequest.decode(packed)
         if request.node_id != node_id:
             raise RefusedError(f"a node asks for its own backup, and not for that of {request.node_id[:64]!r}")
-        waiting = [one for one, found in self._hosted.items() if found.idle]
-        cleared = self._plan.place_of(waiting) if clears else ""
+        plan.places_for(request, self._cleared(clears))
+        if not plan.rules.replicates:
+            await self._look(request, plan.taken(self._cleared(clears)))
+        cleared = self._cleared(clears)
+        places = plan.places_for(request, cleared)
+        local = _NamesOfHosted(self._env.local, self._settings.name, places.name)
+        given = hosted_settings(self._settings, self._policy, request, places)
+        broker = self._make(places.name, env=attrs.evolve(self._env, local=local), **given)
         if cleared:
-            self._plan.ended(cleared)
-            self._nursery.start_soon(self._end, self._hosted.pop(cleared))
-        places = self._plan.accept(request)
-        try:
-            given = hosted_settings(self._settings, self._policy, request, places)
-            local = _NamesOfHosted(self._env.local, self._settings.name, places.name)
-            broker = self._make(places.name, env=attrs.evolve(self._env, local=local), **given)
-        except MeshqError:
-            self._plan.ended(node_id)
-            raise
+            # Its place is free once it has stopped.  If it takes over meanwhile, the next node of its pair may.
+            await self._stop(self._hosted[cleared], failover=True)
+        if self._nursery is None:
+            raise NotActiveError(f"the broker {self._settings.name!r} stops")
+        plan.accept(request, places)
         self._hosted[node_id] = one = _RunningBackup(broker, request.name, node_id)
         self._nursery.start_soon(self._run, one)
         return places.name
 
+    def _cleared(self, clears: bool) -> str:
+        """Return the node whose backup would make room; empty: none."""
+        waiting = [node_id for node_id, one in self._hosted.items() if one.idle]
+        return self._plan.place_of(waiting) if clears else ""
+
+    async def _look(self, request: BackupRequest, taken: tuple[str, ...]) -> None:
+        """Look at the store of a node, as it is seen from here."""
+        with trio.move_on_after(LOOK_S) as patience:
+            look = (look_at_store, self._env.disk, request, taken, self._plan.rules.shared_root)
+            await self._env.threads.run(*look, pool=POOL)
+        if patience.cancelled_caught:
+            raise RefusedError(f"the disk of {request.data_dir!r} has not answered here in {LOOK_S:g} s")
+
     def end(self, node_id: str) -> None:
-        """End the backup of a node that another one backs; silent without one, and for one that serves."""
+        """End the backup of a node; silent without one, and for one that serves."""
         one = self._hosted.get(node_id)
         if one is not None and one.idle and self._nursery is not None:
-            self._nursery.start_soon(self._end, one)
+            self._nursery.start_soon(self._stop, one, True)
 
-    async def _end(self, one: _RunningBackup) -> None:
-        """Stop a backup; if it takes over in this moment, the next node of its pair may."""
-        await one.broker.stop(True)
+    async def _stop(self, one: _RunningBackup, failover: bool = False) -> None:
+        """Stop a backup within the time that the host has for its own stop; after that it ends as after a crash.
+
+        What goes wrong with it is logged, and stops nothing else.
+        """
+        bound = self._settings.stop_timeout + STOP_GRACE_S
+        problem: object = f"it took {bound:g} s"
+        if one.broker.state != "new":
+            with trio.move_on_after(bound):
+                try:
+                    await one.broker.stop(failover)
+                    problem = None
+                except Exception as error:
+                    problem = error
+            if problem is not None:
+                one.complain("has not stopped cleanly, and is cancelled: %s", problem)
+        if problem is not None:
+            one.scope.cancel()
+        await one.gone.wait()
 
     async def _run(self, one: _RunningBackup) -> None:
         """Run a backup until it ends; its failure is logged, and ends nothing else."""
-        name, emit = one.broker.name, self._emit
+        name, emit, plan = one.broker.name, self._emit, self._plan
 
         class Began:
             def started(self, value: None = None) -> None:
+                one.began = True
+                plan.began(one.node_id)
                 emit(ColocatedBackupStarted, name=name, requester=one.requester)
 
         _log.info("%s runs as the backup of %s", name, one.requester, extra={"event": "backup_hosted"})
-        ended = await outcome.acapture(one.broker.run, task_status=Began())
-        if self._hosted.get(one.node_id) is one:
+        try:
+            with one.scope:
+                await one.broker.run(task_status=Began())
+        except Exception as error:
+            one.complain("has ended: %s", error)
+        finally:
             del self._hosted[one.node_id]
-            self._plan.ended(one.node_id)
-        if isinstance(ended, outcome.Error) and isinstance(ended.error, Exception):
-            text = "%s, the backup of %s, has ended: %s"
-            _log.warning(text, name, one.requester, ended.error, extra={"event": "hosted_backup_failed"})
-        else:
-            ended.unwrap()
+            plan.ended(one.node_id, begun=one.began)
+            one.gone.set()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 import trio
 
 from meshq.abc import LocalBroker, NodeControl, NodeQuestions, Service
+from meshq.address import is_name
 from meshq.errors import MeshqError, NotActiveError
-from meshq.ha.colocated import Colocated, HostOffer, RequestTries, best_host, host_to_clear
+from meshq.ha.colocated import Colocated, HostOffer, RequestTries, best_host, host_to_clear, own_backups
 from meshq.logs import Warnings, logger
 from meshq.node._settings import BrokerSettings
 from meshq.node.hosting._hosted_settings import backup_request
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from meshq.cluster import ClusterConnection
 
 NAME: Final = "backup requester"
+#: Characters that are logged of a reason which another node has told.
+WHY_CHARACTERS_MAX: Final = 1_000
 #: What a node is told that runs a backup which another one runs, too.
 _ENDS: Final = {"request": b"", "ends": True, "clears": False}
 _log = logger("node")
@@ -38,6 +41,7 @@ class BackupRequester(Service):
         self._policy = policy
         self._warnings = Warnings("node", trio.current_time)
         self._packed = b""
+        self._digest = ""
         self._own = ""
 
     def announce(self, control: NodeControl) -> None:
@@ -48,7 +52,8 @@ class BackupRequester(Service):
         """
         self._own = control.node_id.hex()
         url = self._cluster.settings.own_url(control)
-        self._packed = backup_request(self._settings, self._policy, control.node_id, url).encode()
+        request = backup_request(self._settings, self._policy, control.node_id, url)
+        self._packed, self._digest = request.encode(), request.digest
 
     @property
     def _cluster(self) -> ClusterConnection:
@@ -63,7 +68,7 @@ class BackupRequester(Service):
         task_status.started()
         policy, cluster = self._policy, self._cluster
         tries = RequestTries(policy.backup_request_retries, policy.backup_request_retry_interval)
-        while not tries.over:
+        while True:
             try:
                 # Without another node there is nobody to ask.
                 await cluster.wait_for(nodes=2)
@@ -71,15 +76,21 @@ class BackupRequester(Service):
             except NotActiveError:
                 # The node stops, and its cluster connection has ended first.
                 return
-            due = trio.current_time() + policy.backup_request_retry_interval
+            now = trio.current_time()
             offers = await self._offers(questions)
-            mine = sorted((one for one in offers if one.mine), key=lambda one: one.node_id)
-            if mine:
-                tries.backed()
-                for surplus in mine[1:]:
-                    await self._ask(questions, surplus.node_id, "host_backup", _ENDS)
-            elif not await self._request(questions, offers, await self._has_room(broker)):
-                due = tries.tried(due - policy.backup_request_retry_interval)
+            mine = own_backups(offers, self._digest)
+            for surplus in mine.surplus:
+                await self._ask(questions, surplus.node_id, "host_backup", _ENDS)
+            if mine.kept is not None or mine.surplus:
+                if mine.kept is not None and mine.kept.ready:
+                    tries.backed()
+                due = tries.looked(now)
+            elif tries.over:
+                break
+            else:
+                await self._request(questions, offers, await self._has_room(broker))
+                # Only the next look shows whether the backup could begin.
+                due = tries.tried(now)
             await trio.sleep_until(due)
         text = f"no node runs a backup of {self._settings.name!r}: it asks no more"
         self._warnings.say("backup_not_hosted", text)
@@ -93,23 +104,24 @@ class BackupRequester(Service):
             return False
         return bool(told["backups"] < told["max_backups"])
 
-    async def _request(self, questions: NodeQuestions, offers: list[HostOffer], own_room: bool) -> bool:
-        """Ask a node to run the backup; return whether it does."""
+    async def _request(self, questions: NodeQuestions, offers: list[HostOffer], own_room: bool) -> None:
+        """Ask a node to run the backup."""
         offer = best_host(self._own, offers)
         clears = offer is None
         offer = offer or host_to_clear(self._own, own_room, offers)
         if offer is None:
             self._warnings.say("backup_refused", f"no node has room for the backup of {self._settings.name!r}")
-            return False
+            return
         asked = {"request": self._packed, "ends": False, "clears": clears}
         answer = await self._ask(questions, offer.node_id, "host_backup", asked)
-        if answer.get("name"):
+        if is_name(answer.get("name")):
             about = (answer["name"], self._settings.name, offer.node_id)
             _log.info("%s is the backup of %s, at the node %s", *about, extra={"event": "backup_requested"})
-            return True
-        text = f"the node {offer.node_id} does not run the backup of {self._settings.name!r}: {answer.get('why')}"
+            return
+        # What another node says stands in one line.
+        why = "".join(one if one.isprintable() else " " for one in str(answer.get("why"))[:WHY_CHARACTERS_MAX])
+        text = f"the node {offer.node_id} does not run the backup of {self._settings.name!r}: {why}"
         self._warnings.say("backup_refused", text, offer.node_id)
-        return False
 
     async def _offers(self, questions: NodeQuestions) -> list[HostOffer]:
         """Return the answers of all linked nodes about their backups."""
@@ -117,9 +129,9 @@ class BackupRequester(Service):
 
         async def ask(node_id: str) -> None:
             told = await self._ask(questions, node_id, "hosted_backups", {"node_id": self._own})
-            if "backups" in told:
-                about = {name: told[name] for name in ("backups", "max_backups", "mine")}
-                found.append(HostOffer(node_id=node_id, **about))
+            offer = HostOffer.of(node_id, told)
+            if offer is not None:
+                found.append(offer)
 
         async with trio.open_nursery() as nursery:
             for member in questions.members():

@@ -9,9 +9,11 @@ from typing import Any, Final, cast
 
 import attrs
 
+from meshq.abc import HAPolicy
 from meshq.cluster import ClusterConnection
 from meshq.errors import SettingsError
-from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostRules
+from meshq.ha import ReplicationBackup, SharedStoreBackup
+from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostedStoreBackup, HostRules
 from meshq.node._settings import BrokerSettings
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 
@@ -45,6 +47,7 @@ def host_rules(settings: BrokerSettings, policy: Colocated) -> HostRules:
         group_name=getattr(policy.backup, "group_name", None),
         users=users_digest(settings.security),
         encrypted=bool(settings.journal.encryption_keys),
+        shared_root=policy.shared_root or "",
     )
 
 
@@ -96,6 +99,9 @@ def hosted_settings(
     if strange:
         raise SettingsError("settings", strange[0][:64], f"those that a backup has of its node: {', '.join(INHERITED)}")
     inherited = {name: value for name, value in request.settings.items() if name != "segment_bytes"}
+    if type(inherited.get("stop_timeout")) in (int, float):
+        # A node does not say how long another one takes to stop.
+        inherited["stop_timeout"] = min(inherited["stop_timeout"], settings.stop_timeout)
     if "segment_bytes" in request.settings:
         journal = attrs.evolve(settings.journal, segment_bytes=request.settings["segment_bytes"])
     else:
@@ -112,10 +118,16 @@ def hosted_settings(
         "connectors": places.connectors,
         "security": settings.security,
         "services": [_cluster(settings, policy, request.url)],
-        # Nobody waits for its block.
-        "ha": attrs.evolve(policy.backup, wait_for_activation=False),
+        "ha": _policy(policy.backup),
         "node_id": bytes.fromhex(request.node_id),
     }
+
+
+def _policy(backup: SharedStoreBackup | ReplicationBackup) -> HAPolicy:
+    """Return the policy of a backup: its node has a store, so that it makes none, and nobody waits for its block."""
+    if isinstance(backup, SharedStoreBackup):
+        return HostedStoreBackup.of(backup)
+    return attrs.evolve(backup, wait_for_activation=False)
 
 
 def _address_settings(given: Mapping[str, Any]) -> dict[str, AddressSettings]:

@@ -11,7 +11,7 @@ import trio
 
 from meshq import abc
 from meshq.abc import RoleBoard, StepBack
-from meshq.broker import EventBus
+from meshq.broker import BackupTold, EventBus
 from meshq.errors import ClosedError, NotActiveError, RefusedError, UsageError
 from meshq.ha import Colocated, LiveOnly, ScaleDown, SharedStoreBackup
 from meshq.ids import IDENTITY_BYTES, NodeId
@@ -123,20 +123,18 @@ class BrokerRun:
         """Return the backups that the node runs, as operations answer them."""
         return self.hosting.values(node_id) if self.hosting is not None else NoOffice().hosted_backups(node_id)
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
-        """Run the backup of another node, and return its name; ``ends``: run it no more;
-        ``clears``: another one makes room for it.
+    def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
+        """Begin to run the backup of another node; ``ends``: run it no more; ``clears``: another one makes room for it.
 
-        Raises:
-            RefusedError, SettingsError: the node does not.
-            NotActiveError: it stops.
+        ``told`` is called once, also in this call, with the name of the backup or the reason why there is none.
         """
         if self.hosting is None:
-            return NoOffice().host_backup(node_id, request, ends=ends, clears=clears)
-        if ends:
+            NoOffice().host_backup(node_id, request, told, ends=ends, clears=clears)
+        elif ends:
             self.hosting.end(node_id)
-            return ""
-        return self.hosting.host(node_id, request, clears=clears)
+            told("", "")
+        else:
+            self.hosting.begin(node_id, request, told, clears=clears)
 
     def _competing(self) -> abc.Activation:
         if self.life.state not in ("waiting", "starting", "active"):

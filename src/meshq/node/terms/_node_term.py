@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import attrs
 
 from meshq.abc import RoleBoard, TermGuard
+from meshq.broker import BackupTold
 from meshq.errors import RefusedError
 
 
@@ -22,9 +23,11 @@ class RoleOffice(Protocol):
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
         """Return the backups that the node runs, as operations answer them."""
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
-        """Run the backup of another node, and return its name; ``ends``: run it no more;
-        ``clears``: another one makes room for it."""
+    def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
+        """Begin to run the backup of another node; ``ends``: run it no more; ``clears``: another one makes room for it.
+
+        ``told`` is called once, also in this call, with the name of the backup or the reason why there is none.
+        """
 
 
 class NoOffice:
@@ -36,11 +39,12 @@ class NoOffice:
 
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
         """Return that there are none."""
-        return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
+        mine = {"mine": "", "mine_ready": False, "mine_request": ""}
+        return {"backups": 0, "max_backups": 0, **mine, "hosted": []}
 
-    def host_backup(self, node_id: str, request: bytes, *, ends: bool, clears: bool) -> str:
+    def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
         """Refuse."""
-        raise RefusedError("the node runs no backups of others")
+        told("", "the node runs no backups of others")
 
     def order(self, *, back: bool, force: bool) -> int:
         """Refuse."""
