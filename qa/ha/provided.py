@@ -11,6 +11,7 @@ import trio
 
 from meshq import ConnectionBrokenError
 from meshq.abc import QuorumProvider, QuorumRecord, QuorumSession
+from meshq.errors import caused
 from meshq.ha.quorum import SessionBlock
 from meshq.ha.replication import _joined
 from meshq.testing import MemoryQuorum, Simulation, SimulationResult
@@ -65,7 +66,7 @@ class WatchedQuorum(MemoryQuorum):
         """Make the error of a call whose outcome is not known; a provider may raise any."""
         self.stage.see("in_doubt")
         if self._errors.random() < 0.5:
-            return ConnectionBrokenError(text, outcome="unknown")
+            return caused(ConnectionBrokenError(text, outcome="unknown"), None)
         self.stage.see("foreign_error")
         return self._errors.choice((OSError(text), ValueError(text), KeyError(text)))
 

@@ -86,7 +86,7 @@ class Disk(ABC):
         """Make the names in a directory durable."""
 
     def real_path(self, path: str) -> str:
-        """Return a path without symbolic links, also of what is missing; a disk that knows none returns it as it is."""
+        """Return a path without symbolic links; a disk without such links returns the path unchanged."""
         return path
 
     @abstractmethod

@@ -308,8 +308,7 @@ class Direction:
         return forwarding.stopping.is_set() or (forwarding.leaving and forwarding.is_drained(queue))
 
     async def _check_waiting(self, key: _Key, forwarding: _Forwarding, consumer: Consumer) -> None:
-        """See that no more waits for a target that refuses it than the queue of a network consumer of a topic may hold,
-        and nothing for ever if nobody wants it.
+        """Bound the messages of a topic that wait for a target which refuses them.
 
         Raises:
             AddressFullError: there is more, and it goes with the queue.

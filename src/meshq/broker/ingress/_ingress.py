@@ -482,7 +482,7 @@ class Ingress:
 
     @property
     def _stored(self) -> int:
-        """The position after which all that was placed before now is stored: what is known may still wait for it."""
+        """The position at which every earlier placement is stored."""
         return self._release_queue.log.last if self._release_queue.log is not None else 0
 
 

@@ -18,6 +18,6 @@ class HostedStoreBackup(SharedStoreBackup):
 
     @classmethod
     def of(cls, policy: SharedStoreBackup) -> HostedStoreBackup:
-        """Return a policy with the settings of another one; nobody waits for the block of its broker."""
+        """Return a policy with the settings of another one, whose broker starts without waiting to serve."""
         given = {one.name: getattr(policy, one.name) for one in attrs.fields(type(policy)) if one.init}
         return cls(**{**given, "wait_for_activation": False})

@@ -75,7 +75,7 @@ class HostedPlaces:
 
 
 @attrs.define
-class _Hosted:
+class _HostedPlaces:
     """A backup that there is, and at which of the places."""
 
     places: HostedPlaces
@@ -95,7 +95,7 @@ class HostingPlan:
         # How many backups in a row could not begin, by their place.
         self._failures: dict[int, int] = {}
         # By the id of the node whose backup it is.
-        self._hosted: dict[str, _Hosted] = {}
+        self._hosted: dict[str, _HostedPlaces] = {}
 
     @property
     def backups(self) -> int:
@@ -144,7 +144,7 @@ class HostingPlan:
         if len(self._hosted) >= self.rules.max_backups:
             raise RefusedError(f"{self.rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
         self._made += 1
-        self._hosted[request.node_id] = _Hosted(places, request.digest)
+        self._hosted[request.node_id] = _HostedPlaces(places, request.digest)
 
     def place_of(self, waiting: Sequence[str]) -> str:
         """Return the node whose backup makes room for another one; empty: there is room, or none of them may go.

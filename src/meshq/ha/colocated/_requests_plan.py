@@ -42,7 +42,7 @@ class HostOffer:
 
 @attrs.frozen(kw_only=True)
 class OwnBackups:
-    """The backups of a node that others run: the one that is kept, and those that are to end."""
+    """The backups of a node at other nodes: one is kept, and the rest end."""
 
     kept: HostOffer | None
     surplus: tuple[HostOffer, ...]

@@ -85,7 +85,7 @@ def _claim(record: QuorumRecord, name: str) -> Claim:
 
 
 def decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: int) -> Claim:
-    """The steps by which a node whose store an operator has claimed serves, whatever the record says.
+    """The steps by which a node serves with a store that an operator has claimed.
 
     ``activation``: the counter in its store.  ``epoch``: the one that it begins at least.
     """

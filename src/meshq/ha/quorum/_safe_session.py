@@ -1,4 +1,4 @@
-"""A session of any provider, whose errors are those of the contract."""
+"""A session of any provider that raises the errors of the contract only."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class FollowEnd:
 
     @property
     def empty(self) -> bool:
-        """Whether the place itself has said that nobody listens there; a way that leads nowhere says nothing."""
+        """Whether the place itself has refused a connection; a broken way says nothing."""
         return self.nobody and self.error is not None and all(_is_refused(one) for one in _reasons(self.error))
 
 

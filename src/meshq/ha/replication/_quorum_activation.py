@@ -56,6 +56,8 @@ class QuorumActivation(ReplicationPart, Activation):
         self._pause_s = 0.0
         # Whether the quorum has answered in this life.
         self._answered = False
+        # Whether every other place has said in this life that it has no store.
+        self._is_alone = False
 
     async def enter(self) -> None:
         """Lock the directory of the node, and read its memory."""
@@ -115,7 +117,7 @@ class QuorumActivation(ReplicationPart, Activation):
             await self._role.release()
 
     def _note_return(self, epoch: int) -> None:
-        """Wait twice as long before the next failback, if the one before came back: nobody has had the role since."""
+        """Wait twice as long before the next failback if the role came back from the one before."""
         if self._gave_back and epoch == self._gave_back + 1:
             self._pause_s = min(max(2 * self._pause_s, 2 * self._rules.max_retry_interval), PAUSE_S_MAX)
             self._no_failback_before = trio.current_time() + self._pause_s
@@ -199,6 +201,9 @@ class QuorumActivation(ReplicationPart, Activation):
         await trio.lowlevel.checkpoint()
         node_id = await self._own_id()
         if not node_id:
+            if self._acting.node_id:
+                text = f"the copy of {self._control.name!r} is not whole: it serves once it has followed the other node"
+                self._complain(RefusedError(text, outcome="not_done"))
             return False
         try:
             await self._role.open(self._nursery, node_id)
@@ -241,7 +246,7 @@ class QuorumActivation(ReplicationPart, Activation):
 
     @property
     def _ordered(self) -> bool:
-        """Whether an operator has claimed the store, which is to serve, and to follow nobody before."""
+        """Whether an operator has claimed the store: the node serves with it before it follows another one."""
         return self._standing.claimed and bool(self._acting.node_id)
 
     @property
@@ -278,15 +283,18 @@ class QuorumActivation(ReplicationPart, Activation):
         if not self._rules.primary:
             # What a backup may have had before it has followed anybody is no copy.
             return self._acting.node_id if standing.activation or self._ordered else b""
-        made = bytes.fromhex(standing.node_id)
+        # Another node may have begun to serve since the id was made.
+        made = bytes.fromhex(standing.node_id) if self._is_alone else b""
         return self._coordination or self._acting.node_id or self._control.wanted_id or made
 
     async def _make_id(self, *, refused: bool) -> None:
         """Make the id of a new node, once no other node was found that has a store, and none that may have one."""
         await trio.lowlevel.checkpoint()
         if not refused:
-            made = self._env.entropy.token(IDENTITY_BYTES)
-            await self._remember(attrs.evolve(self._standing, node_id=made.hex()))
+            if not self._standing.node_id:
+                made = self._env.entropy.token(IDENTITY_BYTES)
+                await self._remember(attrs.evolve(self._standing, node_id=made.hex()))
+            self._is_alone = True
         elif not self._last_error:
             # With an id of its own it would serve beside the pair whose machine was replaced.
             text = f"{self._control.name!r} has no store, and another node does not say whether it has one"

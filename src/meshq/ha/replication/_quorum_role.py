@@ -102,7 +102,9 @@ class QuorumRole:
     @property
     def until(self) -> float:
         """The moment until which the lock is surely held; 0.0 when it is not."""
-        return self._session.held_until if self._session is not None and not self._closing else 0.0
+        until = self._session.held_until if self._session is not None and not self._closing else 0.0
+        # A provider may leave a moment that is over.
+        return until if until > trio.current_time() else 0.0
 
     async def lost(self) -> None:
         """Wait until the lock is not held.  Checkpoint: always."""

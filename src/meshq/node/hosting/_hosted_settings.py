@@ -124,7 +124,7 @@ def hosted_settings(
 
 
 def _policy(backup: SharedStoreBackup | ReplicationBackup) -> HAPolicy:
-    """Return the policy of a backup: its node has a store, so that it makes none, and nobody waits for its block."""
+    """Return the policy of a backup, which makes no store and starts without waiting to serve."""
     if isinstance(backup, SharedStoreBackup):
         return HostedStoreBackup.of(backup)
     return attrs.evolve(backup, wait_for_activation=False)

@@ -242,7 +242,7 @@ class KazooSession:
         return client
 
     def _judged(self, session_s: float) -> SettingsError | None:
-        """What is wrong with a session of the length that the server gives; None: nothing."""
+        """Return the error for a session of the length that the server gives; None: the length is right."""
         wanted = self._settings.session_s
         if abs(session_s - wanted) <= 2 / _MILLISECONDS:
             return None
