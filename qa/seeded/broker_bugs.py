@@ -79,9 +79,9 @@ BUGS: Final = (
     ),
     Bug(
         name="confirm a duplicate before its original is durable",
-        function="meshq.broker:Ingress._all_known",
-        old="    self._release_queue.release_after(log.last if log is not None else 0, (), then)\n",
-        new="    then()\n",
+        function="meshq.broker:Ingress.place",
+        old="            self._release_queue.release_after(self._stored, (), then)\n            return\n",
+        new="            then()\n            return\n",
         checkers=("Q1", "Q7"),
     ),
     Bug(

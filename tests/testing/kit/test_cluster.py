@@ -378,7 +378,7 @@ def test_a_wrong_call_names_the_nodes_and_what_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"ha": "replication"}, "ha='replication': this version of meshq has no such backups"),
+        ({"ha": "colocated"}, "ha='colocated': this version of meshq has no such backups"),
         ({"nodes": 0}, "nodes=0 is not allowed; allowed: a number from 1 to 32"),
         ({"queues": "orders"}, "queues='orders' is not allowed"),
         ({"seed": -1}, "seed=-1"),
