@@ -257,7 +257,7 @@ class BackupHost:
         """End the backup of a node; silent without one, and for one that serves."""
         one = self._hosted.get(node_id)
         if one is not None and one.idle and self._nursery is not None:
-            self._nursery.start_soon(self._stop, one, True)
+            self._nursery.start_soon(self._end, one)
 
     async def _stop(self, one: _RunningBackup, failover: bool = False) -> None:
         """Stop a backup within the time that the host has for its own stop; after that it ends as after a crash.
@@ -278,6 +278,10 @@ class BackupHost:
         if problem is not None:
             one.scope.cancel()
         await one.gone.wait()
+
+    async def _end(self, one: _RunningBackup) -> None:
+        """Stop a backup of a node that has another backup elsewhere."""
+        await self._stop(one, True)
 
     async def _run(self, one: _RunningBackup) -> None:
         """Run a backup until it ends; its failure is logged, and ends nothing else."""
