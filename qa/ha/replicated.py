@@ -22,6 +22,7 @@ from meshq import (
 )
 from meshq.abc import ActiveTerm, HAPolicy
 from meshq.concurrency import first_error
+from meshq.ha.replication import _joined
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._history import History
 from qa.ha.clients import (
@@ -41,6 +42,8 @@ from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 
+#: Loaded before a simulation begins: no file is opened in it.
+LOADED: Final = _joined.joined
 #: Simulated seconds of work under faults, and those after which all has to be over.
 DURATION_S: Final = 15.0
 LIMIT_S: Final = 300.0
