@@ -376,7 +376,8 @@ def test_a_request_that_does_not_fit_changes_nothing(asked: dict[str, Any], host
 
 def test_groups_that_are_equal_or_left_open_fit() -> None:
     for own, theirs in (("x", "x"), (None, "x"), ("x", None)):
-        accepted(HostingPlan(rules(group_name=own)), request("a", group_name=theirs))
+        found = accepted(HostingPlan(rules(group_name=own)), request("a", group_name=theirs))
+        assert found.name == "colocated_backup_1"
 
 
 # -- the request on its way

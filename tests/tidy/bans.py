@@ -49,11 +49,10 @@ def finaliser_problems(source: Source) -> Iterator[Problem]:
             yield source.problem(node, "__del__ runs whenever the collector likes: close in a block")
 
 
-#: Where the code of somebody else may fail in any way, and ends nothing but itself: a broker that is hosted, the
-#: quorum provider of a user, and the stop of a service behind a block that has to end its task all the same.
+#: Where the code of somebody else may fail in any way, and ends nothing but itself: a broker that is hosted, and the
+#: stop of a service behind a block that has to end its task all the same.
 OTHERS = (
     "src/meshq/node/hosting/_backup_host.py",
-    "src/meshq/ha/quorum/_safe_session.py",
     "src/meshq/concurrency/_background_block.py",
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from meshq.abc import QuorumRecord, QuorumSession
 from meshq.errors import ConnectionBrokenError, MeshqError
@@ -30,10 +30,9 @@ class SafeSession(QuorumSession):
     @property
     def held_until(self) -> float:
         """The moment until which the lock is surely held; 0.0 where the provider can't say."""
-        try:
+        with suppress(MeshqError), typed_errors():
             return self._session.held_until
-        except Exception:
-            return 0.0
+        return 0.0
 
     async def read(self) -> QuorumRecord:
         """Return the record."""
