@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import hashlib
 import inspect
 import os
 import resource
@@ -32,7 +33,10 @@ TESTS = Path(__file__).parent
 REAL = (TESTS / "real", TESTS / "attacks")
 #: What a process may have grown by since the collector ran, before it runs again.
 GARBAGE_BYTES_MAX = 128 << 20
+#: Where hashes are compared with known ones, or made before a test begins.
+HASHED = (TESTS / "wire", TESTS / "broker")
 _grown_from = 0
+_slow_hash = hashlib.pbkdf2_hmac
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000)
@@ -114,7 +118,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "sleep", _refuse_sleep(time.sleep))
         patch.setattr(trio, "sleep", _refuse_real_sleep(trio.sleep))
+        if not any(item.path.is_relative_to(directory) for directory in HASHED):
+            patch.setattr(hashlib, "pbkdf2_hmac", _hash_of_one_round)
         return (yield)
+
+
+def _hash_of_one_round(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+    """The hash of a password is slow on purpose: of a test of several nodes it was a tenth.
+
+    Another number of rounds is another hash, as it is otherwise.
+    """
+    return _slow_hash(name, password, salt + iterations.to_bytes(8, "big"), 1)
 
 
 def _called_by_a_test() -> bool:

@@ -96,13 +96,19 @@ def scan(
         return Scan(header=header, keys=keys, data=found, batches=batches, end=end, last=last, tail="sealed")
     if end < entry.length:
         raise DamagedError(file, end, f"batches up to {entry.length}, as the manifest says", problem)
-    later = _later_header(data, end, keys)
+    tail = _tail_of(view[end:])
+    # Zeros hold no header, and are compared faster than searched: most of a segment is zeros when a node starts.
+    later = _later_header(data, end, keys) if tail == "torn" else None
     if later is not None:
         expected = f"a batch that was durable when the one at {later.offset} was written"
         raise DamagedError(file, end, expected, problem)
-    rest = view[end:]
-    tail: Tail = "none" if not rest else "zeros" if is_zero(rest) else "torn"
     return Scan(header=header, keys=keys, data=found, batches=batches, end=end, last=last, tail=tail)
+
+
+def _tail_of(rest: memoryview) -> Tail:
+    if not rest:
+        return "none"
+    return "zeros" if is_zero(rest) else "torn"
 
 
 def _last_position(view: memoryview, header: SegmentHeader, batches: list[BatchHeader]) -> int:
