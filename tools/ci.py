@@ -79,6 +79,8 @@ class Steps:
         self._over = False
         self._lock = threading.RLock()
         pip = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_QUIET": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        # Most of what is installed is never imported, and the rest is compiled when it is.
+        pip["PIP_NO_COMPILE"] = "1"
         # What is compiled is kept for the many processes that follow, and not among the sources.
         self.environment = {**os.environ, **pip, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
         # With this, which images of containers set, each of those processes would compile all that it imports.

@@ -14,9 +14,8 @@ from meshq.ha._lease_machine import Lease
 from meshq.ha._shared_directory import Epoch
 from meshq.ha._store_activation import StoreActivation
 from meshq.ha._store_term import StoreTerm
-from qa.ha.clients import PairError
 from qa.ha.scenario import run_pair_seed
-from tests.known_seeds import caught_by, caught_first
+from tests.seeds.finding import find_mistake
 
 SEEDS = 25
 TIMEOUT_S = 1_200
@@ -57,10 +56,4 @@ def begins_no_epoch(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mistake", [forgets_its_lease, notices_no_successor, begins_no_epoch])
 def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
-    for seed in caught_first(range(SEEDS)):
-        failure = run_pair_seed(seed).failure
-        if isinstance(failure, PairError):
-            caught_by(seed)
-            assert str(failure).startswith(("H1", "H2", "H3"))
-            return
-    raise AssertionError(f"{mistake.__name__} was not found in {SEEDS} seeds")
+    find_mistake(run_pair_seed, SEEDS, ("H1", "H2", "H3"))

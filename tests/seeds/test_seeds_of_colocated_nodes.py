@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from meshq.ha.colocated import RequestTries
-from qa.ha.clients import PairError
 from qa.ha.colocated import DURATION_S, FAULTS, SIGHTS, run_colocated_seed
-from tests.known_seeds import caught_by, caught_first
+from tests.seeds.finding import find_mistake
 from tests.seeds.meeting import reports_that_meet
 
 TIMEOUT_S = 1_200
@@ -34,10 +33,4 @@ def remembers_its_backup(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mistake", [remembers_its_backup])
 def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
-    for seed in caught_first(range(SEEDS)):
-        failure = run_colocated_seed(seed).failure
-        if isinstance(failure, PairError):
-            caught_by(seed)
-            assert str(failure).startswith(("H4", "H5"))
-            return
-    raise AssertionError(f"{mistake.__name__} was not found in {SEEDS} seeds")
+    find_mistake(run_colocated_seed, SEEDS, ("H4", "H5"))
