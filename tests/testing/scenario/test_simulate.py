@@ -316,7 +316,10 @@ def test_invariants_are_looked_at_after_each_fault_and_when_all_is_healed() -> N
         ),
         ({"faults": "x"}, "faults='x'"),
         ({"seed": 5}, "seed=5 is not allowed; allowed: no setting"),
-        ({"ha": "replication"}, "no such backups"),
+        (
+            {"ha": "gossip"},
+            "ha='gossip': this version of meshq has no such backups; allowed: 'replication', 'shared_store'",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], text: str) -> None:
