@@ -14,7 +14,7 @@ from tests.qa.planted import brief_seed, first_report
 
 @pytest.mark.slow
 def test_a_mesh_finds_nothing_that_is_not_so_and_reaches_causes() -> None:
-    report = brief_seed(1, "mesh")
+    report = brief_seed(3, "mesh")
     assert report.passed, report.line
     assert sum(number for kind, number in report.counters.items() if kind.startswith("seen.stuck_")) > 0
 
