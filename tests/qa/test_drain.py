@@ -26,9 +26,9 @@ SEED = 3
 movable, place, answering = TransferPlaces.movable, TransferPlaces.place, SessionCalls.answering
 
 
-def caught(what: str) -> None:
+def caught(what: str, *, whole_runs: bool = False) -> None:
     """See that the checker of drains says so."""
-    first_report("drain", "Q14", what=what)
+    first_report("drain", "Q14", what=what, whole_runs=whole_runs)
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_a_closed_node_that_does_not_tell_others_how_far_their_messages_are_stor
         answering(self, frame, work)
 
     monkeypatch.setattr(SessionCalls, "answering", closed)
-    caught("nodes that do not see it again")
+    caught("nodes that do not see it again", whole_runs=True)
 
 
 @pytest.mark.slow
