@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -40,9 +41,13 @@ def caught_first(seeds: Iterable[int]) -> list[int]:
 
 
 def caught_by(seed: int) -> None:
-    """Note the seed that has caught the mistake of this test."""
+    """Note the seed that has caught the mistake of this test; warn if the one that is known has not."""
+    known = _known()["caught"].get(this_test())
     if WRITES:
         _write("caught", this_test(), seed)
+    elif known not in (None, seed):
+        again = f"MESHQ_KNOWN_SEEDS=write python -m pytest -n0 '{this_test()}'"
+        warnings.warn(f"the known seed {known} catches nothing any more, and {seed} does: {again}", stacklevel=2)
 
 
 def rare(stage: str) -> Sequence[int]:

@@ -213,6 +213,7 @@ class MeshDeparture:
         node.left("drains without an end", int(not (self.lives and self.lives[-1].ended)))
         await self._recount()
         self._remembered()
+        self._taken_in_late()
         await self._undecided.decide(node, target)
         async with target.client() as client:
             # Made there without messages; each node is to have one queue on that address.
@@ -365,6 +366,12 @@ class MeshDeparture:
         as_it_was = made is not None and made.durable and made.spec.filter_text == "kind = 1"
         self.count("drained_queues", int(as_it_was))
         leaving.left("queues without messages that are not at the target", int(not as_it_was))
+        self._taken_in_late()
+
+    def _taken_in_late(self) -> None:
+        """A life of the node that leaves has taken nothing in after its close."""
+        leaving = self._leaving
+        assert leaving is not None
         starts = self._history.starts.get(leaving.place, [])
         late = 0
         for life in self.lives:

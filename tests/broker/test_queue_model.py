@@ -361,4 +361,4 @@ def test_a_queue_agrees_with_the_model_on_random_walks() -> None:
 
 TestQueueModel = QueueModel.TestCase
 TestQueueModel.pytestmark = [pytest.mark.slow]
-TestQueueModel.settings = settings(max_examples=300, stateful_step_count=40)
+TestQueueModel.settings = settings(max_examples=120, stateful_step_count=40)

@@ -23,7 +23,7 @@ def small_blocks() -> object:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_a_broker_gives_back_what_its_journal_kept_at_any_cut(seed: int) -> None:
     rng = random.Random(seed)

@@ -15,7 +15,7 @@ from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import until
 from tests.cluster.test_lost_nodes import FAST, state
 
-DELAY_S = 200.0
+DELAY_S = 40.0
 #: Time that a link takes, and a node to start.
 NEAR_S = 1.0
 HOUR_S = 3_600.0

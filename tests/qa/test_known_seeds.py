@@ -27,6 +27,14 @@ def test_the_seed_that_caught_a_mistake_last_is_tried_first_and_once(file: Path)
     assert list(json.loads(file.read_text(encoding="utf-8"))["caught"]) == [known_seeds.this_test()]
 
 
+def test_a_known_seed_that_catches_nothing_any_more_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known_seeds.caught_by(2)
+    monkeypatch.setattr(known_seeds, "WRITES", False)
+    known_seeds.caught_by(2)
+    with pytest.warns(UserWarning, match=r"the known seed 2 catches nothing any more, and 1 does: MESHQ_KNOWN_SEEDS="):
+        known_seeds.caught_by(1)
+
+
 def test_few_seeds_are_noted_that_together_met_what_was_missing(file: Path) -> None:
     met = {5: {"a"}, 6: {"a", "b"}, 7: {"c"}, 8: {"b", "c"}}
     known_seeds.note_rare("chain", {"a", "b", "c", "never"}, met)

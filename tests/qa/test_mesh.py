@@ -10,17 +10,18 @@ import pytest
 from meshq.testing.history._history import History, body_of
 from qa.checkers.end import violations_of
 from qa.mesh.accounts import recount_mesh
-from qa.seeds import STAGES, one_seed
+from qa.seeds import STAGES
 from qa.simulate import failed_seeds_of, main, recorded
+from tests.qa.planted import brief, brief_seed
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 def test_a_seed_of_the_mesh_is_always_the_same_run_and_not_that_of_a_single_broker() -> None:
-    here = one_seed(3, "mesh")
-    assert here.trace == one_seed(3, "mesh").trace
-    assert here.trace != one_seed(3).trace
+    here = brief_seed(3, "mesh")
+    assert here.trace == brief_seed(3, "mesh").trace
+    assert here.trace != brief_seed(3, "broker").trace
 
 
 @pytest.mark.slow
@@ -30,7 +31,8 @@ def test_a_failing_seed_prints_the_one_line_that_runs_it_again_on_the_mesh(
     # Nothing can be confirmed so soon.
     monkeypatch.setattr("qa.simulation.accounts.HEALING_S", 0.0)
     seeds = tmp_path / "seeds.txt"
-    assert main(["--mesh", "--seeds", "1", "--first", "5", "--jobs", "1", "--hunt", "--record", str(seeds)]) == 1
+    with brief("mesh"):
+        assert main(["--mesh", "--seeds", "1", "--first", "5", "--jobs", "1", "--hunt", "--record", str(seeds)]) == 1
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith("seed 5 Q14: Q14: no barrier send was confirmed after healing at ")
     assert line.endswith(" -- python -m qa.simulate --seed 5 --mesh")

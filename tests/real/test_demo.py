@@ -27,8 +27,7 @@ SOURCE = str(Path(meshq.__file__).parents[1])
 #: As few rows as both kills allow: for three nodes, and for one, which starts faster.
 SMALL = ("--rows", "20000")
 ONE = ("--nodes", "1", *SMALL)
-#: The same for a run in which consumers move and a node leaves.
-MOVING_ROWS = moving_rows_min(MOVING_NODES)
+TWO = ("--nodes", "2", *SMALL)
 
 
 class Demo:
@@ -149,27 +148,33 @@ def test_in_a_cluster_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path
 
 
 @pytest.mark.demo
-@pytest.mark.parametrize("discover", ["multicast", "directory"])
+@pytest.mark.parametrize(
+    ("discover", "nodes", "moves"),
+    [("multicast", MOVING_NODES, [(2, 3, 1), (3, 2, 2)]), ("directory", MOVING_NODES_MIN, [(2, 1, 1), (1, 2, 2)])],
+    ids=["multicast", "directory"],
+)
 def test_nodes_that_are_told_nothing_lose_two_are_left_by_consumers_and_leave_and_nothing_is_lost(
-    tmp_path: Path, discover: str
+    tmp_path: Path, discover: str, nodes: int, moves: list[tuple[int, int, int]]
 ) -> None:
-    result, errors = result_of(tmp_path, "--discover", discover, "--rows", str(MOVING_ROWS), rows=MOVING_ROWS)
-    assert f"5 nodes that found each other by {discover}" in errors
+    rows = moving_rows_min(nodes)
+    arguments = () if nodes == MOVING_NODES else ("--nodes", str(nodes))
+    result, errors = result_of(tmp_path, "--discover", discover, "--rows", str(rows), *arguments, rows=rows)
+    assert f"{nodes} nodes that found each other by {discover}" in errors
     assert [kill["node"] for kill in result["kills"]] == [2, 1]
     for kill in result["kills"]:
         before, after = kill["places"]
         assert before != after
-    for move, (node, to_node, consumers) in zip(result["moves"], [(2, 3, 1), (3, 2, 2)], strict=True):
+    for move, (node, to_node, consumers) in zip(result["moves"], moves, strict=True):
         assert (move["node"], move["to_node"], move["consumers"]) == (node, to_node, consumers)
         assert move["redistributed"] >= move["stranded"] >= 500
     leave = result["leave"]
-    assert leave["node"] == 5 and leave["target"] in (1, 2, 3, 4)
-    assert set(leave["went_on_at"]) <= {1, 2, 3, 4} and leave["went_on_at"]
+    assert leave["node"] == nodes and leave["target"] in range(1, nodes)
+    assert set(leave["went_on_at"]) <= set(range(1, nodes)) and leave["went_on_at"]
     assert leave["held"] >= leave["delivered"] + leave["ready"] >= 600
     assert leave["large"] and leave["moved"] and leave["decided"]
     assert (leave["prepared"], leave["prepared_flights"], leave["left"]) == (1, 500, 0)
-    assert sum(node["delivered"] for node in result["nodes"]) == MOVING_ROWS
-    for number in range(1, 6):
+    assert sum(node["delivered"] for node in result["nodes"]) == rows
+    for number in range(1, nodes + 1):
         check_store(tmp_path, f"kept/node-{number}")
 
 
@@ -220,6 +225,7 @@ sharing.plan = twice
 """
 
 
+FEW = ("--rows", "500", "--no-kill")
 LEAVING = ("--discover", "--nodes", str(MOVING_NODES_MIN), "--rows", str(moving_rows_min(MOVING_NODES_MIN)))
 # The nodes say that nothing was redistributed.
 NEVER_REDISTRIBUTES = """
@@ -251,22 +257,30 @@ discovery.LARGE_BYTES = 102_400
 @pytest.mark.parametrize(
     ("sabotage", "arguments", "named"),
     [
-        pytest.param(MEMORY_ONLY, ONE, "lost: ", id="a-broker-without-a-disk"),
-        pytest.param(UNMARKED, SMALL, "duplicate: ", id="redelivery-without-a-mark"),
-        pytest.param(GIVES_BACK, ("--rows", "500", "--no-kill"), "duplicate: ", id="again-after-the-confirm"),
-        pytest.param(NEVER_REDISTRIBUTES, LEAVING, "messages stranded on node 2 0 were", id="what-is-stranded-stays"),
-        pytest.param(STAYS_AT_ITS_PORT, LEAVING, "came back at the same place", id="a-port-that-stays"),
-        pytest.param(NOTHING_IS_LARGE, LEAVING, "left without a large message", id="no-large-message"),
-        pytest.param(DEALS_TWICE, ("--rows", "500", "--no-kill"), "duplicate: ", id="dealt-to-two-nodes"),
+        pytest.param(MEMORY_ONLY, ONE, ["lost: "], id="a-broker-without-a-disk"),
+        pytest.param(UNMARKED, ONE, ["duplicate: "], id="redelivery-without-a-mark"),
+        pytest.param(GIVES_BACK, ("--nodes", "1", *FEW), ["duplicate: "], id="again-after-the-confirm"),
+        pytest.param(
+            NEVER_REDISTRIBUTES + STAYS_AT_ITS_PORT + NOTHING_IS_LARGE,
+            LEAVING,
+            [
+                "messages stranded on node 2 0 were",
+                "came back at the same place",
+                "left without a large message",
+            ],
+            id="what-is-stranded-and-a-port-stay-and-nothing-is-large",
+        ),
+        pytest.param(DEALS_TWICE, ("--nodes", "2", *FEW), ["duplicate: "], id="dealt-to-two-nodes"),
     ],
 )
 def test_a_planted_fault_is_named_and_is_status_1(
-    tmp_path: Path, sabotage: str, arguments: tuple[str, ...], named: str
+    tmp_path: Path, sabotage: str, arguments: tuple[str, ...], named: list[str]
 ) -> None:
     with Demo(tmp_path, *arguments, sabotage=sabotage) as demo:
         status, output, errors = demo.wait()
     assert status == 1, errors
-    assert named in output.partition("This differs:")[2]
+    differs = output.partition("This differs:")[2]
+    assert [text for text in named if text not in differs] == []
 
 
 CONSUMER_FAILS = """
@@ -289,7 +303,7 @@ def test_a_process_that_fails_ends_the_demo_and_its_error_is_shown(tmp_path: Pat
 @pytest.mark.demo
 @pytest.mark.parametrize("moment", ["while processes start", "after the first kill"])
 def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, moment: str) -> None:
-    with Demo(tmp_path, *SMALL) as demo:
+    with Demo(tmp_path, *TWO) as demo:
         if moment == "while processes start":
             _until(lambda: len(demo.processes()) >= 2 or demo.process.poll() is not None)
         else:
@@ -372,7 +386,7 @@ role.freeze = frozen
 @pytest.mark.demo
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_node_that_stands_still_ends_with_the_demo(tmp_path: Path, ending: signal.Signals) -> None:
-    with Demo(tmp_path, *SMALL, "--data-dir", "kept", sabotage=STAYS_FROZEN) as demo:
+    with Demo(tmp_path, *TWO, "--data-dir", "kept", sabotage=STAYS_FROZEN) as demo:
         _until(lambda: (tmp_path / "frozen").exists() or demo.process.poll() is not None)
         began = time.monotonic()
         demo.process.send_signal(ending)

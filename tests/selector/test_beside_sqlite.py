@@ -64,7 +64,7 @@ row = st.fixed_dictionaries({**dict.fromkeys(NUMBERS, st.none() | SMALL), **dict
 
 
 @pytest.mark.slow
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 @given(condition, row)
 def test_the_two_agree(expression: str, values: dict[str, Any]) -> None:
     connection = sqlite3.connect(":memory:")

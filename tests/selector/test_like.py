@@ -22,7 +22,7 @@ def regex_of(parts: list[str]) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=3_000)
+@settings(max_examples=1_000)
 @given(PATTERNS, st.text("abé\n%_!.", max_size=14))
 def test_it_agrees_with_regular_expressions(parts: list[str], text: str) -> None:
     assert compile_like("".join(parts), "!")(text) is bool(re.fullmatch(regex_of(parts), text, re.DOTALL))
@@ -108,7 +108,7 @@ def test_stretches_are_judged_at_once_and_each_character_once(
 
 
 @pytest.mark.slow
-@settings(max_examples=1_500)
+@settings(max_examples=500)
 @given(PATTERNS, st.text("abé\n%_!.", max_size=40), st.integers(0, 2), st.sampled_from([0, 2, 16]))
 def test_it_agrees_also_where_stretches_are_short(parts: list[str], text: str, tries: int, distinct: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

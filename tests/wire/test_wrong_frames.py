@@ -129,7 +129,7 @@ def try_all(here: Sender, conversations: st.SearchStrategy[list[Step]], batches:
 
 @pytest.mark.exhaustive
 def test_wrong_frames_of_a_client_get_typed_refusals_and_a_second_connection_is_served_throughout() -> None:
-    # A broker hears 20,000 of them over sockets, in ``tests/real``.
+    # A broker hears 2,800 of them over sockets, in ``tests/real``.
     tally = try_all(Sender.SERVER, plans.map(Plan.render), 120)
     assert tally.tried >= 5_000
     assert tally.semantic * 2 >= tally.tried

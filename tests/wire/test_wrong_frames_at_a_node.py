@@ -117,7 +117,7 @@ def test_wrong_frames_get_typed_refusals_from_a_node_that_serves_a_second_connec
 
     examples()
     print(tally)
-    # 20,000 of them go over sockets, in ``tests/real``.
+    # 2,800 of them go over sockets, in ``tests/real``.
     assert tally.tried >= 5_000
     assert tally.semantic * 2 >= tally.tried
     assert set(tally.refusals) >= {*BY_FRAMES, "bad_tag"}

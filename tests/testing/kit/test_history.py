@@ -232,4 +232,4 @@ async def busy(cluster: Cluster) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_no_fault_makes_a_history_wrong(nodes: int) -> None:
-    simulate(busy, seeds=25, nodes=nodes, queues=["orders"], duration=10).check()
+    simulate(busy, seeds=8, nodes=nodes, queues=["orders"], duration=10).check()
