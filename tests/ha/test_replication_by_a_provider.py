@@ -234,9 +234,11 @@ async def test_of_two_peers_one_serves_and_the_other_one_is_in_sync_and_only_the
 async def test_a_new_primary_has_one_node_id_however_often_it_starts_before_it_has_a_store() -> None:
     async with pairs() as pair:
         pair.quorum.reaches = lambda instance: False  # type: ignore[method-assign]
+        cluster = {"static_connectors": [url_of("b")]}
+        await pair.start("b", pair.second())
         found = []
         for _ in range(2):
-            first = await pair.start("a", pair.first())
+            first = await pair.start("a", pair.first(), node_id=None, cluster=cluster)
             await trio.sleep(10)
             found.append(list(pair.quorum._places))
             await pair.ground.crash(first)

@@ -18,6 +18,7 @@ from meshq.ha.replication._standing_format import Standing
 from meshq.testing import SimDisk
 from meshq.testing._quorum import MemoryQuorumSession
 from tests.ha.provided import Pair, active, pairs
+from tests.ha.replicated import url_of
 
 
 @attrs.define
@@ -161,8 +162,8 @@ async def test_a_backup_whose_claim_the_provider_refuses_tries_again(monkeypatch
         await active(second)
 
 
-@pytest.mark.parametrize("answer", ["silent", "another password"])
-async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place_said_that_nobody_is_there(
+@pytest.mark.parametrize("answer", ["silent", "another password", "refused"])
+async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place_said_that_it_has_no_store(
     answer: str,
 ) -> None:
     async with pairs() as pair:
@@ -170,14 +171,24 @@ async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place
         await pair.kill(first)
         await active(second)
         pair.ground.disks["a"] = SimDisk()
-        cluster: dict[str, Any] = {"password": "another"} if answer == "another password" else {}
+        cluster: dict[str, Any] = {"static_connectors": [url_of("b")]}
+        cluster |= {"password": "another"} if answer == "another password" else {}
         if answer == "silent":
             pair.ground.network.cut("node", "node")
-        first = await pair.start("a", pair.first(), cluster=cluster)
+        elif answer == "refused":
+            # The machine is there, and its broker is not up yet.
+            await pair.ground.crash(second)
+        first = await pair.start("a", pair.first(), cluster=cluster, node_id=None)
         await trio.sleep(100 if answer == "silent" else 5)
         found = NodeDirectory(pair.ground.disks["a"].mount(), "/data")
-        assert (first.state, found.standing().node_id, second.state) == ("waiting", "", "active")
-        assert first.ha.last_error
+        assert (first.state, found.standing().node_id) == ("waiting", "")
+        if answer == "refused":
+            assert "another node does not say whether it has one" in first.ha.last_error
+            second = await pair.start("b", pair.second())
+            await pair.in_sync(second)
+            assert (second.state, first.state) == ("active", "waiting")
+        else:
+            assert first.ha.last_error and second.state == "active"
 
 
 @pytest.mark.slow

@@ -155,7 +155,7 @@ class QuorumActivation(ReplicationPart, Activation):
         """Follow one node after the other, as long as one is found that serves."""
         pause = self._rules.retry_interval
         while True:
-            followed = stored = refused = False
+            followed = stored = silent = False
             new = self._rules.primary and not await self._own_id()
             for url in self._reach.urls:
                 end = await self._follow(url)
@@ -167,9 +167,9 @@ class QuorumActivation(ReplicationPart, Activation):
                     followed = True
                     break
                 stored = stored or (end.waiting is not None and end.waiting.epoch > 0)
-                refused = refused or (new and not (end.waiting or end.empty or await self._is_stranger(url, end)))
+                silent = silent or (new and not (end.waiting or await self._is_stranger(url, end)))
             if new and not (stored or followed):
-                await self._make_id(refused=refused)
+                await self._make_id(silent=silent)
             self._changed.tell()
             pause = self._rules.retry_interval if followed else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
@@ -287,17 +287,21 @@ class QuorumActivation(ReplicationPart, Activation):
         made = bytes.fromhex(standing.node_id) if self._is_alone else b""
         return self._coordination or self._acting.node_id or self._control.wanted_id or made
 
-    async def _make_id(self, *, refused: bool) -> None:
-        """Make the id of a new node, once no other node was found that has a store, and none that may have one."""
+    async def _make_id(self, *, silent: bool) -> None:
+        """Make the id of a new node, once each other place has said that it has no store.
+
+        ``silent``: one has not; a port that refuses is that of a broker that is not up yet.
+        """
         await trio.lowlevel.checkpoint()
-        if not refused:
+        if not silent:
             if not self._standing.node_id:
                 made = self._env.entropy.token(IDENTITY_BYTES)
                 await self._remember(attrs.evolve(self._standing, node_id=made.hex()))
             self._is_alone = True
-        elif not self._last_error:
+        elif not self._last_error or self._last_error.startswith(ConnectionBrokenError.__name__):
             # With an id of its own it would serve beside the pair whose machine was replaced.
             text = f"{self._control.name!r} has no store, and another node does not say whether it has one"
+            text = f"{text}: it waits until that one runs; a node_id or a coordination_id needs no answer"
             self._complain(RefusedError(text, outcome="not_done"))
 
     def _progressed(self, step: str, follower: Follower) -> None:
