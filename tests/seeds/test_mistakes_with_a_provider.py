@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from meshq.abc import QuorumRecord
-from meshq.ha.quorum import Claim, NoClaim, _claim
+from meshq.ha.quorum import Claim, NoClaim, _claim, _claim_plan
 from meshq.ha.quorum._claim_plan import _claim as steps_of
 from meshq.ha.replication import _quorum_role
 from meshq.ha.replication._quorum_role import QuorumRole
@@ -49,11 +49,22 @@ def goes_on_alone_without_a_word(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QuorumRole, "leave_out", done)
 
 
+def completes_a_claim_with_its_counter(patch: pytest.MonkeyPatch) -> None:
+    """A claim that was interrupted is completed with the counter that it has named, which may be on another disk."""
+    real = _claim_plan._steps
+
+    def steps(record: QuorumRecord, done: QuorumRecord, *, counter: int) -> Claim:
+        return real(record, done, counter=max(record.sequence + 1, counter - 1))
+
+    patch.setattr(_claim_plan, "_steps", steps)
+
+
 #: The mistakes, each with the first seed that finds it; where that changes, more are tried.
 MISTAKES = {
     acts_after_the_end_of_the_lock: 3,
     serves_with_an_older_counter: 3,
     goes_on_alone_without_a_word: 27,
+    completes_a_claim_with_its_counter: 2,
 }
 
 

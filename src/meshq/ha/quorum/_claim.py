@@ -22,11 +22,9 @@ async def carry_out(
         RefusedError: the lock was lost, or the record was changed.
         ConnectionBrokenError: the quorum can't be asked.
     """
-    if steps.begun is not None:
-        await _set(session, record, steps.begun)
-        record = steps.begun
+    await _set(session, record, steps.begun)
     await store(steps.activation)
-    await _set(session, record, steps.done)
+    await _set(session, steps.begun, steps.done)
     return steps.done
 
 
@@ -53,7 +51,7 @@ async def claim(
 
     Checkpoint: always.
     Cancellation: the claim may be interrupted, and the lock held; ``release`` gives it back, and a later claim of a
-    node in sync completes it.
+    node in sync begins anew.
     Raises:
         RefusedError: the lock was lost meanwhile.
         ConnectionBrokenError: the quorum can't be asked.

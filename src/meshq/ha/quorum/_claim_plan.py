@@ -33,12 +33,13 @@ def node_id_of(coordination_id: str) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class Claim:
-    """A claim that may be made, in three steps: ``begun`` is stored at the quorum, unless it is None, as the claim
-    before was interrupted there; then ``activation`` is stored durably with the node's own store; then ``done`` at the
-    quorum.
+    """A claim that may be made, in three steps: ``begun`` is stored at the quorum, ``activation`` durably with the
+    node's own store, and then ``done`` at the quorum.
+
+    Each try has a counter of its own: no other disk has it, not even one that was in the machine before.
     """
 
-    begun: QuorumRecord | None
+    begun: QuorumRecord
     activation: int
     done: QuorumRecord
 
@@ -75,13 +76,14 @@ def decide_claim(record: QuorumRecord, *, name: str, activation: int, epoch: int
 
 
 def _claim(record: QuorumRecord, name: str) -> Claim:
-    # A claim that was interrupted is completed: its counter is not raised again.
-    interrupted = record.claimed > record.sequence
-    activation = record.claimed if interrupted else record.claimed + 1
-    begun = None if interrupted else attrs.evolve(record, claimed=activation)
-    epoch = record.epoch + 1
-    done = QuorumRecord(epoch=epoch, sequence=activation, claimed=activation, in_sync=(name,), holder=name)
-    return Claim(begun=begun, activation=activation, done=done)
+    done = QuorumRecord(epoch=record.epoch + 1, in_sync=(name,), holder=name)
+    return _steps(record, done, counter=record.claimed + 1)
+
+
+def _steps(record: QuorumRecord, done: QuorumRecord, *, counter: int) -> Claim:
+    # A counter that an interrupted claim has named may be on a disk that comes back later, under any name.
+    begun = attrs.evolve(record, claimed=counter)
+    return Claim(begun=begun, activation=counter, done=attrs.evolve(done, sequence=counter, claimed=counter))
 
 
 def decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: int) -> Claim:
@@ -89,10 +91,8 @@ def decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: i
 
     ``activation``: the counter in its store.  ``epoch``: the one that it begins at least.
     """
-    activation = max(record.claimed, activation) + 1
-    epoch = max(record.epoch + 1, epoch)
-    done = QuorumRecord(epoch=epoch, sequence=activation, claimed=activation, in_sync=(name,), holder=name)
-    return Claim(begun=attrs.evolve(record, claimed=activation), activation=activation, done=done)
+    done = QuorumRecord(epoch=max(record.epoch + 1, epoch), in_sync=(name,), holder=name)
+    return _steps(record, done, counter=max(record.claimed, activation) + 1)
 
 
 def with_replica(record: QuorumRecord, name: str) -> QuorumRecord:
@@ -101,13 +101,6 @@ def with_replica(record: QuorumRecord, name: str) -> QuorumRecord:
 
 
 def without_replica(record: QuorumRecord, name: str) -> Claim:
-    """The steps by which the node that serves goes on without a replica: no other copy counts as the newest then.
-
-    If it has begun that already, and was interrupted, the counter is not raised again.
-    """
-    interrupted = record.claimed > record.sequence
-    activation = record.claimed if interrupted else record.claimed + 1
+    """The steps by which the node that serves goes on without a replica: no other copy counts as the newest then."""
     left = tuple(one for one in record.in_sync if one != name)
-    done = attrs.evolve(record, sequence=activation, claimed=activation, in_sync=left)
-    begun = None if interrupted else attrs.evolve(record, claimed=activation)
-    return Claim(begun=begun, activation=activation, done=done)
+    return _steps(record, attrs.evolve(record, in_sync=left), counter=record.claimed + 1)

@@ -215,7 +215,7 @@ class QuorumRole:
         """Go on without a replica, under a counter that is higher; return whether no other copy counts any more.
 
         Checkpoint: always.
-        Cancellation: it may be under way; whoever claims next completes it.
+        Cancellation: it may be under way; whoever claims next begins anew.
         """
 
         tried: QuorumRecord | None = None
