@@ -33,7 +33,7 @@ def acts_after_the_end_of_the_lock(patch: pytest.MonkeyPatch) -> None:
 def serves_with_an_older_counter(patch: pytest.MonkeyPatch) -> None:
     """Whoever gets the lock serves, with whatever copy it has."""
 
-    def decide(record: QuorumRecord, *, name: str, activation: int, epoch: int = 0) -> Claim | NoClaim:
+    def decide(record: QuorumRecord, *, name: str, **about: int | None) -> Claim | NoClaim:
         return steps_of(record, name)
 
     patch.setattr(_claim, "decide_claim", decide)

@@ -190,6 +190,19 @@ def test_a_member_with_either_counter_of_an_interrupted_claim_may_claim(activati
     assert steps.done == QuorumRecord(epoch=10, sequence=7, claimed=7, in_sync=("b",), holder="b")
 
 
+@pytest.mark.parametrize("record", [QuorumRecord(), RECORD, attrs.evolve(RECORD, claimed=9)], ids=str)
+def test_an_order_of_an_operator_counts_until_the_counter_of_the_quorum_moves(record: QuorumRecord) -> None:
+    about: dict[str, Any] = {"name": "c", "activation": 7, "epoch": 1_009}
+    steps = decide_claim(record, against=record.sequence, **about)
+    assert isinstance(steps, Claim) and (steps.done.epoch, steps.done.in_sync) == (1_009, ("c",))
+    # Its own claim that was interrupted moves nothing.
+    again = decide_claim(steps.begun, against=record.sequence, **about)
+    assert isinstance(again, Claim) and again.activation == steps.activation + 1 == max(7, record.claimed) + 2
+    refused = decide_claim(steps.done, against=record.sequence, **about)
+    assert isinstance(refused, NoClaim) and refused.reason == "void"
+    assert f"was {record.sequence} when it was found, and is {steps.activation}" in refused.text
+
+
 async def test_a_lock_that_is_held_lets_nobody_claim() -> None:
     """F30: the provider says that a node serves, and the other one stays passive, also with the newest store."""
     quorum = MemoryQuorum()

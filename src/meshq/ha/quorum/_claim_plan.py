@@ -46,17 +46,26 @@ class Claim:
 
 @attrs.frozen(kw_only=True)
 class NoClaim:
-    """The reason for which a node does not claim: ``stale``, ``not_in_sync`` or ``unknown``, and a sentence."""
+    """The reason for which a node does not claim, and a sentence.
+
+    ``stale``, ``not_in_sync``, ``unknown``, ``held``; ``void``: what an operator has ordered holds no more.
+    """
 
     reason: str
     text: str
 
 
-def decide_claim(record: QuorumRecord, *, name: str, activation: int, epoch: int = 0) -> Claim | NoClaim:
+def decide_claim(
+    record: QuorumRecord, *, name: str, activation: int, epoch: int = 0, against: int | None = None
+) -> Claim | NoClaim:
     """Decide whether a node that holds the lock may serve; ``activation``: the counter in the node's own store.
 
-    ``epoch``: the latest one that the node knows of its node id.
+    ``epoch``: the latest one that the node knows of its node id.  ``against``: an operator has claimed the store, which
+    is to serve from ``epoch`` on whoever is in sync, as long as this is the counter of the newest copies; None: nobody
+    has.
     """
+    if against is not None:
+        return _decide_ordered(record, name=name, activation=activation, epoch=epoch, against=against)
     if record == QuorumRecord() and activation:
         text = f"the quorum knows nothing of this node id, and the store of {name} has the counter {activation}"
         return NoClaim(reason="unknown", text=text)
@@ -86,11 +95,11 @@ def _steps(record: QuorumRecord, done: QuorumRecord, *, counter: int) -> Claim:
     return Claim(begun=begun, activation=counter, done=attrs.evolve(done, sequence=counter, claimed=counter))
 
 
-def decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: int) -> Claim:
-    """The steps by which a node serves with a store that an operator has claimed.
-
-    ``activation``: the counter in its store.  ``epoch``: the one that it begins at least.
-    """
+def _decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: int, against: int) -> Claim | NoClaim:
+    # The order says nothing about copies that came later.
+    if record.sequence != against:
+        text = f"the counter of the quorum was {against} when it was found, and is {record.sequence}"
+        return NoClaim(reason="void", text=f"the mark of `meshq store claim` is void: {text}")
     done = QuorumRecord(epoch=max(record.epoch + 1, epoch), in_sync=(name,), holder=name)
     return _steps(record, done, counter=max(record.claimed, activation) + 1)
 

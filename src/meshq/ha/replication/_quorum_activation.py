@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl, QuorumProvider, QuorumRecord, StepBack
 from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, invariant
+from meshq.ha._store_claim_plan import ended_mark
 from meshq.ha.quorum import NoClaim, node_id_of
 from meshq.ha.replication._follower import Follower
 from meshq.ha.replication._quorum_role import QuorumRole
@@ -138,8 +139,7 @@ class QuorumActivation(ReplicationPart, Activation):
         """Follow other nodes, and stop with the lock."""
         failure: MeshqError | None = None
         async with trio.open_nursery() as nursery:
-            if not self._ordered:
-                nursery.start_soon(self._follow_all)
+            nursery.start_soon(self._follow_all)
             try:
                 await self._get_lock()
             except MeshqError as error:
@@ -154,6 +154,8 @@ class QuorumActivation(ReplicationPart, Activation):
     async def _follow_all(self) -> None:
         """Follow one node after the other, as long as one is found that serves."""
         pause = self._rules.retry_interval
+        while self._ordered:
+            await self._changed.wait()
         while True:
             followed = stored = silent = False
             new = self._rules.primary and not await self._own_id()
@@ -207,9 +209,9 @@ class QuorumActivation(ReplicationPart, Activation):
             return False
         try:
             await self._role.open(self._nursery, node_id)
-            refusal = await self._role.refusal(activation=self._standing.activation, epoch=self._known)
+            refusal = await self._refusal()
             self._answered = True
-            if self._ordered:
+            if refusal is None and self._ordered:
                 if held := await self._role.acquire():
                     return held
                 refusal = NoClaim(reason="held", text="the store is claimed, and another node has the lock: stop it")
@@ -224,18 +226,47 @@ class QuorumActivation(ReplicationPart, Activation):
             self._complain(error)
         return False
 
+    async def _refusal(self) -> NoClaim | None:
+        """Return the reason against a claim, by the record without the lock; None: there is none."""
+        if self._ordered:
+            if text := ended_mark((self._env.wall.now_ms() - self._standing.marked_ms) / 1000):
+                return await self._forget_mark(NoClaim(reason="void", text=text))
+            if self._standing.against < 0:
+                await self._remember(attrs.evolve(self._standing, against=await self._role.counter()))
+                if self._standing.against < 0:
+                    text = "the store is claimed, and its disk does not take at which counter of the quorum"
+                    return NoClaim(reason="unknown", text=text)
+        found = await self._role.refusal(**self._about)
+        return found if found is None else await self._forget_mark(found)
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """The fields of a claim by this node."""
+        standing = self._standing
+        if self._ordered:
+            epoch, against = standing.unclaimed.epoch + 1, standing.against
+            return {"activation": standing.activation, "epoch": epoch, "against": against}
+        return {"activation": standing.activation, "epoch": self._known}
+
+    async def _forget_mark(self, found: NoClaim) -> NoClaim:
+        """Obey the operator no more if the order is void; the node follows others then."""
+        if found.reason == "void":
+            self._warnings.say("claim_void", found.text)
+            await self._remember(attrs.evolve(self._standing, claimed=False))
+            self._changed.tell()
+        return found
+
     async def _claim(self) -> QuorumRecord | None:
         """Claim the node id with the lock; None: it has to be tried again."""
         try:
-            standing, ordered = self._standing, self._ordered
-            epoch = standing.unclaimed.epoch + 1 if ordered else self._known
-            found = await self._role.claim(activation=standing.activation, epoch=epoch, ordered=ordered)
+            found = await self._role.claim(**self._about)
         except (MeshqError, OSError) as error:
             self._complain(error)
             # Another node may be able to.
             await self._role.release()
             return None
         if isinstance(found, NoClaim):
+            await self._forget_mark(found)
             self._complain(RefusedError(found.text, outcome="not_done"))
             return None
         return found
