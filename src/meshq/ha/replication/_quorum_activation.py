@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import attrs
 import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl, QuorumProvider, QuorumRecord, StepBack
-from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, invariant
+from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, caused, invariant
 from meshq.ha._store_claim_plan import ended_mark
 from meshq.ha.quorum import NoClaim, node_id_of
 from meshq.ha.replication._follower import Follower
@@ -29,6 +30,14 @@ GIVEN_UP: Final = ("stopped", "forced", "failback")
 PAUSE_S_MAX: Final = 3600.0
 #: The longest pause between two tries then.
 GIVEN_UP_S: Final = 0.1
+
+
+@attrs.define
+class Written:
+    """What became of a counter that is being stored."""
+
+    over: trio.Event = attrs.field(factory=trio.Event)
+    error: OSError | None = None
 
 
 class QuorumActivation(ReplicationPart, Activation):
@@ -137,6 +146,9 @@ class QuorumActivation(ReplicationPart, Activation):
 
     async def _compete(self) -> None:
         """Follow other nodes, and stop with the lock."""
+        async with self._remembering:
+            # What a disk is still to store comes before anything else.
+            pass
         failure: MeshqError | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_all)
@@ -286,18 +298,30 @@ class QuorumActivation(ReplicationPart, Activation):
         return max(self._standing.epoch, self._standing.named)
 
     async def _store_counter(self, activation: int) -> None:
-        """Store the counter of the node's copy durably."""
+        """Store the counter of the node's copy durably; a disk that hangs has failed after ``call_timeout``."""
+        patience_s, written = self._reach.call_timeout, Written()
+        self._nursery.start_soon(self._write_counter, activation, written)
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + patience_s):
+            await written.over.wait()
+        if not written.over.is_set():
+            text = f"the disk has not stored the counter of {self._control.name!r} for {patience_s:g} s"
+            written.error = OSError(errno.ETIMEDOUT, text)
+        if written.error is not None:
+            # The other one goes first, whose disk may take it.
+            self._not_before = self._later
+            raise caused(written.error, None)
+        await trio.lowlevel.checkpoint()
+
+    async def _write_counter(self, activation: int, written: Written) -> None:
         with trio.CancelScope(shield=True):
             async with self._remembering:
                 standing = attrs.evolve(self._standing, activation=activation)
                 try:
                     await self._env.threads.run(self._directory.remember, standing, pool=POOL)
-                except OSError:
-                    # The other one goes first, whose disk may take it.
-                    self._not_before = self._later
-                    raise
-                self._standing = self._acting.standing = standing
-        await trio.lowlevel.checkpoint()
+                    self._standing = self._acting.standing = standing
+                except OSError as error:
+                    written.error = error
+                written.over.set()
 
     # -- the node id
 

@@ -182,13 +182,16 @@ class QuorumRole:
         self.close()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + RELEASE_S):
             async with self._turn:
-                try:
-                    if self._session is not None:
-                        await self._session.release()
-                except MeshqError as error:
-                    self._complain(error)
+                await self._give_back()
         self.record, self._adding, self._closing = None, "", False
         await trio.lowlevel.checkpoint()
+
+    async def _give_back(self) -> None:
+        try:
+            if self._session is not None:
+                await self._session.release()
+        except MeshqError as error:
+            self._complain(error)
 
     @property
     def _open(self) -> QuorumSession:
@@ -267,6 +270,7 @@ class QuorumRole:
                     except OSError as error:
                         # A disk that does not take the counter: another node has the role, or this one later.
                         self._complain(error)
+                        await self._give_back()
                         return False
                     await trio.sleep(PAUSE_S)
             return False
