@@ -206,6 +206,28 @@ async def test_a_node_that_loses_its_session_steps_back_before_the_other_one_ser
         await first.ha.wait_for(phase="in_sync", timeout=60)
 
 
+async def test_a_node_that_loses_its_session_does_not_wait_for_a_replica_that_has_not_everything() -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        pair.ground.threads["b"].close("write")
+        async with pair.ground.client_of("a") as client:
+            sent = trio.CancelScope()
+
+            async def send() -> None:
+                with sent:
+                    await client.send("q", b"not confirmed")
+
+            pair.nursery.start_soon(send)
+            await trio.sleep(0.1)
+            pair.quorum.cut(pair.quorum.place(pair.node_id).holder)
+            began = trio.current_time()
+            await first.ha.wait_for(phase="searching", timeout=60)
+            took_s = trio.current_time() - began
+            sent.cancel()
+            pair.ground.threads["b"].open()
+        assert took_s <= pair.quorum.lease_s + 0.1 and first.ha._board.report.reason == "lease_lost"
+
+
 async def test_of_two_peers_one_serves_and_the_other_one_is_in_sync_and_only_the_newest_starts_again() -> None:
     async with pairs() as pair:
         peers = [await pair.start(name, pair.peer()) for name in "ab"]
