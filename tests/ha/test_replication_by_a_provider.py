@@ -208,7 +208,7 @@ async def test_a_node_that_loses_its_session_steps_back_before_the_other_one_ser
 
 async def test_a_node_that_loses_its_session_does_not_wait_for_a_replica_that_has_not_everything() -> None:
     async with pairs() as pair:
-        first, second = await pair.both()
+        first, _second = await pair.both()
         pair.ground.threads["b"].close("write")
         async with pair.ground.client_of("a") as client:
             sent = trio.CancelScope()
