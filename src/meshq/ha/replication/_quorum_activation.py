@@ -34,7 +34,7 @@ GIVEN_UP_S: Final = 0.1
 
 @attrs.define
 class Written:
-    """What became of a counter that is being stored."""
+    """The end of a write of a counter: when it is over, and its error."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     error: OSError | None = None
