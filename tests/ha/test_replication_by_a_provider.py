@@ -18,6 +18,7 @@ from meshq import (
     SettingsError,
 )
 from meshq.ha.quorum import node_id_of
+from meshq.ha.replication import _quorum_activation
 from tests.ha.provided import SESSION_S, active, pairs
 from tests.ha.replicated import url_of
 
@@ -339,3 +340,33 @@ async def test_the_end_of_a_term_does_not_forget_a_counter_that_is_being_stored(
         later.set()
         await trio.sleep(1)
         assert first.state == "stopped" and pair.counter("a") == 2
+
+
+async def test_a_node_whose_checked_hosts_all_are_silent_gives_its_role_up_and_takes_none_before_one_answers() -> None:
+    async with pairs() as pair:
+        # Only a's questions: the network of the test has one host.
+        checked = {"check_hosts": ["127.0.0.1:7777"], "check_hosts_period": 1.0, "check_hosts_timeout": 0.5}
+        answers = True
+
+        async def any_answers(*about: object) -> bool:
+            await trio.lowlevel.checkpoint()
+            return answers
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_quorum_activation, "any_answers", any_answers)
+            first = await pair.start("a", pair.first(**checked))
+            second = await pair.start("b", pair.second())
+            await pair.in_sync(first)
+            answers = False
+            began = trio.current_time()
+            await active(second)
+            # Two rounds, and at once then: the role is given up.
+            assert trio.current_time() - began <= 3.0
+            await first.ha.wait_for(phase="isolated", timeout=10)
+            assert first.ha._board.report.reason == "isolated"
+            await pair.kill(second)
+            await trio.sleep(3 * SESSION_S)
+            assert (first.state, first.ha.phase) == ("waiting", "isolated")
+            answers = True
+            await trio.sleep(2)
+            assert first.ha.phase != "isolated"

@@ -11,6 +11,8 @@ import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl, QuorumProvider, QuorumRecord, StepBack
 from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, caused, invariant
+from meshq.ha._host_questions import any_answers
+from meshq.ha._hosts_plan import Isolation
 from meshq.ha._store_claim_plan import ended_mark
 from meshq.ha.quorum import NoClaim, node_id_of
 from meshq.ha.replication._follower import Follower
@@ -64,6 +66,7 @@ class QuorumActivation(ReplicationPart, Activation):
         # The epoch that has ended with a failback, and how long the next one waits.
         self._gave_back = 0
         self._pause_s = 0.0
+        self._isolation = Isolation()
         # Whether the quorum has answered in this life.
         self._answered = False
         # Whether every other place has said in this life that it has no store.
@@ -83,6 +86,8 @@ class QuorumActivation(ReplicationPart, Activation):
         if self._rules.primary and node_id and wanted and node_id != wanted:
             text = f"{wanted.hex()} by the settings, and {node_id.hex()} in the store"
             raise SettingsError("coordination_id" if coordination else "node_id", text, "the id of the store")
+        if self._rules.check_hosts:
+            self._nursery.start_soon(self._check_hosts)
         text = "the quorum of a pair by replication is experimental: its settings may change"
         self._warnings.say("quorum_experimental", text)
         if self._rules.ignored:
@@ -134,6 +139,30 @@ class QuorumActivation(ReplicationPart, Activation):
         else:
             self._pause_s, self._no_failback_before = 0.0, -math.inf
         self._gave_back = 0
+
+    # -- the network
+
+    async def _check_hosts(self) -> None:
+        """Find out from time to time whether the node is cut off, until cancelled."""
+        rules = self._rules
+        while True:
+            answered = await any_answers(self._env.network, rules.check_hosts, rules.check_hosts_timeout)
+            was = self._isolation.isolated
+            if self._isolation.round(answered=answered) and not was:
+                text = f"none of {', '.join(rules.check_hosts)} answers: {self._control.name!r} does not serve"
+                self._warnings.say("isolated", text)
+            if self._isolation.isolated:
+                self._order(StepBack(reason="isolated"))
+            if self._isolation.isolated is not was:
+                self._show()
+                self._changed.tell()
+            await trio.sleep(rules.check_hosts_period)
+
+    def _show(self, reason: str = "") -> None:
+        super()._show(reason)
+        if self._isolation.isolated and self._life.state == "searching":
+            board = self._control.board
+            board.show(attrs.evolve(board.report, phase="isolated"))
 
     # -- the lock
 
@@ -214,6 +243,8 @@ class QuorumActivation(ReplicationPart, Activation):
         """Try to get the lock once, if this node could serve with it; return whether it is held."""
         await trio.lowlevel.checkpoint()
         node_id = await self._own_id()
+        if self._isolation.isolated:
+            return False
         if not node_id:
             if self._acting.node_id:
                 text = f"the copy of {self._control.name!r} is not whole: it serves once it has followed the other node"
