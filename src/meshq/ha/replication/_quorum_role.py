@@ -187,11 +187,12 @@ class QuorumRole:
         await trio.lowlevel.checkpoint()
 
     async def _give_back(self) -> None:
-        try:
-            if self._session is not None:
-                await self._session.release()
-        except MeshqError as error:
-            self._complain(error)
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + RELEASE_S):
+            try:
+                if self._session is not None:
+                    await self._session.release()
+            except MeshqError as error:
+                self._complain(error)
 
     @property
     def _open(self) -> QuorumSession:
