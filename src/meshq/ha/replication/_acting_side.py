@@ -11,6 +11,7 @@ from meshq.abc import NodeControl, Replica, ReplicaEnd, ReplicaHost, ReplicaLine
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
 from meshq.ha.replication._asking import PAUSE_S, Asker
+from meshq.ha.replication._catch_up_plan import SyncLeft
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._node_directory import BodyFile
@@ -183,6 +184,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             lost=self._lost,
             over=self._over,
         )
+        feeder.left = SyncLeft(start.source.segments())
         size_bytes = feeder.left.size_bytes
         self._notify(SyncBegun, replica=wanted.node_name, records=term.replicator.placed, bytes=size_bytes)
         self._nursery.start_soon(feeder.run)

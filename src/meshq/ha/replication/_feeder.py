@@ -61,7 +61,7 @@ class Feeder(ReplicaEnd[Logged]):
         #: Bytes that wait in memory.
         self.queued_bytes: int = 0
         #: What is left of the copy, as far as it is known now.
-        self.left: SyncLeft = SyncLeft(source.segments())
+        self.left: SyncLeft = SyncLeft()
         # The last position that was sent, and those before each piece of a large body that is under way.
         self._sent = 0
         self._written: deque[int] = deque()
