@@ -13,9 +13,10 @@ from meshq import ConnectionBrokenError
 from meshq.abc import QuorumProvider, QuorumRecord, QuorumSession
 from meshq.errors import caused
 from meshq.ha.quorum import SessionBlock
-from meshq.ha.replication import _joined
+from meshq.ha.replication import NodeDirectory, _joined
 from meshq.testing import MemoryQuorum, Simulation, SimulationResult
 from meshq.testing._quorum import MemoryQuorumSession
+from meshq.testing.disk._tree import Tree
 from qa.ha.clients import PairError
 from qa.ha.replicated import (
     DURATION_S,
@@ -46,8 +47,15 @@ PROVIDED_FAULTS: Final[Mapping[str, int]] = {**FAULTS, **PROVIDED}
 #: What the fixed seeds have to have seen, each at least once.
 PROVIDED_SIGHTS: Final = (
     *("takeover", "handed_over", "failback", "stopped", "started", "synced", "lease_lost", "large", "transaction"),
-    *("peers", "in_doubt", "refused", "foreign_error"),
+    *("peers", "in_doubt", "refused", "foreign_error", "half_claimed", "old_machine"),
 )
+#: The share of the runs in which a machine is replaced under its name, and comes back.
+REPLACED: Final = 0.4
+#: Seconds for which a step of that is waited for, and for which the old machine runs.
+STEP_S: Final = 8.0
+OLD_S: Final = SESSION_S + 2.0
+#: Seconds between two looks at what is waited for.
+LOOK_S: Final = 0.05
 
 
 class WatchedQuorum(MemoryQuorum):
@@ -59,6 +67,8 @@ class WatchedQuorum(MemoryQuorum):
         self.rng: random.Random = stage.simulation.swarm.rng("quorum")
         self.loses = self.rng.random() < 0.5
         self.wrong = ""
+        #: Told when a change of a record is half done, which it stays; None: changes are completed.
+        self.half: trio.Event | None = None
         # By chance of its own, so that the other draws stay.
         self._errors: random.Random = stage.simulation.swarm.rng("errors of the quorum")
 
@@ -92,6 +102,10 @@ class WatchedSession(MemoryQuorumSession):
     async def compare_and_set(self, expected: QuorumRecord, new: QuorumRecord) -> bool:
         """Store a record in the place of another one; the answer may be lost."""
         watched = self._watched
+        if watched.half is not None and new.sequence > expected.sequence:
+            # The counter is on the disk of the node, and the quorum does not hear it.
+            watched.half.set()
+            await trio.sleep_forever()
         lost = watched.loses and watched.rng.random() < LOST
         if lost and watched.rng.random() < 0.5:
             raise watched.failure("the question is lost")
@@ -169,6 +183,9 @@ async def provided_scenario(simulation: Simulation) -> Outcome:
 async def _faults(stage: ProvidedStage) -> None:
     rng, kinds = stage.rng, list(PROVIDED_FAULTS)
     try:
+        # By chance of its own, so that the other draws stay.
+        if stage.simulation.swarm.rng("old machine").random() < REPLACED:
+            await _replace(stage)
         while True:
             await trio.sleep(rng.uniform(0.2, 2.0))
             for member in stage.members:
@@ -216,6 +233,70 @@ async def _partition(stage: ProvidedStage, member: ReplicaMember) -> None:
     await trio.sleep(stage.rng.uniform(0.1, 2.5 * SESSION_S))
     part.reach(cut=False)
     stage.heal()
+
+
+async def _replace(stage: ProvidedStage) -> None:
+    """Kill a node in the middle of a change of its record, put a new machine in its place, and start the old one."""
+    quorum, halfway = stage.quorum, trio.Event()
+    member = await _active(stage)
+    if member is None or not await _until(lambda: _followed(member)):
+        return
+    other, disk = stage.other(member), member.machine.disk
+    quorum.half = halfway
+    _end(other)
+    with trio.move_on_after(STEP_S):
+        await halfway.wait()
+        stage.see("half_claimed")
+    _end(member)
+    quorum.half = None
+    old, disk.tree = disk.tree, (new := Tree())
+    try:
+        for one in (other, member):
+            one.start()
+        if not await _until(lambda: _followed(other)):
+            return
+        await trio.sleep(1.0)
+        for one in (other, member):
+            _end(one)
+        disk.tree = old
+        stage.see("old_machine")
+        stage.notes.note(f"an old machine of the name {member.name} is started")
+        member.start()
+        await trio.sleep(OLD_S)
+    finally:
+        # The one with the newer copy stays.
+        _end(member)
+        disk.tree = max((old, new), key=lambda tree: _counter(member, tree))
+
+
+async def _active(stage: ProvidedStage) -> ReplicaMember | None:
+    await _until(lambda: any(one.active for one in stage.members))
+    return next((one for one in stage.members if one.active), None)
+
+
+async def _until(reached: Callable[[], bool]) -> bool:
+    for _ in range(round(STEP_S / LOOK_S)):
+        if reached():
+            return True
+        await trio.sleep(LOOK_S)
+    return False
+
+
+def _followed(member: ReplicaMember) -> bool:
+    """Whether a node serves, with a replica in sync."""
+    broker = member.broker
+    return member.active and broker is not None and bool(broker.ha.replicas) and not broker.ha.unprotected
+
+
+def _end(member: ReplicaMember) -> None:
+    member.machine.kill()
+    member.down = True
+
+
+def _counter(member: ReplicaMember, tree: Tree) -> int:
+    """Return the counter of the copy on a disk of a node that is not running."""
+    member.machine.disk.tree = tree
+    return NodeDirectory(member.machine.disk, "/data").standing().activation
 
 
 OWN_FAULTS: Final = {"both_down": _both_down, "cut_off": _cut_off, "partition": _partition}

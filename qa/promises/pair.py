@@ -38,6 +38,8 @@ PACE_S: Final = 0.3
 #: Silence after which the nodes of a pair give each other up, and the lease of a shared store; the defaults are longer.
 TTL_S: Final = 3.0
 LEASE_S: Final = 2.0
+#: The node id of a pair that asks a quorum.
+NODE_ID: Final = b"the pair of two."
 #: After so long without a word of a node another one may serve in its place, where witnesses decide.
 SESSION_S: Final = 3.0
 WITNESSES: Final = ("w0", "w1", "w2")
@@ -149,6 +151,8 @@ class Node:
             connectors={"own": self.url},
             services=[connection] if policy is not None else [],
             ha=policy,
+            # A new primary begins before its backup, which could say that it has no store.
+            node_id=NODE_ID if self._first and pair.policies is quorum else None,
             journal=JOURNAL,
             stop_timeout=2,
             env=self.machine.env,

@@ -206,6 +206,7 @@ if TYPE_CHECKING:
     from meshq.notifications import SyncBegun as SyncBegun
     from meshq.notifications import SyncDone as SyncDone
     from meshq.notifications import SyncFailed as SyncFailed
+    from meshq.notifications import SyncProgress as SyncProgress
     from meshq.notifications import TransactionDecided as TransactionDecided
     from meshq.notifications import TransactionPrepared as TransactionPrepared
     from meshq.permissions import PermissionExplanation as PermissionExplanation
@@ -298,6 +299,7 @@ _NOTIFICATIONS: Final = (
     "SyncBegun",
     "SyncDone",
     "SyncFailed",
+    "SyncProgress",
     "ReplicaDropped",
     "TransactionDecided",
     "TransactionPrepared",

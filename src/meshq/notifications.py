@@ -372,11 +372,22 @@ class InSyncChanged(Notification):
 
 @attrs.frozen(kw_only=True)
 class SyncBegun(Notification):
-    """A replica has come, and gets a copy of the store first; ``records``: how many there are."""
+    """A replica has come, and gets a copy of the store first; ``records``, ``bytes``: how many there are."""
 
     kind = "sync_begun"
     replica: str
     records: int
+    bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class SyncProgress(Notification):
+    """A copy for a replica goes on, once a second at most; so many records and bytes of the journal are left."""
+
+    kind = "sync_progress"
+    replica: str
+    records_left: int
+    bytes_left: int
 
 
 @attrs.frozen(kw_only=True)
@@ -460,38 +471,17 @@ class BalancerQuorumLost(Notification):
 #: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
-    QueueCreated,
-    QueueDeleted,
-    ConsumerCreated,
-    ConsumerClosed,
-    SessionCreated,
-    SessionClosed,
-    LoginRefused,
-    SecurityRefused,
-    MessageDeadLettered,
-    MessageExpired,
-    MessagesRedistributed,
-    MessagesStuck,
-    TransactionPrepared,
-    TransactionDecided,
-    CursorLagging,
-    CursorReleased,
-    BatchCommitted,
-    StageExpired,
-    AddressFull,
-    MemoryFull,
-    StoreDamaged,
-    NodeJoined,
-    NodeLeft,
-    BindingAdded,
-    BindingRemoved,
-    BalancerTargetReady,
-    BalancerTargetLost,
-    BalancerQuorumReached,
-    BalancerQuorumLost,
+    *(QueueCreated, QueueDeleted, ConsumerCreated, ConsumerClosed, SessionCreated, SessionClosed),
+    *(LoginRefused, SecurityRefused),
+    *(MessageDeadLettered, MessageExpired, MessagesRedistributed, MessagesStuck),
+    *(TransactionPrepared, TransactionDecided, CursorLagging, CursorReleased, BatchCommitted, StageExpired),
+    *(AddressFull, MemoryFull, StoreDamaged),
+    *(NodeJoined, NodeLeft, BindingAdded, BindingRemoved),
+    *(BalancerTargetReady, BalancerTargetLost, BalancerQuorumReached, BalancerQuorumLost),
     RoleChanged,
     InSyncChanged,
     SyncBegun,
+    SyncProgress,
     SyncDone,
     SyncFailed,
     ReplicaDropped,

@@ -16,6 +16,7 @@ from meshq.testing import MemoryQuorum
 from tests.ha.replicated import Machines, machines
 
 SESSION_S = 6.0
+NODE_ID = b"n" * 16
 
 
 @attrs.define
@@ -37,6 +38,9 @@ class Pair:
         return self.first(coordination_id="peer-journal-001")
 
     async def start(self, name: str, policy: HAPolicy, **settings: Any) -> Broker:
+        """Start a node; a primary has an id from the beginning, since the other place does not answer yet."""
+        if getattr(policy, "coordination_id", "") is None and "node_id" not in settings:
+            settings["node_id"] = NODE_ID
         return await self.ground.start(self.nursery, self.ground.broker(name, policy, **settings))
 
     async def both(self, **backup: Any) -> tuple[Broker, Broker]:

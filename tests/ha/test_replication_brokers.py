@@ -228,6 +228,9 @@ async def test_nodes_with_different_keys_do_not_pair_and_nothing_is_changed() ->
         ("quorum", None),
         ("quorum", MajorityVote(size=3)),
         ("check_hosts", ("h:1",)),
+        ("check_hosts", ("h",)),
+        ("check_hosts_period", 0),
+        ("check_hosts_timeout", 0),
         ("wait_for_activation", 1),
     ],
 )

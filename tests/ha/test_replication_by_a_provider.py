@@ -18,6 +18,7 @@ from meshq import (
     SettingsError,
 )
 from meshq.ha.quorum import node_id_of
+from meshq.ha.replication import _quorum_activation
 from tests.ha.provided import SESSION_S, active, pairs
 from tests.ha.replicated import url_of
 
@@ -206,6 +207,28 @@ async def test_a_node_that_loses_its_session_steps_back_before_the_other_one_ser
         await first.ha.wait_for(phase="in_sync", timeout=60)
 
 
+async def test_a_node_that_loses_its_session_does_not_wait_for_a_replica_that_has_not_everything() -> None:
+    async with pairs() as pair:
+        first, _second = await pair.both()
+        pair.ground.threads["b"].close("write")
+        async with pair.ground.client_of("a") as client:
+            sent = trio.CancelScope()
+
+            async def send() -> None:
+                with sent:
+                    await client.send("q", b"not confirmed")
+
+            pair.nursery.start_soon(send)
+            await trio.sleep(0.1)
+            pair.quorum.cut(pair.quorum.place(pair.node_id).holder)
+            began = trio.current_time()
+            await first.ha.wait_for(phase="searching", timeout=60)
+            took_s = trio.current_time() - began
+            sent.cancel()
+            pair.ground.threads["b"].open()
+        assert took_s <= pair.quorum.lease_s + 0.1 and first.ha._board.report.reason == "lease_lost"
+
+
 async def test_of_two_peers_one_serves_and_the_other_one_is_in_sync_and_only_the_newest_starts_again() -> None:
     async with pairs() as pair:
         peers = [await pair.start(name, pair.peer()) for name in "ab"]
@@ -234,9 +257,11 @@ async def test_of_two_peers_one_serves_and_the_other_one_is_in_sync_and_only_the
 async def test_a_new_primary_has_one_node_id_however_often_it_starts_before_it_has_a_store() -> None:
     async with pairs() as pair:
         pair.quorum.reaches = lambda instance: False  # type: ignore[method-assign]
+        cluster = {"static_connectors": [url_of("b")]}
+        await pair.start("b", pair.second())
         found = []
         for _ in range(2):
-            first = await pair.start("a", pair.first())
+            first = await pair.start("a", pair.first(), node_id=None, cluster=cluster)
             await trio.sleep(10)
             found.append(list(pair.quorum._places))
             await pair.ground.crash(first)
@@ -315,3 +340,33 @@ async def test_the_end_of_a_term_does_not_forget_a_counter_that_is_being_stored(
         later.set()
         await trio.sleep(1)
         assert first.state == "stopped" and pair.counter("a") == 2
+
+
+async def test_a_node_whose_checked_hosts_all_are_silent_gives_its_role_up_and_takes_none_before_one_answers() -> None:
+    async with pairs() as pair:
+        # Only a's questions: the network of the test has one host.
+        checked = {"check_hosts": ["127.0.0.1:7777"], "check_hosts_period": 1.0, "check_hosts_timeout": 0.5}
+        answers = True
+
+        async def any_answers(*about: object) -> bool:
+            await trio.lowlevel.checkpoint()
+            return answers
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_quorum_activation, "any_answers", any_answers)
+            first = await pair.start("a", pair.first(**checked))
+            second = await pair.start("b", pair.second())
+            await pair.in_sync(first)
+            answers = False
+            began = trio.current_time()
+            await active(second)
+            # Two rounds, and at once then: the role is given up.
+            assert trio.current_time() - began <= 3.0
+            await first.ha.wait_for(phase="isolated", timeout=10)
+            assert first.ha._board.report.reason == "isolated"
+            await pair.kill(second)
+            await trio.sleep(3 * SESSION_S)
+            assert (first.state, first.ha.phase) == ("waiting", "isolated")
+            answers = True
+            await trio.sleep(2)
+            assert first.ha.phase != "isolated"

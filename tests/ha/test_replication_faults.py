@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from meshq import (
     SettingsError,
 )
 from meshq.errors import UnblockedError
+from meshq.ha.replication._feeder import Feeder
 from meshq.notifications import Notification
 from tests.ha.replicated import machines
 
@@ -83,6 +85,35 @@ async def test_a_confirm_and_a_delivery_wait_for_the_replica_and_a_slow_one_is_d
             ("in_sync_changed", ("a",), True),
             ("in_sync_changed", ("a", "b"), False),
         ]
+
+
+async def test_the_progress_of_a_copy_is_told_once_a_second_with_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with machines() as (ground, nursery):
+        seen: list[Any] = []
+        first = ground.broker("a", ReplicationPrimary())
+        nursery.start_soon(told, first, seen)
+        await ground.start(nursery, first)
+        async with ground.client() as client:
+            for number in range(8):
+                await client.send("q", b"%d" % number)
+            real = Feeder._room
+
+            async def slow(self: Feeder) -> None:
+                await trio.sleep(0.4)
+                await real(self)
+
+            monkeypatch.setattr(Feeder, "_room", slow)
+            await ground.start(nursery, ground.broker("b", ReplicationBackup()))
+            await first.ha.wait_for(in_sync=True, timeout=60)
+        (begun,) = [one for one in seen if one.kind == "sync_begun"]
+        steps = [one for one in seen if one.kind == "sync_progress"]
+        left = [(one.records_left, one.bytes_left) for one in steps]
+        assert len(left) >= 2 and {one.replica for one in steps} == {"b"}
+        assert all(one > other for one, other in pairwise([(begun.records, begun.bytes), *left]))
+        (done,) = [one for one in seen if one.kind == "sync_done"]
+        assert len(steps) <= done.seconds
 
 
 async def test_the_end_of_a_sync_holds_confirms_for_its_time_and_then_the_traffic_goes_on() -> None:

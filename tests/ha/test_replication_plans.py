@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import attrs
 import pytest
 
 from meshq.abc import StoredBatch, StoredSegment
@@ -12,6 +13,7 @@ from meshq.ha.replication._catch_up_plan import (
     NEARLY_RECORDS,
     ROUNDS_MAX,
     CatchUp,
+    SyncLeft,
     check_dense,
     tail_segments,
     within,
@@ -255,6 +257,18 @@ def test_the_tail_is_read_from_the_segments_that_have_it_in_the_order_of_their_r
     segments = [segment(7, 31, 40), segment(8, 1, 9, compacted=True), segment(9, 41, 40), segment(6, 11, 30)]
     assert [one.number for one in tail_segments(segments, 25)] == [6, 7]
     assert tail_segments(segments, 40) == []
+
+
+def test_what_is_left_of_a_copy_is_an_upper_bound_that_never_grows() -> None:
+    segments = [attrs.evolve(segment(7, 31, 40), size_bytes=100), attrs.evolve(segment(8, 1, 9), size_bytes=50)]
+    left, seen = SyncLeft(segments), []
+    for number, batches in ((7, ((4, 30), (6, 60))), (8, ((2, 999),)), (9, ((1, 1),))):
+        left.begin(number)
+        for records, size in batches:
+            left.sent(records, size)
+            seen.append((left.records, left.size_bytes))
+    assert (SyncLeft(segments).records, SyncLeft(segments).size_bytes) == (19, 150)
+    assert seen == [(15, 120), (9, 60), (7, 0), (0, 0)]
 
 
 def test_a_replica_joins_when_little_is_left_or_after_enough_rounds() -> None:

@@ -35,6 +35,7 @@ from meshq.broker.core._recovery import Recovery
 from meshq.env import real_env
 from meshq.errors import CallTimeoutError, ConnectionBrokenError, UnblockedError
 from meshq.testing import InlineThreads, MemoryNetwork, SimDisk
+from meshq.testing._network_stream import MemoryStream
 from meshq.testing.disk._mount import SimFile
 
 SLOW: dict[str, Any] = {"retry_interval": 0.05, "reconnect_attempts": float("inf"), "initial_connect_attempts": 200}
@@ -131,9 +132,16 @@ async def test_a_backup_takes_over_after_a_crash_with_the_durable_messages_and_t
 
 
 async def test_a_takeover_reads_the_more_the_more_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F62: the store is read when a backup takes over, and not before."""
-    read = 0
-    inner = SimFile.read_at
+    """F62: the store is read when a backup takes over, and not before; nothing of it goes over the network."""
+    read = told = 0
+    inner, transmit = SimFile.read_at, MemoryStream._transmit
+
+    def transmitted(stream: MemoryStream, data: bytes) -> None:
+        nonlocal told
+        told += len(data)
+        transmit(stream, data)
+
+    monkeypatch.setattr(MemoryStream, "_transmit", transmitted)
 
     def counted(file: SimFile, offset: int, size: int) -> bytes:
         nonlocal read
@@ -148,9 +156,12 @@ async def test_a_takeover_reads_the_more_the_more_is_stored(monkeypatch: pytest.
             first = await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
             second = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
             async with ground.client() as client, client.producer("q") as producer:
+                told = 0
                 for _ in range(count):
                     await producer.send(b"x" * 1_000)
                 await producer.flush()
+            # From the client to the node that serves, once.
+            assert count * 1_000 < told < count * 1_200 + 20_000
             read = 0
             await crash(ground, first)
             await second.ha.wait_for(phase="active", timeout=60)

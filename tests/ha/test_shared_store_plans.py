@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from itertools import combinations, product
+from types import SimpleNamespace
+from typing import Any
 
 import attrs
 import pytest
+import trio
 
-from meshq.errors import SettingsError
+from meshq.errors import ConnectionBrokenError, SettingsError, caused
 from meshq.ha._epochs_plan import PARTS, ActivationPlan, epoch_name, epoch_of, newest_epoch, plan_activation
 from meshq.ha._fence_plan import OwnerWatch, check_fence_command, fence_argv
+from meshq.ha._host_questions import any_answers
 from meshq.ha._hosts_plan import Isolation, check_hosts_of, place_of
 from meshq.ha._lease_machine import Lease
 from meshq.ha._owner_format import Owner, decode_owner, decode_registration, encode_hint
@@ -204,6 +208,19 @@ def test_an_owner_hangs_when_its_word_was_the_same_for_a_lease_whatever_its_cloc
 
 
 # -- isolation
+
+
+@pytest.mark.parametrize(("numbers", "answers"), [([111], True), ([99, 111], True), ([99], False), ([113, 101], False)])
+async def test_a_host_of_whose_addresses_one_refuses_has_answered(numbers: list[int], answers: bool) -> None:
+    """Of a host with two families one may not be there at all: EADDRNOTAVAIL beside ECONNREFUSED."""
+
+    async def fail(host: str, port: int) -> None:
+        await trio.lowlevel.checkpoint()
+        group = ExceptionGroup("all", [OSError(number, "no") for number in numbers])
+        raise caused(ConnectionBrokenError("no"), caused(OSError("all attempts have failed"), group))
+
+    network: Any = SimpleNamespace(connect=fail)
+    assert await any_answers(network, ["there:1"], 1.0) is answers
 
 
 def test_a_node_is_isolated_by_two_rounds_without_an_answer_in_a_row_and_not_after_an_answer() -> None:

@@ -11,9 +11,9 @@ import trio
 from meshq import ReplicationBackup, ReplicationPrimary
 from meshq.__main__ import main
 from meshq.env import real_env
-from meshq.ha import StoreClaim, StoreFacts, doubts
+from meshq.ha import MARK_S, StoreClaim, StoreFacts, doubts
 from meshq.ha._shared_directory import SharedDirectory
-from meshq.ha._store_claim_plan import CLAIM_EPOCHS
+from meshq.ha._store_claim_plan import CLAIM_EPOCHS, ended_mark
 from meshq.ha.replication import NodeDirectory
 from meshq.ha.replication._quorum_activation import QuorumActivation
 from meshq.ha.replication._standing_format import Standing
@@ -86,7 +86,10 @@ def test_the_command_says_what_it_knows_and_marks_the_store_only_if_it_is_told_t
     assert not peer.standing().claimed
     running.leave()
     assert main(["store", "claim", b, "--yes"]) == 0
-    assert peer.standing() == Standing(epoch=5, activation=3, in_sync=True, claimed=True)
+    assert "with a quorum provider the mark is good for 3600 s" in capsys.readouterr().out
+    found = peer.standing()
+    assert found == Standing(epoch=5, activation=3, in_sync=True, claimed=True, marked_ms=found.marked_ms)
+    assert 0 <= real_env().wall.now_ms() - found.marked_ms < 60_000
     assert main(["store", "claim", str(tmp_path / "nothing")]) == 1
     assert "is the store of no pair" in capsys.readouterr().err
 
@@ -126,7 +129,7 @@ async def test_a_replica_that_is_claimed_serves_alone_with_everything_it_has_and
         facts = claim.look()
         assert (facts.epoch, facts.acted, facts.backup) == (epoch, False, True)
         assert facts.node_id and doubts(facts, []) and claim.position()
-        claim.mark()
+        claim.mark(1)
         alone = await world.start(nursery, world.broker("b", ReplicationBackup()))
         await alone.ha.wait_for(phase="active", timeout=60)
         assert alone.ha.epoch == epoch + CLAIM_EPOCHS
@@ -159,7 +162,7 @@ async def test_a_store_that_is_claimed_serves_with_the_lock_whatever_the_record_
             pair.quorum = MemoryQuorum(session=SESSION_S)
         disk = pair.ground.disks[role].mount()
         before = NodeDirectory(disk, "/data").standing()
-        StoreClaim(disk, "/data").mark()
+        StoreClaim(disk, "/data").mark(real_env().wall.now_ms())
         claimed = await pair.start(role, policy())
         if role == "a":
             await trio.sleep(5)
@@ -177,6 +180,41 @@ async def test_a_store_that_is_claimed_serves_with_the_lock_whatever_the_record_
         other = "b" if role == "a" else "a"
         await pair.start(other, (pair.second if role == "a" else pair.first)())
         await pair.in_sync(claimed)
+
+
+@pytest.mark.parametrize(("age_s", "void"), [(0, False), (3_600, False), (3_601, True), (-3_601, True)])
+def test_a_mark_is_good_for_an_hour_by_whatever_clock(age_s: float, void: bool) -> None:
+    text = ended_mark(age_s)
+    assert text == ("the mark of `meshq store claim` is void: it is good for 3600 s, and is 3601 s old" if void else "")
+
+
+@pytest.mark.parametrize("end", ["time", "counter"])
+async def test_the_mark_of_a_claimed_store_has_an_end_and_the_node_says_so_and_follows(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pairs() as pair:
+        first, second = await pair.both()
+        await pair.kill(first)
+        await active(second)
+        directory = NodeDirectory(pair.ground.disks["a"].mount(), "/data")
+        old_ms = int((MARK_S + 1) * 1000) if end == "time" else 0
+        StoreClaim(pair.ground.disks["a"].mount(), "/data").mark(real_env().wall.now_ms() - old_ms)
+        first = await pair.start("a", pair.first())
+        if end == "counter":
+            await trio.sleep(2)
+            # The quorum had 2 when the node looked; the one that serves begins another term.
+            assert directory.standing().against == 2 and "stop it" in first.ha.last_error
+            await pair.ground.crash(second)
+            pair.quorum.place(pair.node_id).record = attrs.evolve(pair.record, sequence=3, claimed=3)
+            behind = NodeDirectory(pair.ground.disks["b"].mount(), "/data")
+            behind.remember(attrs.evolve(behind.standing(), activation=3))
+            await trio.sleep(2)
+            assert not directory.standing().claimed and first.state == "waiting"
+            second = await pair.start("b", pair.second())
+            await active(second)
+        await first.ha.wait_for(phase="in_sync", timeout=60)
+        assert not directory.standing().claimed and pair.record.holder == "b"
+        assert "the mark of `meshq store claim` is void" in caplog.text
 
 
 async def test_a_copy_clears_the_mark_of_a_store_that_was_claimed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from meshq.abc import QuorumRecord
-from meshq.ha.quorum import Claim, NoClaim, _claim
+from meshq.ha.quorum import Claim, NoClaim, _claim, _claim_plan
 from meshq.ha.quorum._claim_plan import _claim as steps_of
 from meshq.ha.replication import _quorum_role
 from meshq.ha.replication._quorum_role import QuorumRole
@@ -33,7 +33,7 @@ def acts_after_the_end_of_the_lock(patch: pytest.MonkeyPatch) -> None:
 def serves_with_an_older_counter(patch: pytest.MonkeyPatch) -> None:
     """Whoever gets the lock serves, with whatever copy it has."""
 
-    def decide(record: QuorumRecord, *, name: str, activation: int, epoch: int = 0) -> Claim | NoClaim:
+    def decide(record: QuorumRecord, *, name: str, **about: int | None) -> Claim | NoClaim:
         return steps_of(record, name)
 
     patch.setattr(_claim, "decide_claim", decide)
@@ -49,10 +49,21 @@ def goes_on_alone_without_a_word(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QuorumRole, "leave_out", done)
 
 
+def completes_a_claim_with_its_counter(patch: pytest.MonkeyPatch) -> None:
+    """A claim that was interrupted is completed with the counter that it has named, which may be on another disk."""
+    real = _claim_plan._steps
+
+    def steps(record: QuorumRecord, done: QuorumRecord, *, counter: int) -> Claim:
+        return real(record, done, counter=max(record.sequence + 1, counter - 1))
+
+    patch.setattr(_claim_plan, "_steps", steps)
+
+
 MISTAKES = (
     acts_after_the_end_of_the_lock,
     serves_with_an_older_counter,
     goes_on_alone_without_a_word,
+    completes_a_claim_with_its_counter,
 )
 
 

@@ -17,12 +17,14 @@ class StoredSegment:
     """A segment of a journal, as far as its bytes are durable.
 
     ``last``: the position of its last record.  ``compacted``: its records do not fill their range of positions.
+    ``size_bytes``: what of its file is durable.
     """
 
     number: int
     base: Position
     last: Position
     compacted: bool
+    size_bytes: int = 0
 
 
 @attrs.frozen(kw_only=True)

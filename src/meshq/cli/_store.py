@@ -9,7 +9,7 @@ from pathlib import Path
 from meshq.cli._failed import FailedError
 from meshq.env import real_env
 from meshq.errors import MeshqError
-from meshq.ha import StoreClaim, doubts, told
+from meshq.ha import MARK_S, StoreClaim, doubts, told
 
 #: The exit status when a newer copy is possible.
 DOUBTED = 2
@@ -17,7 +17,8 @@ DOUBTED = 2
 
 def store(options: argparse.Namespace) -> int:
     """Show the freshness of the store of a stopped node, and let the node serve."""
-    disk = real_env().disk
+    env = real_env()
+    disk = env.disk
     try:
         claims = [StoreClaim(disk, path) for path in (options.directory, *options.peer)]
         facts = [claim.look() for claim in claims]
@@ -35,10 +36,12 @@ def store(options: argparse.Namespace) -> int:
             print("no other copy is newer" + (", of those that were given" if peers else ""))
         if not options.yes:
             return DOUBTED if found else 0
-        claims[0].mark()
+        claims[0].mark(env.wall.now_ms())
     except (MeshqError, OSError) as error:
         raise FailedError(str(error)) from error
     print(f"{own.directory} is claimed: the next start of its node serves, and makes every other copy older")
+    if own.kind == "replicated":
+        print(f"with a quorum provider the mark is good for {MARK_S:g} s, and until the counter of the quorum moves")
     return 0
 
 

@@ -4,7 +4,7 @@ from meshq.ha._live_only import LiveOnly
 from meshq.ha._scale_down import ScaleDown
 from meshq.ha._shared_directory import SharedDirectory
 from meshq.ha._store_claim import StoreClaim
-from meshq.ha._store_claim_plan import StoreFacts, doubts, told
+from meshq.ha._store_claim_plan import MARK_S, StoreFacts, doubts, told
 from meshq.ha._store_settings import SharedStoreBackup, SharedStorePrimary
 from meshq.ha.colocated import Colocated
 from meshq.ha.quorum import MajorityVote, Vote, VoteSchedule
@@ -13,6 +13,7 @@ from meshq.ha.quorum.zookeeper import ZooKeeperQuorum
 from meshq.ha.replication import ReplicationBackup, ReplicationPrimary
 
 __all__ = [
+    "MARK_S",
     "Colocated",
     "LiveOnly",
     "MajorityVote",

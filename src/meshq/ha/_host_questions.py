@@ -24,7 +24,7 @@ async def any_answers(network: Network, hosts: Sequence[str], timeout_s: float) 
         try:
             (await network.connect(host, port)).close()
         except ConnectionBrokenError as error:
-            if not isinstance(error.__cause__, ConnectionRefusedError):
+            if not _is_refused(error):
                 return
         answered = True
         nursery.cancel_scope.cancel()
@@ -34,3 +34,11 @@ async def any_answers(network: Network, hosts: Sequence[str], timeout_s: float) 
             for host in hosts:
                 nursery.start_soon(ask, *place_of(host))
     return answered
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether one of the addresses that were tried has refused the connection."""
+    if error is None or isinstance(error, ConnectionRefusedError):
+        return error is not None
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error.__cause__,)
+    return any(_is_refused(one) for one in inner)

@@ -63,8 +63,10 @@ class StoreClaim:
         """Return the last durable position; None: it is encrypted.  Raises: DamagedError, OSError."""
         return last_position(self._disk, self.store)
 
-    def mark(self) -> None:
+    def mark(self, now_ms: int) -> None:
         """Mark the store for its next start, which serves at once; durable on return.
+
+        ``now_ms``: milliseconds since 1970.  Where a quorum is asked the mark ends: by time, and with its counter.
 
         Raises:
             BusyError: a node has the store.
@@ -73,7 +75,8 @@ class StoreClaim:
         with self.locked():
             if not self._epoch:
                 directory = NodeDirectory(self._disk, self.root)
-                directory.remember(attrs.evolve(directory.standing(), claimed=True))
+                standing = directory.standing()
+                directory.remember(attrs.evolve(standing, claimed=True, marked_ms=now_ms, against=-1))
                 return
             if CLAIMED not in self._names():
                 self._disk.open(f"{self.root}/{CLAIMED}", create=True).close()

@@ -10,6 +10,9 @@ import attrs
 #: A claimed store begins so many epochs later, so that every other copy is older.
 CLAIM_EPOCHS: Final = 1_000
 
+#: Seconds for which the mark of a claimed store is good.
+MARK_S: Final = 3_600.0
+
 Kind = Literal["shared", "replicated"]
 
 
@@ -57,6 +60,13 @@ def doubts(own: StoreFacts, peers: Sequence[StoreFacts]) -> tuple[str, ...]:
         who = "a replica may have taken over since" if own.acted else "the node that served may have gone on alone"
         found.append(f"{who}; the directories of the other nodes, each with --peer, tell")
     return tuple(found)
+
+
+def ended_mark(age_s: float) -> str:
+    """Return why a mark of this age orders nothing any more; empty: it does."""
+    if abs(age_s) <= MARK_S:
+        return ""
+    return f"the mark of `meshq store claim` is void: it is good for {MARK_S:g} s, and is {abs(age_s):.0f} s old"
 
 
 def told(own: StoreFacts, position: int | None, written: str) -> list[str]:

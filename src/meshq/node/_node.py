@@ -457,7 +457,10 @@ class Node:
         # A clean stop has said good-bye before.
         self.inproc.close("stopping", "the node has stopped", goodbye=False)
         if self._journal is not None:
-            await self._journal.aclose(sink_timeout=self._settings.stop_timeout)
+            guard = self._term.guard
+            # Nothing is confirmed any more where another node may act: nobody waits for its sink.
+            waits = guard is None or guard.may_act()
+            await self._journal.aclose(sink_timeout=self._settings.stop_timeout if waits else 0.0)
 
     def take(self, stream: abc.Stream) -> None:
         """Serve a client of this process that runs in another loop."""

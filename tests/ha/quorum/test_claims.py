@@ -1,4 +1,4 @@
-"""A node serves only with the newest store of its node id, and an interrupted claim is completed."""
+"""A node serves only with the newest store of its node id, and an interrupted claim begins anew."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_stale_store_never_starts_and_the_newest_one_does() -> None:
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("heals", ["primary", "backup"])
-async def test_an_interrupted_claim_is_completed_by_either_node_in_sync(step: int, heals: str) -> None:
+async def test_an_interrupted_claim_begins_anew_with_a_counter_that_no_disk_has(step: int, heals: str) -> None:
     quorum = MemoryQuorum()
     nodes = {name: Peer(quorum, name, activation=1) for name in ("primary", "backup")}
     start = QuorumRecord(epoch=1, sequence=1, claimed=1, in_sync=("primary", "backup"), holder="primary")
@@ -110,8 +110,9 @@ async def test_an_interrupted_claim_is_completed_by_either_node_in_sync(step: in
     assert quorum.record(ID).sequence == 1
     served = await nodes[heals].claim()
     assert isinstance(served, QuorumRecord)
-    # One activation, however often it was tried: the counter is raised once.
-    assert (served.sequence, served.claimed, nodes[heals].activation) == (2, 2, 2)
+    # At the first step nothing was begun.
+    counter = 2 if step == 1 else 3
+    assert (served.sequence, served.claimed, nodes[heals].activation) == (counter, counter, counter)
     assert (served.in_sync, served.holder) == ((heals,), heals)
     # And the other one has an older copy, or one that does not count.
     (other,) = [one for name, one in nodes.items() if name != heals]
@@ -119,13 +120,42 @@ async def test_an_interrupted_claim_is_completed_by_either_node_in_sync(step: in
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-async def test_an_interrupted_first_claim_is_completed(step: int) -> None:
+async def test_a_machine_that_was_replaced_under_its_name_never_counts_as_newest_when_it_comes_back(step: int) -> None:
+    """A claim is interrupted, the other node serves, and a new machine of the first one's name is in sync."""
+    quorum = MemoryQuorum()
+    old, other = Peer(quorum, "a", activation=1, fail_at=step), Peer(quorum, "b", activation=1)
+    quorum.place(ID).record = QuorumRecord(epoch=1, sequence=1, claimed=1, in_sync=("a", "b"), holder="a")
+    assert await old.claim() is None
+    served = await other.claim()
+    assert isinstance(served, QuorumRecord)
+    quorum.place(ID).record = with_replica(served, "a")
+    found = await old.claim()
+    assert isinstance(found, NoClaim) and found.reason == "stale"
+
+
+@pytest.mark.parametrize("step", [1, 2])
+async def test_a_machine_that_was_leaving_its_replica_out_never_counts_beside_the_one_that_served_then(
+    step: int,
+) -> None:
+    quorum, old = MemoryQuorum(), Peer(MemoryQuorum(), "a", activation=1)
+    record = QuorumRecord(epoch=1, sequence=1, claimed=1, in_sync=("a", "b"), holder="a")
+    steps = without_replica(record, "b")
+    quorum.place(ID).record = steps.begun
+    old.activation = steps.activation if step == 2 else 1
+    served = await Peer(quorum, "b", activation=1).claim()
+    assert isinstance(served, QuorumRecord)
+    found = decide_claim(with_replica(served, "a"), name="a", activation=old.activation)
+    assert isinstance(found, NoClaim) and found.reason == "stale"
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+async def test_an_interrupted_first_claim_begins_anew(step: int) -> None:
     quorum = MemoryQuorum()
     peer = Peer(quorum, "a", fail_at=step)
     assert await peer.claim() is None
     served = await peer.claim()
     assert isinstance(served, QuorumRecord)
-    assert (served.sequence, peer.activation) == (1, 1)
+    assert served.sequence == peer.activation == (1 if step == 1 else 2)
 
 
 RECORD = QuorumRecord(epoch=9, sequence=5, claimed=5, in_sync=("a", "b"), holder="a")
@@ -153,11 +183,24 @@ def test_a_store_with_another_counter_never_starts_by_itself(
 
 
 @pytest.mark.parametrize("activation", [5, 6])
-def test_a_member_with_either_counter_of_an_interrupted_claim_completes_it(activation: int) -> None:
+def test_a_member_with_either_counter_of_an_interrupted_claim_may_claim(activation: int) -> None:
     steps = decide_claim(attrs.evolve(RECORD, claimed=6), name="b", activation=activation)
     assert isinstance(steps, Claim)
-    assert (steps.begun, steps.activation) == (None, 6)
-    assert steps.done == QuorumRecord(epoch=10, sequence=6, claimed=6, in_sync=("b",), holder="b")
+    assert (steps.begun, steps.activation) == (attrs.evolve(RECORD, claimed=7), 7)
+    assert steps.done == QuorumRecord(epoch=10, sequence=7, claimed=7, in_sync=("b",), holder="b")
+
+
+@pytest.mark.parametrize("record", [QuorumRecord(), RECORD, attrs.evolve(RECORD, claimed=9)], ids=str)
+def test_an_order_of_an_operator_counts_until_the_counter_of_the_quorum_moves(record: QuorumRecord) -> None:
+    about: dict[str, Any] = {"name": "c", "activation": 7, "epoch": 1_009}
+    steps = decide_claim(record, against=record.sequence, **about)
+    assert isinstance(steps, Claim) and (steps.done.epoch, steps.done.in_sync) == (1_009, ("c",))
+    # Its own claim that was interrupted moves nothing.
+    again = decide_claim(steps.begun, against=record.sequence, **about)
+    assert isinstance(again, Claim) and again.activation == steps.activation + 1 == max(7, record.claimed) + 2
+    refused = decide_claim(steps.done, against=record.sequence, **about)
+    assert isinstance(refused, NoClaim) and refused.reason == "void"
+    assert f"was {record.sequence} when it was found, and is {steps.activation}" in refused.text
 
 
 async def test_a_lock_that_is_held_lets_nobody_claim() -> None:

@@ -17,7 +17,8 @@ from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._standing_format import Standing
 from meshq.testing import SimDisk
 from meshq.testing._quorum import MemoryQuorumSession
-from tests.ha.provided import Pair, active, pairs
+from tests.ha.provided import SESSION_S, Pair, active, pairs
+from tests.ha.replicated import url_of
 
 
 @attrs.define
@@ -143,6 +144,43 @@ async def test_a_node_whose_disk_refuses_the_counter_gives_the_lock_to_the_other
         assert first.state == "waiting" and pair.record.holder == "b"
 
 
+async def test_a_disk_that_hangs_while_the_counter_is_stored_keeps_the_lock_for_a_time_that_is_said() -> None:
+    async with pairs() as pair:
+        cluster: dict[str, Any] = {"call_timeout": 4.0}
+        first = await pair.start("a", pair.first(), cluster=cluster)
+        second = await pair.start("b", pair.second(), cluster=cluster)
+        await pair.in_sync(first)
+        gate = pair.ground.threads["a"].close("remember")
+        # The one that serves is to go on alone, and its disk hangs.
+        await pair.ground.crash(second)
+        began = trio.current_time()
+        await trio.sleep(0.5)
+        assert pair.record.claimed == 2
+        second = await pair.start("b", pair.second(), cluster=cluster)
+        assert 3.9 <= await active(second) - began <= 6
+        assert "has not stored the counter of 'a' for 4 s" in first.ha.last_error and first.state != "active"
+        gate.set()
+        pair.ground.threads["a"].open()
+        await pair.in_sync(second)
+
+
+async def test_a_claim_on_a_disk_that_hangs_gives_the_lock_to_the_other_node() -> None:
+    async with pairs() as pair:
+        cluster: dict[str, Any] = {"call_timeout": 4.0}
+        first = await pair.start("a", pair.first(), cluster=cluster)
+        second = await pair.start("b", pair.second(), cluster=cluster)
+        await pair.in_sync(first)
+        await pair.kill(first)
+        await trio.sleep(SESSION_S / 2)
+        pair.ground.threads["b"].close("remember")
+        await trio.sleep(SESSION_S / 2 + 1)
+        assert pair.record.claimed == 2 and second.state == "waiting"
+        first = await pair.start("a", pair.first(), cluster=cluster)
+        await active(first)
+        pair.ground.threads["b"].open()
+        await pair.in_sync(first)
+
+
 async def test_a_backup_whose_claim_the_provider_refuses_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pairs() as pair:
         first, second = await pair.both()
@@ -161,8 +199,8 @@ async def test_a_backup_whose_claim_the_provider_refuses_tries_again(monkeypatch
         await active(second)
 
 
-@pytest.mark.parametrize("answer", ["silent", "another password"])
-async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place_said_that_nobody_is_there(
+@pytest.mark.parametrize("answer", ["silent", "another password", "refused"])
+async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place_said_that_it_has_no_store(
     answer: str,
 ) -> None:
     async with pairs() as pair:
@@ -170,14 +208,24 @@ async def test_a_primary_with_an_empty_disk_makes_no_id_before_every_other_place
         await pair.kill(first)
         await active(second)
         pair.ground.disks["a"] = SimDisk()
-        cluster: dict[str, Any] = {"password": "another"} if answer == "another password" else {}
+        cluster: dict[str, Any] = {"static_connectors": [url_of("b")]}
+        cluster |= {"password": "another"} if answer == "another password" else {}
         if answer == "silent":
             pair.ground.network.cut("node", "node")
-        first = await pair.start("a", pair.first(), cluster=cluster)
+        elif answer == "refused":
+            # The machine is there, and its broker is not up yet.
+            await pair.ground.crash(second)
+        first = await pair.start("a", pair.first(), cluster=cluster, node_id=None)
         await trio.sleep(100 if answer == "silent" else 5)
         found = NodeDirectory(pair.ground.disks["a"].mount(), "/data")
-        assert (first.state, found.standing().node_id, second.state) == ("waiting", "", "active")
-        assert first.ha.last_error
+        assert (first.state, found.standing().node_id) == ("waiting", "")
+        if answer == "refused":
+            assert "another node does not say whether it has one" in first.ha.last_error
+            second = await pair.start("b", pair.second())
+            await pair.in_sync(second)
+            assert (second.state, first.state) == ("active", "waiting")
+        else:
+            assert first.ha.last_error and second.state == "active"
 
 
 @pytest.mark.slow

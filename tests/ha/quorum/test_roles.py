@@ -72,7 +72,7 @@ async def test_a_replica_is_left_out_with_a_higher_counter_that_is_stored_first(
 
 @pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize("step", [1, 2])
-async def test_a_change_whose_answer_is_lost_is_made_once(
+async def test_a_change_in_doubt_begins_anew_unless_it_is_found_stored(
     step: int, answered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served() as (side, role):
@@ -91,17 +91,19 @@ async def test_a_change_whose_answer_is_lost_is_made_once(
 
         monkeypatch.setattr(session, "compare_and_set", lose)
         assert await role.leave_out("b")
-        assert side.figures == (2, 2, 2, ("a",)) and len(side.complaints) == 1
+        # Nothing was begun, or all is stored: the counter is raised once.
+        counter = 2 if answered == (step == 2) else 3
+        assert side.figures == (counter, counter, counter, ("a",)) and len(side.complaints) == 1
 
 
-async def test_a_counter_that_the_disk_does_not_take_ends_the_change_and_whoever_can_completes_it() -> None:
+async def test_a_counter_that_the_disk_does_not_take_ends_the_change_and_whoever_can_begins_anew() -> None:
     async with served() as (side, role):
         side.fails = 1
         assert not await role.leave_out("b")
         assert side.figures == (1, 2, 1, ("a", "b")) and [str(one) for one in side.complaints] == ["the disk"]
         await role.release()
         record = await role.claim(activation=1, epoch=1)
-        assert isinstance(record, QuorumRecord) and side.figures == (2, 2, 2, ("a",))
+        assert isinstance(record, QuorumRecord) and side.figures == (3, 3, 3, ("a",))
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -220,15 +222,15 @@ async def test_a_record_that_another_node_has_ends_a_change() -> None:
         assert not await role.leave_out("b") and not await role.add("c")
 
 
-def test_a_replica_that_was_being_left_out_is_left_out_without_another_counter() -> None:
+def test_a_replica_that_was_being_left_out_is_left_out_with_a_counter_that_no_disk_has() -> None:
     record = QuorumRecord(epoch=3, sequence=4, claimed=5, in_sync=("a", "b"), holder="a")
     steps = without_replica(record, "b")
-    assert steps.begun is None and steps.activation == 5
-    assert steps.done == QuorumRecord(epoch=3, sequence=5, claimed=5, in_sync=("a",), holder="a")
-    # Whoever is in sync, with the one counter or the other, completes it instead.
+    assert steps.begun == attrs.evolve(record, claimed=6) and steps.activation == 6
+    assert steps.done == QuorumRecord(epoch=3, sequence=6, claimed=6, in_sync=("a",), holder="a")
+    # Whoever is in sync, with the one counter or the other, may claim instead.
     for name, activation in (("a", 5), ("a", 4), ("b", 4)):
         claim = decide_claim(record, name=name, activation=activation, epoch=3)
-        assert not isinstance(claim, NoClaim) and claim.activation == 5 and claim.done.in_sync == (name,)
+        assert not isinstance(claim, NoClaim) and claim.activation == 6 and claim.done.in_sync == (name,)
 
 
 def test_a_node_that_knows_of_a_later_epoch_than_the_quorum_does_not_claim() -> None:

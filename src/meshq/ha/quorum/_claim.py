@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from meshq.abc import QuorumRecord, QuorumSession
 from meshq.errors import RefusedError
-from meshq.ha.quorum._claim_plan import Claim, NoClaim, decide_claim, decide_ordered
+from meshq.ha.quorum._claim_plan import Claim, NoClaim, decide_claim
 
 
 async def carry_out(
@@ -22,11 +22,9 @@ async def carry_out(
         RefusedError: the lock was lost, or the record was changed.
         ConnectionBrokenError: the quorum can't be asked.
     """
-    if steps.begun is not None:
-        await _set(session, record, steps.begun)
-        record = steps.begun
+    await _set(session, record, steps.begun)
     await store(steps.activation)
-    await _set(session, record, steps.done)
+    await _set(session, steps.begun, steps.done)
     return steps.done
 
 
@@ -42,18 +40,17 @@ async def claim(
     activation: int,
     store: Callable[[int], Awaitable[None]],
     epoch: int = 0,
-    ordered: bool = False,
+    against: int | None = None,
 ) -> QuorumRecord | NoClaim | None:
     """Try to get the role of a node id: the lock, then the record; return the record under which the node serves.
 
     None: another node holds the lock.  ``NoClaim``: the copy of this node must not serve; the lock is given back.
     ``activation``: the counter in the node's own store, which ``store`` replaces durably.  ``epoch``: the latest one
-    that the node knows of its node id.  ``ordered``: an operator has claimed the store, which is to serve from
-    ``epoch`` on whatever the record says.
+    that the node knows of its node id.  ``against``: as for ``decide_claim``.
 
     Checkpoint: always.
     Cancellation: the claim may be interrupted, and the lock held; ``release`` gives it back, and a later claim of a
-    node in sync completes it.
+    node in sync begins anew.
     Raises:
         RefusedError: the lock was lost meanwhile.
         ConnectionBrokenError: the quorum can't be asked.
@@ -61,8 +58,7 @@ async def claim(
     if not await session.acquire():
         return None
     record = await session.read()
-    decide = decide_ordered if ordered else decide_claim
-    steps = decide(record, name=name, activation=activation, epoch=epoch)
+    steps = decide_claim(record, name=name, activation=activation, epoch=epoch, against=against)
     if isinstance(steps, NoClaim):
         await session.release()
         return steps

@@ -33,29 +33,39 @@ def node_id_of(coordination_id: str) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class Claim:
-    """A claim that may be made, in three steps: ``begun`` is stored at the quorum, unless it is None, as the claim
-    before was interrupted there; then ``activation`` is stored durably with the node's own store; then ``done`` at the
-    quorum.
+    """A claim that may be made, in three steps: ``begun`` is stored at the quorum, ``activation`` durably with the
+    node's own store, and then ``done`` at the quorum.
+
+    Each try has a counter of its own: no other disk has it, not even one that was in the machine before.
     """
 
-    begun: QuorumRecord | None
+    begun: QuorumRecord
     activation: int
     done: QuorumRecord
 
 
 @attrs.frozen(kw_only=True)
 class NoClaim:
-    """The reason for which a node does not claim: ``stale``, ``not_in_sync`` or ``unknown``, and a sentence."""
+    """The reason for which a node does not claim, and a sentence.
+
+    ``stale``, ``not_in_sync``, ``unknown``, ``held``; ``void``: what an operator has ordered holds no more.
+    """
 
     reason: str
     text: str
 
 
-def decide_claim(record: QuorumRecord, *, name: str, activation: int, epoch: int = 0) -> Claim | NoClaim:
+def decide_claim(
+    record: QuorumRecord, *, name: str, activation: int, epoch: int = 0, against: int | None = None
+) -> Claim | NoClaim:
     """Decide whether a node that holds the lock may serve; ``activation``: the counter in the node's own store.
 
-    ``epoch``: the latest one that the node knows of its node id.
+    ``epoch``: the latest one that the node knows of its node id.  ``against``: an operator has claimed the store, which
+    is to serve from ``epoch`` on whoever is in sync, as long as this is the counter of the newest copies; None: nobody
+    has.
     """
+    if against is not None:
+        return _decide_ordered(record, name=name, activation=activation, epoch=epoch, against=against)
     if record == QuorumRecord() and activation:
         text = f"the quorum knows nothing of this node id, and the store of {name} has the counter {activation}"
         return NoClaim(reason="unknown", text=text)
@@ -75,24 +85,23 @@ def decide_claim(record: QuorumRecord, *, name: str, activation: int, epoch: int
 
 
 def _claim(record: QuorumRecord, name: str) -> Claim:
-    # A claim that was interrupted is completed: its counter is not raised again.
-    interrupted = record.claimed > record.sequence
-    activation = record.claimed if interrupted else record.claimed + 1
-    begun = None if interrupted else attrs.evolve(record, claimed=activation)
-    epoch = record.epoch + 1
-    done = QuorumRecord(epoch=epoch, sequence=activation, claimed=activation, in_sync=(name,), holder=name)
-    return Claim(begun=begun, activation=activation, done=done)
+    done = QuorumRecord(epoch=record.epoch + 1, in_sync=(name,), holder=name)
+    return _steps(record, done, counter=record.claimed + 1)
 
 
-def decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: int) -> Claim:
-    """The steps by which a node serves with a store that an operator has claimed.
+def _steps(record: QuorumRecord, done: QuorumRecord, *, counter: int) -> Claim:
+    # A counter that an interrupted claim has named may be on a disk that comes back later, under any name.
+    begun = attrs.evolve(record, claimed=counter)
+    return Claim(begun=begun, activation=counter, done=attrs.evolve(done, sequence=counter, claimed=counter))
 
-    ``activation``: the counter in its store.  ``epoch``: the one that it begins at least.
-    """
-    activation = max(record.claimed, activation) + 1
-    epoch = max(record.epoch + 1, epoch)
-    done = QuorumRecord(epoch=epoch, sequence=activation, claimed=activation, in_sync=(name,), holder=name)
-    return Claim(begun=attrs.evolve(record, claimed=activation), activation=activation, done=done)
+
+def _decide_ordered(record: QuorumRecord, *, name: str, activation: int, epoch: int, against: int) -> Claim | NoClaim:
+    # The order says nothing about copies that came later.
+    if record.sequence != against:
+        text = f"the counter of the quorum was {against} when it was found, and is {record.sequence}"
+        return NoClaim(reason="void", text=f"the mark of `meshq store claim` is void: {text}")
+    done = QuorumRecord(epoch=max(record.epoch + 1, epoch), in_sync=(name,), holder=name)
+    return _steps(record, done, counter=max(record.claimed, activation) + 1)
 
 
 def with_replica(record: QuorumRecord, name: str) -> QuorumRecord:
@@ -101,13 +110,6 @@ def with_replica(record: QuorumRecord, name: str) -> QuorumRecord:
 
 
 def without_replica(record: QuorumRecord, name: str) -> Claim:
-    """The steps by which the node that serves goes on without a replica: no other copy counts as the newest then.
-
-    If it has begun that already, and was interrupted, the counter is not raised again.
-    """
-    interrupted = record.claimed > record.sequence
-    activation = record.claimed if interrupted else record.claimed + 1
+    """The steps by which the node that serves goes on without a replica: no other copy counts as the newest then."""
     left = tuple(one for one in record.in_sync if one != name)
-    done = attrs.evolve(record, sequence=activation, claimed=activation, in_sync=left)
-    begun = None if interrupted else attrs.evolve(record, claimed=activation)
-    return Claim(begun=begun, activation=activation, done=done)
+    return _steps(record, attrs.evolve(record, in_sync=left), counter=record.claimed + 1)

@@ -11,6 +11,7 @@ from meshq.abc import NodeControl, Replica, ReplicaEnd, ReplicaHost, ReplicaLine
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
 from meshq.ha.replication._asking import PAUSE_S, Asker
+from meshq.ha.replication._catch_up_plan import SyncLeft
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._node_directory import BodyFile
@@ -23,8 +24,11 @@ from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._standpoints import ACTED, CLAIMED, IN_SYNC, PRIMARY, order_of
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.logs import Warnings
-from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed
+from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed, SyncProgress
 from meshq.wire import Log, Logged, Replicate, decline
+
+#: Seconds between two notifications about one copy, at least.
+PROGRESS_S = 1.0
 
 
 class ActingSide(ReplicaHost[Replicate, Log, Logged]):
@@ -180,8 +184,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             lost=self._lost,
             over=self._over,
         )
-        self._notify(SyncBegun, replica=wanted.node_name, records=term.replicator.placed)
+        feeder.left = SyncLeft(start.source.segments())
+        size_bytes = feeder.left.size_bytes
+        self._notify(SyncBegun, replica=wanted.node_name, records=term.replicator.placed, bytes=size_bytes)
         self._nursery.start_soon(feeder.run)
+        self._nursery.start_soon(self._tell_progress, feeder, term)
         self._nursery.start_soon(self._watch, feeder, term)
         self._changed.tell()
         return feeder
@@ -293,6 +300,18 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
                 await term.changed.wait()
             if not feeder.ended and (reason := replicator.expired(trio.current_time())):
                 feeder.end(reason)
+
+    async def _tell_progress(self, feeder: Feeder, term: ReplicationTerm) -> None:
+        """Notify how much of a copy is left, whenever that is less than before."""
+        told = feeder.left.records, feeder.left.size_bytes
+        while True:
+            await trio.sleep(PROGRESS_S)
+            if self.feeder is not feeder or feeder.ended or term.replicator.state != "copying":
+                return
+            left = feeder.left.records, feeder.left.size_bytes
+            if left != told:
+                self._notify(SyncProgress, replica=feeder.wanted.node_name, records_left=left[0], bytes_left=left[1])
+                told = left
 
     def _came_in_sync(self) -> None:
         feeder, term = self.feeder, self.term

@@ -45,6 +45,33 @@ def check_dense(batches: Sequence[StoredBatch], position: int) -> int:
     return position
 
 
+class SyncLeft:
+    """The rest of a copy of segments, in records and bytes: an upper bound, which never grows."""
+
+    def __init__(self, segments: Sequence[StoredSegment] = ()) -> None:
+        # Of a segment that was compacted the range of positions is known, and not the number of records.
+        self._rest = {one.number: (max(0, one.last - one.base + 1), one.size_bytes) for one in segments}
+        self._here = (0, 0)
+
+    def begin(self, number: int) -> None:
+        """Begin with a segment; the one before was sent."""
+        self._here = self._rest.pop(number, (0, 0))
+
+    def sent(self, records: int, size_bytes: int) -> None:
+        """Note that so much of the segment was sent."""
+        self._here = (max(0, self._here[0] - records), max(0, self._here[1] - size_bytes))
+
+    @property
+    def records(self) -> int:
+        """The records that are left."""
+        return self._here[0] + sum(records for records, _ in self._rest.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that are left."""
+        return self._here[1] + sum(size for _, size in self._rest.values())
+
+
 @attrs.define
 class CatchUp:
     """The rounds of a catch-up."""

@@ -11,7 +11,7 @@ from meshq.abc import Env, RecordSource, ReplicaEnd, ReplicaLine, ReplicatedBatc
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError, RefusedError
 from meshq.ha.replication._batch_format import pack_batch
-from meshq.ha.replication._catch_up_plan import CatchUp, check_dense, tail_segments, within
+from meshq.ha.replication._catch_up_plan import CatchUp, SyncLeft, check_dense, tail_segments, within
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.limits import MIB
@@ -60,9 +60,8 @@ class Feeder(ReplicaEnd[Logged]):
         self._queue: deque[tuple[Log, int, bytes]] = deque()
         #: Bytes that wait in memory.
         self.queued_bytes: int = 0
-        #: What the copy has, and what it took.
-        self.sent_records: int = 0
-        self.sent_bytes: int = 0
+        #: What is left of the copy, as far as it is known now.
+        self.left: SyncLeft = SyncLeft()
         # The last position that was sent, and those before each piece of a large body that is under way.
         self._sent = 0
         self._written: deque[int] = deque()
@@ -161,12 +160,16 @@ class Feeder(ReplicaEnd[Logged]):
         upto = source.synced
         for name in await self._env.threads.run(self._files.names, pool=POOL):
             await self._send_body(name)
-        for segment in source.segments():
+        segments = source.segments()
+        self.left = SyncLeft(segments)
+        for segment in segments:
             self._check()
+            self.left.begin(segment.number)
             batches = within(await source.read(segment.number), upto)
             await self._send_all(batches, segment)
             if batches:
                 self._say(Log(kind="segment", segment=segment.number, base=segment.base, compacted=segment.compacted))
+        self.left = SyncLeft()
         self._say(Log(kind="copied"), upto)
         term.replicator.expect(upto, trio.current_time())
         term.changed.tell()
@@ -218,8 +221,7 @@ class Feeder(ReplicaEnd[Logged]):
         for batch in batches:
             about = (0, 0, False) if segment is None else (segment.number, segment.base, segment.compacted)
             header, body = pack_batch(batch, *about)
-            self.sent_records += header.rows
-            self.sent_bytes += len(body)
+            self.left.sent(header.rows, len(body))
             self._say(header, batch.first, body)
             await self._room()
 

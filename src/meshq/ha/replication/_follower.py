@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -60,11 +59,6 @@ class FollowEnd:
     def silent(self) -> bool:
         """Whether the link has ended by silence."""
         return self.error is not None and isinstance(self.error.__cause__, TimeoutError)
-
-    @property
-    def empty(self) -> bool:
-        """Whether the place itself has refused a connection; a broken way says nothing."""
-        return self.nobody and self.error is not None and all(_is_refused(one) for one in _reasons(self.error))
 
 
 class Follower:
@@ -370,19 +364,6 @@ class Follower:
 
     async def _run(self, function: Callable[..., object], *arguments: object) -> None:
         await self._env.threads.run(function, *arguments, pool=POOL)
-
-
-def _reasons(error: BaseException) -> list[BaseException]:
-    """Return the first errors behind an error."""
-    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error.__cause__,)
-    found = [reason for one in inner if one is not None for reason in _reasons(one)]
-    return found or [error]
-
-
-def _is_refused(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in (errno.ECONNREFUSED, errno.ENOENT)
-    return isinstance(error, LookupError)
 
 
 def _reason_of(error: MeshqError | OSError) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import math
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl, QuorumProvider, QuorumRecord, StepBack
-from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, invariant
+from meshq.errors import ConnectionBrokenError, MeshqError, RefusedError, SettingsError, caused, invariant
+from meshq.ha._host_questions import any_answers
+from meshq.ha._hosts_plan import Isolation
+from meshq.ha._store_claim_plan import ended_mark
 from meshq.ha.quorum import NoClaim, node_id_of
 from meshq.ha.replication._follower import Follower
 from meshq.ha.replication._quorum_role import QuorumRole
@@ -28,6 +32,14 @@ GIVEN_UP: Final = ("stopped", "forced", "failback")
 PAUSE_S_MAX: Final = 3600.0
 #: The longest pause between two tries then.
 GIVEN_UP_S: Final = 0.1
+
+
+@attrs.define
+class Written:
+    """The end of a write of a counter: when it is over, and its error."""
+
+    over: trio.Event = attrs.field(factory=trio.Event)
+    error: OSError | None = None
 
 
 class QuorumActivation(ReplicationPart, Activation):
@@ -54,6 +66,7 @@ class QuorumActivation(ReplicationPart, Activation):
         # The epoch that has ended with a failback, and how long the next one waits.
         self._gave_back = 0
         self._pause_s = 0.0
+        self._isolation = Isolation()
         # Whether the quorum has answered in this life.
         self._answered = False
         # Whether every other place has said in this life that it has no store.
@@ -73,6 +86,8 @@ class QuorumActivation(ReplicationPart, Activation):
         if self._rules.primary and node_id and wanted and node_id != wanted:
             text = f"{wanted.hex()} by the settings, and {node_id.hex()} in the store"
             raise SettingsError("coordination_id" if coordination else "node_id", text, "the id of the store")
+        if self._rules.check_hosts:
+            self._nursery.start_soon(self._check_hosts)
         text = "the quorum of a pair by replication is experimental: its settings may change"
         self._warnings.say("quorum_experimental", text)
         if self._rules.ignored:
@@ -125,6 +140,30 @@ class QuorumActivation(ReplicationPart, Activation):
             self._pause_s, self._no_failback_before = 0.0, -math.inf
         self._gave_back = 0
 
+    # -- the network
+
+    async def _check_hosts(self) -> None:
+        """Find out from time to time whether the node is cut off, until cancelled."""
+        rules = self._rules
+        while True:
+            answered = await any_answers(self._env.network, rules.check_hosts, rules.check_hosts_timeout)
+            was = self._isolation.isolated
+            if self._isolation.round(answered=answered) and not was:
+                text = f"none of {', '.join(rules.check_hosts)} answers: {self._control.name!r} does not serve"
+                self._warnings.say("isolated", text)
+            if self._isolation.isolated:
+                self._order(StepBack(reason="isolated"))
+            if self._isolation.isolated is not was:
+                self._show()
+                self._changed.tell()
+            await trio.sleep(rules.check_hosts_period)
+
+    def _show(self, reason: str = "") -> None:
+        super()._show(reason)
+        if self._isolation.isolated and self._life.state == "searching":
+            board = self._control.board
+            board.show(attrs.evolve(board.report, phase="isolated"))
+
     # -- the lock
 
     async def _watch_lock(self, term: ReplicationTerm) -> None:
@@ -136,10 +175,12 @@ class QuorumActivation(ReplicationPart, Activation):
 
     async def _compete(self) -> None:
         """Follow other nodes, and stop with the lock."""
+        async with self._remembering:
+            # What a disk is still to store comes before anything else.
+            pass
         failure: MeshqError | None = None
         async with trio.open_nursery() as nursery:
-            if not self._ordered:
-                nursery.start_soon(self._follow_all)
+            nursery.start_soon(self._follow_all)
             try:
                 await self._get_lock()
             except MeshqError as error:
@@ -154,8 +195,10 @@ class QuorumActivation(ReplicationPart, Activation):
     async def _follow_all(self) -> None:
         """Follow one node after the other, as long as one is found that serves."""
         pause = self._rules.retry_interval
+        while self._ordered:
+            await self._changed.wait()
         while True:
-            followed = stored = refused = False
+            followed = stored = silent = False
             new = self._rules.primary and not await self._own_id()
             for url in self._reach.urls:
                 end = await self._follow(url)
@@ -167,9 +210,9 @@ class QuorumActivation(ReplicationPart, Activation):
                     followed = True
                     break
                 stored = stored or (end.waiting is not None and end.waiting.epoch > 0)
-                refused = refused or (new and not (end.waiting or end.empty or await self._is_stranger(url, end)))
+                silent = silent or (new and not (end.waiting or await self._is_stranger(url, end)))
             if new and not (stored or followed):
-                await self._make_id(refused=refused)
+                await self._make_id(silent=silent)
             self._changed.tell()
             pause = self._rules.retry_interval if followed else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
@@ -200,6 +243,8 @@ class QuorumActivation(ReplicationPart, Activation):
         """Try to get the lock once, if this node could serve with it; return whether it is held."""
         await trio.lowlevel.checkpoint()
         node_id = await self._own_id()
+        if self._isolation.isolated:
+            return False
         if not node_id:
             if self._acting.node_id:
                 text = f"the copy of {self._control.name!r} is not whole: it serves once it has followed the other node"
@@ -207,9 +252,9 @@ class QuorumActivation(ReplicationPart, Activation):
             return False
         try:
             await self._role.open(self._nursery, node_id)
-            refusal = await self._role.refusal(activation=self._standing.activation, epoch=self._known)
+            refusal = await self._refusal()
             self._answered = True
-            if self._ordered:
+            if refusal is None and self._ordered:
                 if held := await self._role.acquire():
                     return held
                 refusal = NoClaim(reason="held", text="the store is claimed, and another node has the lock: stop it")
@@ -224,18 +269,47 @@ class QuorumActivation(ReplicationPart, Activation):
             self._complain(error)
         return False
 
+    async def _refusal(self) -> NoClaim | None:
+        """Return the reason against a claim, by the record without the lock; None: there is none."""
+        if self._ordered:
+            if text := ended_mark((self._env.wall.now_ms() - self._standing.marked_ms) / 1000):
+                return await self._forget_mark(NoClaim(reason="void", text=text))
+            if self._standing.against < 0:
+                await self._remember(attrs.evolve(self._standing, against=await self._role.counter()))
+                if self._standing.against < 0:
+                    text = "the store is claimed, and its disk does not take at which counter of the quorum"
+                    return NoClaim(reason="unknown", text=text)
+        found = await self._role.refusal(**self._about)
+        return found if found is None else await self._forget_mark(found)
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """The fields of a claim by this node."""
+        standing = self._standing
+        if self._ordered:
+            epoch, against = standing.unclaimed.epoch + 1, standing.against
+            return {"activation": standing.activation, "epoch": epoch, "against": against}
+        return {"activation": standing.activation, "epoch": self._known}
+
+    async def _forget_mark(self, found: NoClaim) -> NoClaim:
+        """Obey the operator no more if the order is void; the node follows others then."""
+        if found.reason == "void":
+            self._warnings.say("claim_void", found.text)
+            await self._remember(attrs.evolve(self._standing, claimed=False))
+            self._changed.tell()
+        return found
+
     async def _claim(self) -> QuorumRecord | None:
         """Claim the node id with the lock; None: it has to be tried again."""
         try:
-            standing, ordered = self._standing, self._ordered
-            epoch = standing.unclaimed.epoch + 1 if ordered else self._known
-            found = await self._role.claim(activation=standing.activation, epoch=epoch, ordered=ordered)
+            found = await self._role.claim(**self._about)
         except (MeshqError, OSError) as error:
             self._complain(error)
             # Another node may be able to.
             await self._role.release()
             return None
         if isinstance(found, NoClaim):
+            await self._forget_mark(found)
             self._complain(RefusedError(found.text, outcome="not_done"))
             return None
         return found
@@ -255,18 +329,30 @@ class QuorumActivation(ReplicationPart, Activation):
         return max(self._standing.epoch, self._standing.named)
 
     async def _store_counter(self, activation: int) -> None:
-        """Store the counter of the node's copy durably."""
+        """Store the counter of the node's copy durably; a disk that hangs has failed after ``call_timeout``."""
+        patience_s, written = self._reach.call_timeout, Written()
+        self._nursery.start_soon(self._write_counter, activation, written)
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + patience_s):
+            await written.over.wait()
+        if not written.over.is_set():
+            text = f"the disk has not stored the counter of {self._control.name!r} for {patience_s:g} s"
+            written.error = OSError(errno.ETIMEDOUT, text)
+        if written.error is not None:
+            # The other one goes first, whose disk may take it.
+            self._not_before = self._later
+            raise caused(written.error, None)
+        await trio.lowlevel.checkpoint()
+
+    async def _write_counter(self, activation: int, written: Written) -> None:
         with trio.CancelScope(shield=True):
             async with self._remembering:
                 standing = attrs.evolve(self._standing, activation=activation)
                 try:
                     await self._env.threads.run(self._directory.remember, standing, pool=POOL)
-                except OSError:
-                    # The other one goes first, whose disk may take it.
-                    self._not_before = self._later
-                    raise
-                self._standing = self._acting.standing = standing
-        await trio.lowlevel.checkpoint()
+                    self._standing = self._acting.standing = standing
+                except OSError as error:
+                    written.error = error
+                written.over.set()
 
     # -- the node id
 
@@ -287,17 +373,21 @@ class QuorumActivation(ReplicationPart, Activation):
         made = bytes.fromhex(standing.node_id) if self._is_alone else b""
         return self._coordination or self._acting.node_id or self._control.wanted_id or made
 
-    async def _make_id(self, *, refused: bool) -> None:
-        """Make the id of a new node, once no other node was found that has a store, and none that may have one."""
+    async def _make_id(self, *, silent: bool) -> None:
+        """Make the id of a new node, once each other place has said that it has no store.
+
+        ``silent``: one has not; a port that refuses is that of a broker that is not up yet.
+        """
         await trio.lowlevel.checkpoint()
-        if not refused:
+        if not silent:
             if not self._standing.node_id:
                 made = self._env.entropy.token(IDENTITY_BYTES)
                 await self._remember(attrs.evolve(self._standing, node_id=made.hex()))
             self._is_alone = True
-        elif not self._last_error:
+        elif not self._last_error or self._last_error.startswith(ConnectionBrokenError.__name__):
             # With an id of its own it would serve beside the pair whose machine was replaced.
             text = f"{self._control.name!r} has no store, and another node does not say whether it has one"
+            text = f"{text}: it waits until that one runs; a node_id or a coordination_id needs no answer"
             self._complain(RefusedError(text, outcome="not_done"))
 
     def _progressed(self, step: str, follower: Follower) -> None:

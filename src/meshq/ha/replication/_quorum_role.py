@@ -121,7 +121,7 @@ class QuorumRole:
 
     # -- the claim
 
-    async def refusal(self, *, activation: int, epoch: int) -> NoClaim | None:
+    async def refusal(self, *, activation: int, epoch: int, against: int | None = None) -> NoClaim | None:
         """Return the reason against a claim, by the record without the lock; None: there is none.
 
         Checkpoint: always.
@@ -129,8 +129,18 @@ class QuorumRole:
         Raises:
             ConnectionBrokenError: the quorum can't be asked.
         """
-        steps = decide_claim(await self._open.read(), name=self._name, activation=activation, epoch=epoch)
+        record = await self._open.read()
+        steps = decide_claim(record, name=self._name, activation=activation, epoch=epoch, against=against)
         return steps if isinstance(steps, NoClaim) else None
+
+    async def counter(self) -> int:
+        """Return the counter of the newest copies.
+
+        Checkpoint: always.
+        Cancellation: nothing changes.
+        Raises: as ``refusal``.
+        """
+        return (await self._open.read()).sequence
 
     async def acquire(self) -> bool:
         """Try to get the lock; return whether it is held.
@@ -142,10 +152,10 @@ class QuorumRole:
         async with self._turn:
             return await self._open.acquire()
 
-    async def claim(self, *, activation: int, epoch: int, ordered: bool = False) -> QuorumRecord | NoClaim | None:
+    async def claim(self, *, activation: int, epoch: int, against: int | None = None) -> QuorumRecord | NoClaim | None:
         """Claim the node id; return the record under which the node serves, or why it does not.
 
-        None: another node has the lock.  ``ordered``: an operator has claimed the store.
+        None: another node has the lock.  ``against``: an operator has claimed the store, at this counter.
 
         Checkpoint: always.
         Cancellation: the claim may be interrupted, and the lock held; ``release`` gives it back.
@@ -155,8 +165,9 @@ class QuorumRole:
             OSError: the counter could not be stored.
         """
         async with self._turn:
-            about = {"activation": activation, "epoch": epoch}
-            found = await claim(self._open, name=self._name, store=self._store, ordered=ordered, **about)
+            found = await claim(
+                self._open, name=self._name, activation=activation, store=self._store, epoch=epoch, against=against
+            )
             self.record = found if isinstance(found, QuorumRecord) else None
             self._adding = ""
             return found
@@ -171,13 +182,17 @@ class QuorumRole:
         self.close()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + RELEASE_S):
             async with self._turn:
-                try:
-                    if self._session is not None:
-                        await self._session.release()
-                except MeshqError as error:
-                    self._complain(error)
+                await self._give_back()
         self.record, self._adding, self._closing = None, "", False
         await trio.lowlevel.checkpoint()
+
+    async def _give_back(self) -> None:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + RELEASE_S):
+            try:
+                if self._session is not None:
+                    await self._session.release()
+            except MeshqError as error:
+                self._complain(error)
 
     @property
     def _open(self) -> QuorumSession:
@@ -215,7 +230,7 @@ class QuorumRole:
         """Go on without a replica, under a counter that is higher; return whether no other copy counts any more.
 
         Checkpoint: always.
-        Cancellation: it may be under way; whoever claims next completes it.
+        Cancellation: it may be under way; whoever claims next begins anew.
         """
 
         tried: QuorumRecord | None = None
@@ -256,6 +271,7 @@ class QuorumRole:
                     except OSError as error:
                         # A disk that does not take the counter: another node has the role, or this one later.
                         self._complain(error)
+                        await self._give_back()
                         return False
                     await trio.sleep(PAUSE_S)
             return False

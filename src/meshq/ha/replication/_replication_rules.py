@@ -25,5 +25,8 @@ class ReplicationRules:
     wait_for_activation: bool
     quorum: MajorityVote | QuorumProvider
     coordination_id: str | None
+    check_hosts: tuple[str, ...]
+    check_hosts_period: float
+    check_hosts_timeout: float
     #: The settings that were given, and mean nothing with the quorum.
     ignored: tuple[str, ...]

@@ -11,6 +11,7 @@ import attrs
 from meshq.abc import Activation, HAPolicy, NodeControl, QuorumProvider
 from meshq.address import check_name
 from meshq.errors import SettingsError
+from meshq.ha._hosts_plan import check_hosts_of
 from meshq.ha.quorum import MajorityVote, node_id_of
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.settings import in_range, is_bool, only
@@ -40,6 +41,10 @@ def _check(policy: ReplicationPrimary | ReplicationBackup) -> None:
     if policy.vote_on_replication_failure and isinstance(policy.quorum, MajorityVote):
         allowed = "False in this version (votes of other nodes to come)"
         raise SettingsError("vote_on_replication_failure", policy.vote_on_replication_failure, allowed)
+    if policy.check_hosts and isinstance(policy.quorum, MajorityVote):
+        raise SettingsError(
+            "check_hosts", policy.check_hosts, "() unless quorum= is a quorum provider, in this version"
+        )
 
 
 def _rules(policy: ReplicationPrimary | ReplicationBackup, **of_its_own: Any) -> ReplicationRules:
@@ -76,7 +81,9 @@ class ReplicationPrimary(HAPolicy):
     look for the one that serves in any case, and ``check_for_live_server`` and ``vote_on_replication_failure`` are
     ignored, with a warning.  ``coordination_id``: a text that peers have in common, nodes of one kind of which one
     serves; needs a provider, and their node id is made of it.
-    ``vote_on_replication_failure``, ``check_hosts``: have one value in this version.
+    ``check_hosts``: with a provider, hosts (``"host:port"``) of which one answers within ``check_hosts_timeout`` unless
+    this node is cut off; a node that is cut off does not serve.  They are asked every ``check_hosts_period``.
+    ``vote_on_replication_failure`` has one value in this version.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -95,7 +102,9 @@ class ReplicationPrimary(HAPolicy):
     max_saved_replicated_journals: float = attrs.field(default=2, validator=in_range(*SAVED, whole=True))
     retry_interval: float = attrs.field(default=0.5, validator=in_range(*RETRY_S))
     max_retry_interval: float = attrs.field(default=5.0, validator=in_range(*RETRY_S))
-    check_hosts: tuple[str, ...] = attrs.field(default=(), validator=only((), "hosts to check"))
+    check_hosts: tuple[str, ...] = attrs.field(default=(), converter=check_hosts_of)
+    check_hosts_period: float = attrs.field(default=10.0, validator=in_range(*RETRY_S))
+    check_hosts_timeout: float = attrs.field(default=1.0, validator=in_range(*RETRY_S))
 
     def __attrs_post_init__(self) -> None:
         _check(self)
@@ -137,7 +146,9 @@ class ReplicationBackup(HAPolicy):
     wait_for_activation: bool = attrs.field(default=False, validator=is_bool)
     retry_interval: float = attrs.field(default=0.5, validator=in_range(*RETRY_S))
     max_retry_interval: float = attrs.field(default=5.0, validator=in_range(*RETRY_S))
-    check_hosts: tuple[str, ...] = attrs.field(default=(), validator=only((), "hosts to check"))
+    check_hosts: tuple[str, ...] = attrs.field(default=(), converter=check_hosts_of)
+    check_hosts_period: float = attrs.field(default=10.0, validator=in_range(*RETRY_S))
+    check_hosts_timeout: float = attrs.field(default=1.0, validator=in_range(*RETRY_S))
 
     def __attrs_post_init__(self) -> None:
         _check(self)

@@ -25,7 +25,9 @@ class Standing:
     confirmed, when it was last known.  ``partner``: the name of the other node; empty: there was none.  ``members``:
     who was in sync.  ``named``: the latest epoch that another node has named; with an older store the node never serves
     by itself.  ``as_backup``: it has followed as a configured backup.  ``node_id``: in hexadecimal digits, the id for
-    which it has asked a quorum before it had a store; empty: it has not.
+    which it has asked a quorum before it had a store; empty: it has not.  ``marked_ms``: when the operator has said so,
+    in milliseconds since 1970.  ``against``: the counter of the quorum that the node found then; -1: it has found none
+    yet.
     """
 
     epoch: int = 0
@@ -38,6 +40,8 @@ class Standing:
     named: int = 0
     as_backup: bool = False
     node_id: str = ""
+    marked_ms: int = 0
+    against: int = -1
 
     @property
     def unclaimed(self) -> Standing:

@@ -44,7 +44,11 @@ class SegmentSource(RecordSource):
         """Return the segments by their numbers."""
         return [
             StoredSegment(
-                number=entry.number, base=Position(entry.base), last=Position(entry.last), compacted=entry.compacted
+                number=entry.number,
+                base=Position(entry.base),
+                last=Position(entry.last),
+                compacted=entry.compacted,
+                size_bytes=entry.length,
             )
             for _, entry in sorted(self._segment.entries().items())
         ]

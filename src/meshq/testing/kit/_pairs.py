@@ -9,6 +9,7 @@ from typing import Any, Final
 from meshq.abc import HAPolicy
 from meshq.errors import NotActiveError, UsageError, short
 from meshq.ha import ReplicationBackup, ReplicationPrimary, SharedStoreBackup, SharedStorePrimary
+from meshq.ha.quorum import node_id_of
 from meshq.node import Broker
 from meshq.testing._quorum import MemoryQuorum
 
@@ -67,7 +68,12 @@ def serves(name: str, states: Mapping[str, str]) -> bool:
 def ha_settings(name: str, ha: str | None, quorum: MemoryQuorum | None = None) -> dict[str, Any]:
     """Return the keywords of ``Broker`` for a node of a pair; none without ``ha``."""
     policy = policy_of(name, ha, quorum)
-    return {} if policy is None else {"ha": policy}
+    if policy is None:
+        return {}
+    if quorum is not None and store_of(name) == name:
+        # A new primary begins before its backup, which could say that it has no store.
+        return {"ha": policy, "node_id": node_id_of(name)}
+    return {"ha": policy}
 
 
 class Pairs:
