@@ -208,6 +208,7 @@ if TYPE_CHECKING:
     from meshq.notifications import SyncFailed as SyncFailed
     from meshq.notifications import TransactionDecided as TransactionDecided
     from meshq.notifications import TransactionPrepared as TransactionPrepared
+    from meshq.notifications import VoteHeld as VoteHeld
     from meshq.permissions import PermissionExplanation as PermissionExplanation
     from meshq.permissions import Permissions as Permissions
     from meshq.settings import TLS as TLS
@@ -301,6 +302,7 @@ _NOTIFICATIONS: Final = (
     "ReplicaDropped",
     "TransactionDecided",
     "TransactionPrepared",
+    "VoteHeld",
 )
 
 #: Where each public name lives.
