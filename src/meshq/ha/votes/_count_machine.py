@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import attrs
 
-from meshq.ha.quorum import MajorityVote, Vote
+from meshq.ha.quorum._vote_machine import Vote
 
 #: The characters of the id of a voter, in hexadecimal, before its URL.
 BOX_ID_CHARACTERS = 32
@@ -49,13 +50,20 @@ class Voters:
         return tuple(sorted(found)) if there >= majority(len(self.now)) else self.now
 
 
+class VotePolicy(Protocol):
+    """The settings of a vote."""
+
+    def vote(self, *, others: int) -> Vote:
+        """Begin a vote of so many nodes."""
+
+
 class Count:
     """The votes of one attempt, in each set of voters that has to agree.
 
     The decision is final, and the same in every order of the same answers.
     """
 
-    def __init__(self, voters: Voters, policy: MajorityVote, *, least: bool = False) -> None:
+    def __init__(self, voters: Voters, policy: VotePolicy, *, least: bool = False) -> None:
         """Begin; ``least``: more than half is enough, also where the policy wants more.
 
         The policy never makes it fewer: two nodes that ask could both win.
