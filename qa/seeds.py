@@ -24,6 +24,7 @@ from qa.ha.colocated import run_colocated_seed
 from qa.ha.provided import run_provided_pair_seed
 from qa.ha.replicated import run_replicated_pair_seed
 from qa.ha.scenario import run_pair_seed
+from qa.ha.voted import run_voted_pair_seed
 from qa.mesh.scenario import run_mesh_seed
 from qa.network.scenario import run_network_seed
 from qa.simulation.faults import STORAGE_FAULTS
@@ -37,8 +38,8 @@ BROKER: Final = "broker"
 #: to each other's consumers; of three that find each other; of three of which one drains and goes for good; of
 #: three to five that are linked to their neighbours only; of balancers and their targets; of three to five in a network
 #: of brokers; of a client that sends to three; of two to six whose message groups alone are real; of two or three that
-#: share a store; of two of which one follows the log of the other; of two of these that ask a quorum; and of two
-#: processes, in each of which is a node and the backup of the other one.
+#: share a store; of two of which one follows the log of the other; of two of these that ask a quorum, and of two
+#: about which three others vote; and of two processes, in each of which is a node and the backup of the other one.
 STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     BROKER: run_seed,
     "storage": partial(run_seed, kinds=STORAGE_FAULTS),
@@ -57,6 +58,7 @@ STAGES: Final[dict[str, Callable[[int], SimulationResult]]] = {
     "ha": run_pair_seed,
     "pair": run_replicated_pair_seed,
     "provided": run_provided_pair_seed,
+    "voted": run_voted_pair_seed,
     "colocated": run_colocated_seed,
 }
 #: Seeds that wait for each process: enough that none is ever idle, and that an early end wastes little.

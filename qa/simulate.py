@@ -5,6 +5,7 @@
 ``--replicated`` one that does so and has a partner; ``--redistribution`` three that move messages to consumers;
 ``--discovery`` three that find each other; ``--drain`` three of which one hands its messages over to another one, and
 goes; ``--ha`` two or three with one store; ``--pair`` two of which one follows the log of the other;
+``--voted`` such a pair, and three others that vote about it;
 ``--colocated`` two processes with the backups of each other;
 ``--wide`` four to seven; ``--chain`` three to five in a chain or a ring;
 ``--balanced`` a front and five targets, or five brokers that balance each other; ``--grouping`` the protocol of message
@@ -50,6 +51,7 @@ ABOUT_STAGES: Final = {
     "ha": "two or three brokers that share a store, of which one serves",
     "pair": "two brokers with a store each, of which one follows the log of the other",
     "provided": "two brokers with a store each, and a quorum that says which of them serves",
+    "voted": "two brokers with a store each, and three others that vote about them",
     "colocated": "two processes, in each of which are a broker and the backup of the other one",
     "storage": "one broker of which the disk and the power fail, and nothing else",
     "turns": "one broker that has to step back from time to time",

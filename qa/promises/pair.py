@@ -13,6 +13,7 @@ import trio
 from meshq import (
     Broker,
     ClusterConnection,
+    MajorityVote,
     MeshqError,
     Message,
     ReplicationBackup,
@@ -26,11 +27,12 @@ from meshq.concurrency import first_error
 from meshq.ha import _store_competition
 from meshq.ha.quorum.mesh import MeshQuorum, QuorumNode
 from meshq.ha.replication import _joined
+from meshq.ha.votes import Voter
 from meshq.settings import JournalSettings
 from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation
 
 #: Loaded before a simulation begins: no file is opened in it.
-LOADED: Final = (_store_competition, _joined)
+LOADED: Final = (_store_competition, _joined, Voter)
 QUEUE: Final = "orders"
 CLIENT: Final = "client"
 #: Seconds between two messages of the client.
@@ -42,6 +44,8 @@ LEASE_S: Final = 2.0
 NODE_ID: Final = b"the pair of two."
 #: After so long without a word of a node another one may serve in its place, where witnesses decide.
 SESSION_S: Final = 3.0
+#: Within these seconds the nodes of a pair know who votes.
+FORMED_S: Final = 5.0
 WITNESSES: Final = ("w0", "w1", "w2")
 PORT_OF_WITNESSES: Final = 7700
 #: Small files and bodies that are not, so that a full disk is soon noticed.
@@ -86,6 +90,27 @@ def quorum(first: bool, env: Env) -> HAPolicy:
     if first:
         return ReplicationPrimary(quorum=provider, wait_for_activation=False, **timing)
     return ReplicationBackup(quorum=provider, **timing)
+
+
+def voted(first: bool, env: Env) -> HAPolicy:
+    """Two nodes with a store each, in a cluster of which three other nodes vote."""
+    vote = MajorityVote(vote_retries=math.inf, vote_retry_wait=1.0, quorum_vote_wait=2.0)
+    timing: dict[str, Any] = {"retry_interval": 0.1, "max_retry_interval": 0.5}
+    if first:
+        return ReplicationPrimary(quorum=vote, wait_for_activation=False, **timing)
+    return ReplicationBackup(quorum=vote, **timing)
+
+
+async def _vote(pair: PromisePair, name: str, env: Env) -> None:
+    """Be another node of the cluster."""
+    place = f"tcp://{name}:{PORT_OF_WITNESSES}?insecure=true"
+    dialed = list(pair.urls.values())
+    about: dict[str, Any] = {"password": "secret", "connection_ttl": TTL_S, "retry_interval": 0.3}
+    connection = ClusterConnection("pair", connector="own", static_connectors=dialed, **about)
+    broker = Broker(
+        name, data_dir="/data", acceptors=[place], connectors={"own": place}, services=[connection], env=env
+    )
+    await broker.run()
 
 
 async def _attest(name: str, env: Env) -> None:
@@ -180,7 +205,7 @@ class PromisePair:
         self.nodes: dict[str, Node] = {name: Node(self, name, first=name == "a") for name in names}
         #: The machines of witnesses, where these decide.
         self.witnesses: dict[str, SimNode] = {}
-        if policies is quorum:
+        if policies in (quorum, voted):
             self.witnesses = {name: simulation.node(name) for name in WITNESSES}
         self.client: SimNode = simulation.node(CLIENT)
         self.sent: int = 0
@@ -221,7 +246,10 @@ class PromisePair:
         machine = self.witnesses[name]
         if machine.state == "dead":
             machine.start()
-        machine.spawn(_attest, name, machine.env)
+        if self.policies is voted:
+            machine.spawn(_vote, self, name, machine.env)
+        else:
+            machine.spawn(_attest, name, machine.env)
 
     def mend_disks(self) -> None:
         """Let all disks work again."""
@@ -240,6 +268,9 @@ class PromisePair:
             self.b.begin()
             while not self._whole():  # noqa: ASYNC110 - looking costs nothing here
                 await trio.sleep(0.1)
+        if self.policies is voted:
+            # Until then it is a pair that decides alone.
+            await trio.sleep(FORMED_S)
         self.client.spawn(self._send)
 
     def _whole(self) -> bool:
@@ -250,6 +281,8 @@ class PromisePair:
     async def _send(self) -> None:
         places = ",".join(url.partition("?")[0] for url in self.urls.values())
         url = f"({places})?insecure=true" if len(self.urls) > 1 else self.a.url
+        # The voters take messages, too, which are looked for at the pair.
+        url += "&use_topology=false" if self.policies is voted else ""
         patient: dict[str, Any] = {"initial_connect_attempts": 10_000, "max_retry_interval": 0.5, "call_timeout": 2}
         async with connect(
             url, env=self.client.env, reconnect_attempts=math.inf, retry_interval=0.1, connection_ttl=TTL_S, **patient

@@ -55,7 +55,7 @@ NAMES: Final[dict[Failure, str]] = {
     failures.one_way_partition: "nothing goes from it to the other node for 30 s",
     failures.flapping_partition: "the way between the nodes comes and goes, 1.5 s each, ten times",
     failures.clock_jump: "the times of day jump, one a day ahead and one a day back",
-    failures.witnesses_lost: "two of three witnesses are lost for 30 s",
+    failures.witnesses_lost: "two of three witnesses, or voters, are lost for 30 s",
     failures.both_lost: "it crashes, and then the node that took over",
     failures.both_lost_backup_first: "the other node crashes, and then it",
 }
@@ -352,4 +352,82 @@ _QUORUM: Final = Section(
     ),
 )
 
-SECTIONS: Final = (_ALONE, _SHARED, _REPLICATION, _QUORUM)
+_VOTED: Final = Section(
+    name="replication in a cluster that votes",
+    policies=pair.voted,
+    about="`ReplicationPrimary()` and `ReplicationBackup()` in a cluster with three other nodes that serve, which vote "
+    "(`MajorityVote`). Nobody takes over, or goes on alone, unless more than half of them have said so, and they say "
+    "so to one of the two. Until the pair has found them, which takes a few seconds, it decides alone, as above.",
+    rows=(
+        PromiseRow(failure=failures.crash, serving=("b",), within_s=1.0, holds="the other one serves at once"),
+        PromiseRow(
+            failure=failures.power_loss_of_one,
+            serving=("b",),
+            within_s=8.0,
+            holds="the other one serves after `connection_ttl`",
+        ),
+        PromiseRow(
+            failure=failures.power_loss_of_all,
+            serving=("a",),
+            within_s=4.0,
+            holds="the one that served serves once both are started",
+        ),
+        PromiseRow(failure=failures.disk_error, serving=("b",), within_s=1.0, holds="the other one takes over"),
+        PromiseRow(
+            failure=failures.full_disk,
+            serving=("a",),
+            within_s=15.0,
+            holds="sends wait or are refused until there is room",
+            operator="make room",
+        ),
+        PromiseRow(
+            failure=failures.stop_of_30_s,
+            serving=("b",),
+            within_s=8.0,
+            holds="the other one serves after `connection_ttl`; when it goes on it finds that, and follows",
+        ),
+        PromiseRow(
+            failure=failures.full_partition,
+            serving=("b",),
+            within_s=8.0,
+            holds="the other one serves after `connection_ttl`; when they meet again it follows",
+        ),
+        PromiseRow(
+            failure=failures.partial_partition,
+            serving=("a",),
+            within_s=8.0,
+            holds="one of the two serves, whichever has asked first: it, where it has something to confirm",
+        ),
+        PromiseRow(failure=failures.one_way_partition, serving=("a",), within_s=8.0, holds="as above"),
+        PromiseRow(
+            failure=failures.flapping_partition,
+            serving=("a",),
+            within_s=4.0,
+            holds="it goes on, and the other one is in sync again in the end",
+        ),
+        PromiseRow(failure=failures.clock_jump, serving=("a",), within_s=1.0, holds="it goes on"),
+        PromiseRow(
+            failure=failures.witnesses_lost,
+            serving=("a",),
+            within_s=1.0,
+            holds="it goes on: nobody is asked while both nodes of the pair are there",
+        ),
+        PromiseRow(
+            failure=failures.both_lost,
+            serving=(),
+            within_s=None,
+            holds="no service; the node that was lost first waits for the newer one, whichever is started first",
+            repair=("a", "b"),
+            operator="start both, in any order",
+        ),
+        PromiseRow(
+            failure=failures.both_lost_backup_first,
+            serving=(),
+            within_s=None,
+            holds="as above",
+            repair=("b", "a"),
+            operator="start both, in any order",
+        ),
+    ),
+)
+SECTIONS: Final = (_ALONE, _SHARED, _REPLICATION, _VOTED, _QUORUM)

@@ -209,6 +209,7 @@ if TYPE_CHECKING:
     from meshq.notifications import SyncProgress as SyncProgress
     from meshq.notifications import TransactionDecided as TransactionDecided
     from meshq.notifications import TransactionPrepared as TransactionPrepared
+    from meshq.notifications import VoteHeld as VoteHeld
     from meshq.permissions import PermissionExplanation as PermissionExplanation
     from meshq.permissions import Permissions as Permissions
     from meshq.settings import TLS as TLS
@@ -303,6 +304,7 @@ _NOTIFICATIONS: Final = (
     "ReplicaDropped",
     "TransactionDecided",
     "TransactionPrepared",
+    "VoteHeld",
 )
 
 #: Where each public name lives.

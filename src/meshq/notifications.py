@@ -371,6 +371,22 @@ class InSyncChanged(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class VoteHeld(Notification):
+    """A node that has lost the other one of its pair has asked other nodes of the cluster.
+
+    ``question``: ``failed``, of a replica: may it take over?  ``stay``, of a node that serves, or did: may it go on
+    alone?  ``asked``: so many nodes; ``needed``: so many have to say yes; ``yes``: so many did.  ``granted``: it may.
+    """
+
+    kind = "vote_held"
+    question: str
+    asked: int
+    needed: int
+    yes: int
+    granted: bool
+
+
+@attrs.frozen(kw_only=True)
 class SyncBegun(Notification):
     """A replica has come, and gets a copy of the store first; ``records``, ``bytes``: how many there are."""
 
@@ -478,12 +494,6 @@ KINDS: tuple[type[Notification], ...] = (
     *(AddressFull, MemoryFull, StoreDamaged),
     *(NodeJoined, NodeLeft, BindingAdded, BindingRemoved),
     *(BalancerTargetReady, BalancerTargetLost, BalancerQuorumReached, BalancerQuorumLost),
-    RoleChanged,
-    InSyncChanged,
-    SyncBegun,
-    SyncProgress,
-    SyncDone,
-    SyncFailed,
-    ReplicaDropped,
-    ColocatedBackupStarted,
+    *(RoleChanged, InSyncChanged, VoteHeld),
+    *(SyncBegun, SyncProgress, SyncDone, SyncFailed, ReplicaDropped, ColocatedBackupStarted),
 )

@@ -102,6 +102,8 @@ def test_with_no_class_named_it_is_that_of_zookeeper_and_one_of_ones_own_gets_it
 def test_other_words_for_the_settings_of_a_vote_are_understood() -> None:
     """K75."""
     assert renamed({"vote_retries": 3, "vote_retries_wait": 2.0}) == {"vote_retries": 3, "vote_retry_wait": 2.0}
+    dashed = {"quorum-size": 3, "vote-retries": 4, "vote-retries-wait": 2_000, "quorum-vote-wait": 500}
+    assert renamed(dashed) == {"size": 3, "vote_retries": 4, "vote_retry_wait": 2.0, "quorum_vote_wait": 0.5}
     with pytest.raises(SettingsError, match="the same as 'vote_retry_wait'"):
         renamed({"vote_retry_wait": 1.0, "vote_retries_wait": 2.0})
 
@@ -209,3 +211,15 @@ def test_failback_has_to_be_allowed_under_either_name(tmp_path: Path, policy: st
     for text, allowed in (("", False), (f"{alias} = true\n", True)):
         ha: Any = load(tmp_path, f'[ha]\npolicy = "{policy}"\n{text}', PAIR)._settings.ha
         assert ha.allow_failback is allowed
+
+
+def test_a_policy_in_a_file_takes_the_settings_of_a_vote(tmp_path: Path) -> None:
+    """K75."""
+    text = 'kind = "majority"\nsize = 5\nvote_retries = 3\nvote_retries_wait = 2\nquorum_vote_wait = 7\n'
+    found = quorum(tmp_path, text)
+    assert found == MajorityVote(size=5, vote_retries=3, vote_retry_wait=2.0, quorum_vote_wait=7.0)
+    for policy in ("replication_primary", "replication_backup"):
+        given = f'[ha]\npolicy = "{policy}"\nvote_on_replication_failure = true\n'
+        ha: Any = load(tmp_path, given, PAIR)._settings.ha
+        assert ha.vote_on_replication_failure is True
+        assert ha.quorum == MajorityVote()

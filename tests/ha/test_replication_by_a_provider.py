@@ -291,7 +291,7 @@ async def test_a_replica_with_the_name_of_its_primary_is_refused() -> None:
         twin = Broker("a", ha=pair.second(), services=services, **about)
         await pair.ground.start(pair.nursery, twin)
         await trio.sleep(10)
-        assert "a quorum tells nodes by their names" in twin.ha.last_error
+        assert "a quorum tells nodes by name" in twin.ha.last_error
 
 
 async def test_a_store_of_another_node_id_is_refused_where_peers_have_one_in_common() -> None:

@@ -15,14 +15,14 @@ from meshq.abc import ReplicaLine, ReplicatedBatch, StepBack
 from meshq.client import LogPiece
 from meshq.env import real_env
 from meshq.errors import ConnectionBrokenError, RefusedError
-from meshq.ha.replication._asking import QUESTION_S, Asker
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import BodyFile
+from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._reach import Reach
-from meshq.ha.replication._replication_activation import ReplicationActivation
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
-from meshq.ha.replication._standpoints import CLAIMED
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting._asking import QUESTION_S, Asker
+from meshq.ha.replication.meeting._standpoints import CLAIMED
 from meshq.ids import Position
 from meshq.wire import Log, Logged, Replicate
 from tests.ha.replicated import machines, url_of

@@ -18,11 +18,11 @@ from meshq.ha.replication._catch_up_plan import (
     tail_segments,
     within,
 )
-from meshq.ha.replication._meeting_plan import Standpoint, may_start
 from meshq.ha.replication._replica_machine import FOLLOWING_TRANSITIONS, Following
 from meshq.ha.replication._replicator_machine import REPLICA_TRANSITIONS, ReplicationBounds, Replicator
 from meshq.ha.replication._saved_stores_plan import Moves, plan_moves, saved_number, to_remove
 from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing
+from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start
 from meshq.ids import Position
 
 BOUNDS = ReplicationBounds(sync_s=30.0, slow_s=5.0)

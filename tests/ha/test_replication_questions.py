@@ -19,15 +19,15 @@ from meshq.client.link._link_end import nobody_there
 from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, RemoteProtocolError
 from meshq.ha.replication._acting_side import ActingSide
-from meshq.ha.replication._asking import Answer, Asker
 from meshq.ha.replication._feeder import Feeder
-from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._replica_machine import EPOCHS_LEFT, Following
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
-from meshq.ha.replication._standpoints import CLAIMED, is_stranger
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting._asking import Answer, Asker
+from meshq.ha.replication.meeting._meeting_plan import gives_way
+from meshq.ha.replication.meeting._standpoints import CLAIMED, is_stranger
 from meshq.logs import Warnings
 from meshq.wire import Log, Replicate
 from tests.ha.replicated import machines, url_of

@@ -6,7 +6,7 @@ import pytest
 from tools.draw_promises import PAGE, page
 
 from qa.promises import failures
-from qa.promises.pair import quorum
+from qa.promises.pair import Policies, quorum, voted
 from qa.promises.scenario import observe
 from qa.promises.table import NAMES, SECTIONS, PromiseRow, Section
 
@@ -38,8 +38,9 @@ def test_an_old_copy_that_is_started_alone_loses_what_the_other_node_has_confirm
 
 
 @pytest.mark.slow
-def test_with_a_quorum_an_old_copy_that_is_started_alone_waits() -> None:
-    seen = observe(quorum, failures.both_lost, ("a",))
+@pytest.mark.parametrize("policies", [quorum, voted])
+def test_with_a_quorum_an_old_copy_that_is_started_alone_waits(policies: Policies) -> None:
+    seen = observe(policies, failures.both_lost, ("a",))
     assert not seen.served and not seen.serving
 
 
@@ -48,7 +49,7 @@ def test_each_policy_with_two_nodes_says_something_about_each_failure() -> None:
         told = [row.failure for row in section.rows]
         assert len(told) == len(set(told)) and set(told) <= set(NAMES)
         if section.name != "one node":
-            theirs = set() if section.policies is quorum else {failures.witnesses_lost}
+            theirs = set() if section.policies in (quorum, voted) else {failures.witnesses_lost}
             assert set(told) == set(NAMES) - theirs, section.name
 
 

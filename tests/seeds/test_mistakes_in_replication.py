@@ -9,8 +9,8 @@ import pytest
 from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._replica_machine import Following
-from meshq.ha.replication._replication_activation import ReplicationActivation
 from qa.ha.replicated import run_replicated_pair_seed
 from tests.seeds.finding import find_mistake
 

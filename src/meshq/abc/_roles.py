@@ -76,6 +76,8 @@ class RoleBoard:
         self.report: RoleReport = RoleReport()
         #: Lets other nodes follow the log of this one, while it is active; None: nobody may.
         self.replicas: ReplicaHost[Any, Any, Any] | None = None
+        #: Votes about other nodes, while this one is active; None: it does not.
+        self.voter: ReplicaHost[Any, Any, Any] | None = None
         #: Notifies the watchers of the broker; None: nobody watches it yet.
         self.notify: Callable[..., None] | None = None
         self._watchers: dict[Callable[[], None], None] = {}

@@ -23,6 +23,9 @@ KEYS: Final = {
     "connect_string": "hosts",
     "session-percent": "session_percent",
     "vote_retries_wait": "vote_retry_wait",
+    "vote-retries": "vote_retries",
+    "quorum_size": "size",
+    "quorum-size": "size",
 }
 MILLISECONDS: Final = {
     "session-ms": "session",
@@ -31,6 +34,9 @@ MILLISECONDS: Final = {
     "connection_ms": "connection_timeout",
     "retries-ms": "retry_interval",
     "retries_ms": "retry_interval",
+    "vote-retry-wait": "vote_retry_wait",
+    "vote-retries-wait": "vote_retry_wait",
+    "quorum-vote-wait": "quorum_vote_wait",
 }
 
 

@@ -26,7 +26,9 @@ class Replicate(Header):
     ``asks``: it wants to know only whether the server acts, and in which epoch.  ``acts``: it acts itself in ``epoch``.
     ``ends``: and has given up the server as its replica, which takes over no more, if its life is the one that was
     ``given_up``.  ``ttl_ms``: after so long a silence the link is given up.  ``provider``: it asks a quorum provider
-    before it acts, and so has to the server.
+    before it acts, and so has to the server.  ``votes``: it asks for a vote about ``node_id`` and for no log: that
+    ``node_name`` is the one that goes on, as the change of that ``number``.  ``vote``: of which attempt the vote is
+    part; empty: it wants to know only who would vote.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.REPLICATE
@@ -44,6 +46,9 @@ class Replicate(Header):
     given_up: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
     ttl_ms: int = scalar((int,), default=60_000)
     provider: bool = scalar((bool,), default=False)
+    votes: bool = scalar((bool,), default=False)
+    number: int = scalar((int,), default=0)
+    vote: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
 
 
 @attrs.frozen(kw_only=True)
@@ -57,11 +62,15 @@ class Log(Header):
     ``copied``: the copy is whole, up to ``first``.  ``body``: bytes of the file ``name`` from ``first`` on, the
     ``last`` ones or not.
     ``removed``: that file is not needed any more.  ``joined``: from here on everything is waited for; the replica is in
-    sync when it has told ``first``.  ``in_sync``: it is; ``members``: who is.  ``stopped``: the server stops, and
+    sync when it has told ``first``.  ``in_sync``: it is; ``members``: who is, ``number``: the change of the pair by
+    which it is so, ``voters``: who votes about the next one.  ``voters``: these are others now, the ``first`` time or a
+    later one.  ``stopped``: the server stops, and
     ``first`` is its last position.  ``yielded``: the same, where it hands over, for
     the reason ``name``.  ``dropped``, last: the replica is not
     waited for any more.  ``waiting``, first and last: the server does not act; ``epoch`` and ``activation`` as it
     remembers them, ``flags``: 1 it has acted in that epoch, 2 it was in sync then, 4 it is configured as a primary.
+    ``vote``, first of all where a vote was asked for: ``instance``: who has voted, as long as it remembers its votes;
+    ``flags``: 1 yes; ``number`` and ``name``: for which change it has voted last, and for whom.
     Both answers, ``accepted`` and ``waiting``, have the ``node_id`` of the server's store, the ``instance`` of its life
     and the ``group`` of its policy, as far as there are any.
 
@@ -86,6 +95,8 @@ class Log(Header):
     table: bool = scalar((bool,), default=False)
     last: bool = scalar((bool,), default=False)
     members: tuple[str, ...] = list_of(str)
+    number: int = scalar((int,), default=0)
+    voters: tuple[str, ...] = list_of(str)
     more: bool = scalar((bool,), default=False)
 
 
@@ -94,8 +105,9 @@ class Logged(Header):
     """Replica to server: ``first`` of the frame is the last position that is durable here.
 
     ``kind``: ``position``; ``working``: nothing more is durable, but work is done; ``joined``: a position, of
-    a replica that has heard that it joins, and whose store has the counter of the server; ``failed``, last: ``reason``
-    says why in one word, and ``text`` in a sentence.
+    a replica that has heard that it joins, and whose store has the counter of the server; ``voters``: the replica
+    remembers the voters that were told the ``first`` time or a later one; ``withdraw``: the vote is not needed any
+    more; ``failed``, last: ``reason`` says why in one word, and ``text`` in a sentence.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.LOGGED

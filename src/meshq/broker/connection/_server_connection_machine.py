@@ -231,9 +231,10 @@ class ServerConnection:
         self._end()
 
     def _follow(self, wanted: Replicate) -> None:
-        """Let another node follow the node's log, if the policy wants that."""
-        replica = ReplicaConnection(self._link, self._machine, self._end_with)
-        self.ttl = replica.begin(self._board.replicas if self._board is not None else None, wanted)
+        """Let another node follow the node's log, if the policy wants that, or have a vote of the node."""
+        replica, board = ReplicaConnection(self._link, self._machine, self._end_with), self._board
+        host = None if board is None else board.voter if wanted.votes else board.replicas
+        self.ttl = replica.begin(host, wanted)
         self._replica = replica
         self.handshake.life.on("attach")
         self._watcher.attached(self)

@@ -10,19 +10,21 @@ import trio
 from meshq.abc import NodeControl, Replica, ReplicaEnd, ReplicaHost, ReplicaLine, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
-from meshq.ha.replication._asking import PAUSE_S, Asker
 from meshq.ha.replication._catch_up_plan import SyncLeft
 from meshq.ha.replication._feeder import Feeder
-from meshq.ha.replication._meeting_plan import gives_way
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._own_pauses import OwnPauses
+from meshq.ha.replication._pair_votes import PairVotes
 from meshq.ha.replication._quorum_role import QuorumRole
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._replicator_machine import ReplicationBounds
 from meshq.ha.replication._standing_format import Standing
-from meshq.ha.replication._standpoints import ACTED, CLAIMED, IN_SYNC, PRIMARY, order_of
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting._answered import Answered
+from meshq.ha.replication.meeting._asking import PAUSE_S, Asker
+from meshq.ha.replication.meeting._meeting_plan import gives_way
+from meshq.ha.replication.meeting._standpoints import ACTED, CLAIMED, IN_SYNC, PRIMARY, order_of
 from meshq.logs import Warnings
 from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed, SyncProgress
 from meshq.wire import Log, Logged, Replicate, decline
@@ -76,6 +78,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self.dropped: Replica | None = None
         #: The role at a quorum provider; None: the nodes of the pair decide alone.
         self.role: QuorumRole | None = None
+        #: The votes of other nodes; None: they give none.
+        self.votes: PairVotes | None = None
 
     # -- the term
 
@@ -209,28 +213,24 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _check(self, wanted: Replicate, node_id: bytes, term: ReplicationTerm) -> None:
         """Check a node that wants to follow.  Raises: MeshqError."""
-        rules, name = self._rules, self._control.name
+        rules, name, who = self._rules, self._control.name, wanted.node_name
         if wanted.node_id and wanted.node_id != node_id:
-            about = (
-                f"{wanted.node_name!r} is to follow the node {wanted.node_id.hex()}, and {name!r} is {node_id.hex()}"
-            )
+            about = f"{who!r} is to follow the node {wanted.node_id.hex()}, and {name!r} is {node_id.hex()}"
             raise self._refused("node_id", wanted, about)
         if wanted.group and rules.group_name and wanted.group != rules.group_name:
-            about = f"{wanted.node_name!r} is of the group {wanted.group!r}, and {name!r} of {rules.group_name!r}"
+            about = f"{who!r} is of the group {wanted.group!r}, and {name!r} of {rules.group_name!r}"
             raise self._refused("group", wanted, about)
         if bool(wanted.fingerprint) != bool(self._control.encryption_keys) or (
             wanted.fingerprint and wanted.fingerprint != self._reach.fingerprint(wanted.instance)
         ):
-            about = f"{wanted.node_name!r} and {name!r} do not encrypt with the same key (journal.encryption_keys)"
+            about = f"{who!r} and {name!r} do not encrypt with the same key (journal.encryption_keys)"
             raise self._refused("encryption_key", wanted, about)
-        if self.role is not None and wanted.node_name == name:
-            about = (
-                f"a node with the name {name!r} wants to follow the node {name!r}: a quorum tells nodes by their names"
-            )
+        if who == name and (self.role is not None or (self.votes is not None and self.votes.are_known)):
+            about = f"a node with the name {name!r} wants to follow the node {name!r}: a quorum tells nodes by name"
             raise self._refused("node_id", wanted, about)
         if self.role is not None and wanted.epoch > term.epoch:
             about = (
-                f"{wanted.node_name!r} knows of epoch {wanted.epoch} of the node id, and {name!r} serves with the lock"
+                f"{who!r} knows of epoch {wanted.epoch} of the node id, and {name!r} serves with the lock"
                 f" of the quorum in epoch {term.epoch}: one of the two stores is of another quorum"
             )
             raise self._refused("node_id", wanted, about)
@@ -317,10 +317,22 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         feeder, term = self.feeder, self.term
         if feeder is None or term is None:
             return
-        if self.role is None:
+        if self.role is not None:
+            self._nursery.start_soon(self._add, self.role, feeder, term)
+        elif self.votes is not None and self.votes.are_known:
+            self._nursery.start_soon(self._enroll, self.votes, feeder, term)
+        else:
+            self._count(feeder)
+
+    async def _enroll(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm) -> None:
+        """Let a replica count once this node knows durably who votes when one of the two is lost."""
+        done = await votes.enroll(feeder.wanted.node_name)
+        if self.feeder is not feeder or self.term is not term or feeder.ended:
+            return
+        if done:
             self._count(feeder)
         else:
-            self._nursery.start_soon(self._add, self.role, feeder, term)
+            feeder.end("disk", known=True)
 
     async def _add(self, role: QuorumRole, feeder: Feeder, term: ReplicationTerm) -> None:
         """Let a replica count once the quorum knows it as in sync; the quorum knows none without the counter."""
@@ -364,7 +376,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _count(self, feeder: Feeder) -> None:
         """Note that a replica is in sync, and notify."""
-        feeder.say_in_sync()
+        feeder.say_in_sync(self.standing.number, self.standing.voters)
+        if self.votes is not None and self.term is not None:
+            self._nursery.start_soon(self.votes.look, feeder, self.term)
         self.dropped = None
         name = feeder.wanted.node_name
         self._notify(SyncDone, replica=name, seconds=trio.current_time() - feeder.since)
@@ -389,6 +403,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             # A node that gives its role up leaves nobody out, and confirms nothing alone.
             if not (term.order or term.leaving or term.ended):
                 self._nursery.start_soon(self._leave_out, self.role, feeder, term, reason)
+            self._changed.tell()
+        elif feeder is not None and term is not None and not known and self.votes is not None and self.votes.decide:
+            self._nursery.start_soon(self._settle_by_votes, self.votes, feeder, term, reason)
             self._changed.tell()
         elif feeder is None or term is None or known or not self._may_have_taken_over(feeder, term):
             self._drop(reason)
@@ -423,18 +440,43 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             # One that says nothing took no role while this node was there all the time: it would have found it.
             in_doubt = not (answer.gone and slept) and (takes or slept)
             if (log is not None and log.epoch != CLAIMED) or not may_serve or (now >= until and not in_doubt):
-                self._drop_settled(feeder, term, reason)
+                self._conclude(feeder, term, drop=reason)
                 return
             if now >= until:
                 break
             await trio.sleep(PAUSE_S)
-        if self.feeder is feeder and self.term is term:
-            # The other one serves, or may, for all that is known: this one confirms nothing without it.
-            self._order(StepBack(reason="superseded", at_once=True))
+        # The other one serves, or may, for all that is known: this one confirms nothing without it.
+        self._conclude(feeder, term, order="superseded")
 
-    def _drop_settled(self, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
+    async def _settle_by_votes(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
+        """Drop a replica once it takes over no more, or others let this node go on; until then nothing is confirmed."""
+        wanted, silent_s = feeder.wanted, self._reach.call_timeout
+        while self.feeder is feeder and self.term is term and not (term.leaving or term.order or term.ended):
+            answer = await self._asker.ask(wanted.place, ends=wanted.instance, name=wanted.node_name)
+            log = answer.log
+            superseded = log is not None and self._goes_first(log, term)
+            if not superseded and (log is None or log.epoch == CLAIMED):
+                # Who has nothing to confirm lets the other one ask first.
+                with trio.move_on_after(0.0 if answer.gone else silent_s):
+                    while not term.replicator.behind:
+                        await term.changed.wait()
+                silent_s, poll = 0.0, await votes.hold("stay")
+                if not poll.granted and not poll.lost_to(wanted.node_name):
+                    if votes.stays:
+                        self._conclude(feeder, term, order="vote_lost")
+                    await trio.sleep(votes.wait_s)
+                    continue
+                superseded = not poll.granted
+            self._conclude(feeder, term, drop=reason, order="superseded" if superseded else "")
+            return
+
+    def _conclude(self, feeder: Feeder, term: ReplicationTerm, *, drop: str = "", order: str = "") -> None:
+        """Drop a replica, or step back, for a reason; silent if it was dropped meanwhile, or the term is over."""
         if self.feeder is feeder and self.term is term:
-            self._drop(reason)
+            if order:
+                self._order(StepBack(reason=order, at_once=True))
+            else:
+                self._drop(drop)
 
     def _goes_first(self, log: Log, term: ReplicationTerm) -> bool:
         """Whether another node serves for the same node id, in a term that goes first."""
@@ -452,6 +494,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self.dropped = self._shown(feeder, term, reason)
         term.replicator.drop()
         term.changed.tell()
+        if self.votes is not None and self.votes.decide and not (term.ended or term.order or term.leaving):
+            self._nursery.start_soon(self.votes.leave_out)
         name = feeder.wanted.node_name
         if was != "in_sync":
             self._notify(SyncFailed, replica=name, reason=reason)
@@ -472,19 +516,3 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     def _notify(self, kind: Any, **about: Any) -> None:
         if self._control.board.notify is not None:
             self._control.board.notify(kind, **about)
-
-
-class Answered(ReplicaEnd[Logged]):
-    """The end of a link that was answered, and has no more to come."""
-
-    def heard(self, answer: Logged, first: int) -> None:
-        """Take no word."""
-
-    def drained(self) -> None:
-        """Do nothing."""
-
-    def leaving(self) -> None:
-        """Do nothing."""
-
-    def lost(self) -> None:
-        """Do nothing."""

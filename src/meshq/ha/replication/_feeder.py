@@ -82,15 +82,23 @@ class Feeder(ReplicaEnd[Logged]):
             self.end(answer.reason or "left", answer.text, known=True)
             return
         self.counted = self.counted or answer.kind == "joined"
+        if answer.kind == "voters":
+            self._term.knows_voters = max(self._term.knows_voters, first)
         if answer.kind == "working":
             replicator.progressed(now, self._written.popleft() if self._written else self._sent)
         if answer.kind in ("position", "joined") and replicator.heard(first, now):
             self._in_sync()
         self._term.changed.tell()
 
-    def say_in_sync(self) -> None:
-        """Tell the replica that it is in sync."""
-        self._say(Log(kind="in_sync", members=(self.wanted.node_name,)), self._term.replicator.has)
+    def say_in_sync(self, number: int = 0, voters: tuple[str, ...] = ()) -> None:
+        """Tell the replica that it is in sync, by which change of the pair, and who votes about the next one."""
+        said = Log(kind="in_sync", members=(self.wanted.node_name,), number=number, voters=voters)
+        self._say(said, self._term.replicator.has)
+        self._line.flush()
+
+    def say_voters(self, time: int, voters: tuple[str, ...]) -> None:
+        """Tell the replica, the first ``time`` or a later one, that others vote from now on."""
+        self._say(Log(kind="voters", voters=voters), time)
         self._line.flush()
 
     def drained(self) -> None:

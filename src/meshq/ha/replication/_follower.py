@@ -88,8 +88,8 @@ class Follower:
         #: The other node, once it has accepted this one; and its last position, once it has said that.
         self.node: FollowedNode | None = None
         self.last: int | None = None
-        #: Who has all that was confirmed, as the other node says.
-        self.members: tuple[str, ...] = ()
+        # The memory of a node that is in sync.
+        self._in_sync: Standing | None = None
         self._reason = "crash"
         self._copy: StoreCopy | None = None
         self._segment: list[StoredBatch] = []
@@ -99,6 +99,11 @@ class Follower:
         self._waiting: Log | None = None
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the nodes that have all that was confirmed, as the other node says."""
+        return () if self._in_sync is None else self._in_sync.members
 
     @property
     def bytes_behind(self) -> int:
@@ -287,9 +292,16 @@ class Follower:
     async def _take_in_sync(self, header: Log, first: int, body: bytes) -> None:
         self.following.reached(self.durable)
         standing = self._standing(in_sync=True, members=header.members)
-        await self._run(self._directory.remember, standing)
-        self.members = standing.members
+        self._in_sync = attrs.evolve(standing, number=header.number, voters=header.voters, later=())
+        await self._run(self._directory.remember, self._in_sync)
         self._progress("in_sync", self)
+
+    async def _take_voters(self, header: Log, first: int, body: bytes) -> None:
+        if self._in_sync is None:
+            raise violation("illegal_frame", "voters about a replica that is not in sync")
+        self._in_sync = attrs.evolve(self._in_sync, voters=header.voters)
+        await self._run(self._directory.remember, self._in_sync)
+        self._link.tell(Logged(kind="voters"), first)
 
     async def _take_stopped(self, header: Log, first: int, body: bytes) -> None:
         self.last, self._reason = first, "stopped"

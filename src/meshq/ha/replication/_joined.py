@@ -9,9 +9,9 @@ import trio
 
 from meshq.abc import Activation, NodeControl, QuorumProvider
 from meshq.errors import MeshqError
+from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._quorum_activation import QuorumActivation
 from meshq.ha.replication._reach import Reach
-from meshq.ha.replication._replication_activation import ReplicationActivation
 from meshq.ha.replication._replication_rules import ReplicationRules
 
 

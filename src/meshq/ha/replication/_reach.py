@@ -12,7 +12,7 @@ from meshq.abc import NodeControl
 from meshq.client import ClientFactory
 from meshq.cluster import ClusterConnection
 from meshq.endpoint import Endpoint
-from meshq.errors import SettingsError
+from meshq.errors import NotActiveError, SettingsError
 from meshq.wire import FINGERPRINT_BYTES
 
 #: Seconds for which a node that may live is asked at most, where no silence ends a link.
@@ -79,6 +79,25 @@ class Reach:
         """Make the factory of links to a node.  Raises: SettingsError."""
         settings = self.connection.settings.client()
         return self.connection.login.factory(url, "static_connectors", env=self.control.env, **settings)
+
+    @property
+    def lives(self) -> tuple[str, ...]:
+        """The URLs of the other nodes of the cluster that serve, as the node knows them while it does so, too."""
+        try:
+            nodes = self.connection.topology()[1:]
+        except NotActiveError:
+            return ()
+        found = (self._dialed(one.primary) for one in nodes)
+        return tuple(sorted({url for url in found if url and not same_place(url, self.own_url)}))
+
+    def _dialed(self, place: str) -> str:
+        """Return the URL of a place with the options of the node's own; empty: it is not dialed."""
+        try:
+            own, other = Endpoint.parse(self.own_url), Endpoint.parse(place)
+        except SettingsError:
+            return ""
+        near = other.loopback or not self.connection.login.default
+        return str(attrs.evolve(other, options=own.options)) if other.scheme == own.scheme and near else ""
 
     def fingerprint(self, node_id: bytes) -> bytes:
         """Return a proof about a node that needs the encryption key of the store; empty: there is no key."""

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import attrs
 import trio
 
-from meshq.abc import Activation, ActiveTerm, NodeControl, RoleMember, RoleReport, StepBack
+from meshq.abc import ActiveTerm, NodeControl, RoleMember, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
 from meshq.ha.replication._acting_side import ActingSide
-from meshq.ha.replication._asking import Asker
 from meshq.ha.replication._follower import FollowEnd, Follower
-from meshq.ha.replication._meeting_plan import Standpoint, gives_way, may_start, unasked
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._replica_machine import Following
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
+from meshq.ha.replication._role_report import role_report
 from meshq.ha.replication._standing_format import Standing
-from meshq.ha.replication._standpoints import CLAIMED, is_stranger, order_of, standpoint, standpoint_of
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting._asking import Asker
+from meshq.ha.replication.meeting._meeting_plan import gives_way
+from meshq.ha.replication.meeting._standpoints import is_stranger, order_of
 from meshq.lifecycle import LifeCycle
 from meshq.logs import Warnings
 from meshq.wire import Replicate
@@ -107,27 +109,6 @@ class ReplicationPart:
 
     # -- the contract
 
-    async def wait(self) -> ActiveTerm:
-        """Wait until this node may serve."""
-        if self._standing.claimed:
-            self._standing = self._standing.unclaimed
-            return await self._take("started")
-        own = standpoint(self._standing, primary=self._rules.primary)
-        first = self._rules.primary and not self._stepped_back
-        alone = unasked(own, first=first) or (first and self._made_primary)
-        if alone and self._named <= own.epoch and not self._rules.check_for_live_server:
-            if self._standing.partner or self._standing.members:
-                text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
-                self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")
-            return await self._take("started")
-        pause = self._rules.retry_interval
-        while True:
-            found, reason = await self._round()
-            if reason:
-                return await self._take(reason)
-            pause = self._rules.retry_interval if found else min(pause * 2, self._rules.max_retry_interval)
-            await trio.sleep(pause)
-
     async def lost(self) -> StepBack:
         """Wait for an order to step back, or for another one than that of the last call."""
         term = self._acting.term
@@ -192,37 +173,6 @@ class ReplicationPart:
 
     # -- looking for the node that serves
 
-    async def _round(self) -> tuple[bool, str]:
-        """Try to follow each node of the cluster once.
-
-        Return whether one was followed, and why this node may serve; empty: it may not.
-        """
-        answers: list[Standpoint | None] = []
-        refused = False
-        for url in self._reach.urls:
-            began, end = trio.current_time(), await self._follow(url)
-            if end.node is not None:
-                # Who has yielded, or stopped, has said so; a link that has ended says less.
-                if end.may_take_over and (end.reason != "crash" or await self._takes_over(url, end, began)):
-                    return True, end.reason
-                await self._doubt()
-                self._acting.claiming = False
-                self._lose()
-                return True, ""
-            stranger = await self._is_stranger(url, end)
-            refused = refused or not (end.waiting or end.nobody or stranger)
-            if not stranger:
-                answers.append(None if end.waiting is None else standpoint_of(end.waiting))
-        await trio.lowlevel.checkpoint()
-        own = standpoint(self._standing, primary=self._rules.primary)
-        self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
-        first = not self._stepped_back
-        if own.epoch >= max(self._newest, self._named) and may_start(
-            own, answers, first=first, refused=refused, asked=self._made_primary
-        ):
-            return False, "started"
-        return False, ""
-
     async def _follow(self, url: str) -> FollowEnd:
         """Ask a node for its log, and follow it until the link ends."""
         try:
@@ -270,16 +220,22 @@ class ReplicationPart:
         if self._standing.in_sync and not self._standing.acted:
             await self._remember(attrs.evolve(self._standing, in_sync=False, members=()))
 
-    async def _remember(self, standing: Standing) -> None:
+    async def _remember(self, standing: Standing) -> bool:
         try:
             await self._env.threads.run(self._directory.remember, standing, pool=POOL)
         except OSError as error:
             self._complain(error)
-            return
+            return False
         self._standing = self._acting.standing = standing
+        return True
+
+    async def _change(self, change: Callable[[Standing], Standing]) -> bool:
+        """Change the memory durably; return whether that could be done."""
+        async with self._remembering:
+            return await self._remember(change(self._standing))
 
     def _lose(self) -> None:
-        if self._life.state in ("syncing", "in_sync"):
+        if self._life.state in ("syncing", "in_sync", "voting"):
             self._life.on("lose")
 
     async def _read_standing(self) -> Standing:
@@ -319,37 +275,19 @@ class ReplicationPart:
             return is_stranger(end.waiting, self._wanted())
         return not (end.nobody or end.silent) and await self._asker.finds_stranger(url)
 
-    async def _takes_over(self, url: str, end: FollowEnd, began: float) -> bool:
-        """Whether the primary is gone, and this node had no pause in which it may have been dropped."""
-        gone = await self._is_gone(url, end)
-        return gone and self._pauses.longest_s(began, trio.current_time()) <= self._reach.pause_s_max
-
     async def _note_pauses(self) -> None:
         """Note that the node runs, and end its link to the primary after a pause that was too long."""
         while True:
             await trio.sleep(self._pauses.period_s)
             began, follower = trio.current_time() - self._pauses.period_s, self._follower
             if self._pauses.longest_s(began, trio.current_time()) > self._reach.pause_s_max and follower is not None:
-                self._acting.claiming = False
-                if follower.following.state != "ended":
-                    follower.give_in()
+                self._give_up(follower)
 
-    async def _is_gone(self, url: str, end: FollowEnd) -> bool:
-        """Whether a node whose link has ended does not say that it lives: it may have ended the link by itself.
-
-        One that is silent, or refuses to say, is asked again until its silence is as long as the one that ends a link.
-        If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
-        """
-        node = end.node
-        name, node_id = ("", b"") if node is None else (node.name, node.node_id)
-        patience_s = 0.0 if end.silent else self._reach.patience
-        answer = await self._asker.ask(url, patience_s=patience_s, name=name, node_id=node_id)
-        log = answer.log
-        if log is None or node is None:
-            return not answer.lives
-        if log.kind == "accepted":
-            return log.node_id != node.node_id
-        return standpoint_of(log) < standpoint(self._standing, primary=self._rules.primary)
+    def _give_up(self, follower: Follower) -> None:
+        """Take over no more, and end the link."""
+        self._acting.claiming = False
+        if follower.following.state != "ended":
+            follower.give_in()
 
     def _give_in(self, wanted: Replicate) -> None:
         """End the link to the node that asks, and take over no more."""
@@ -376,11 +314,6 @@ class ReplicationPart:
 
     # -- taking the role
 
-    async def _take(self, reason: str) -> ActiveTerm:
-        """Begin a term of the next epoch."""
-        before = self._standing
-        return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
-
     async def _begin(self, epoch: int, activation: int, reason: str, node_id: bytes | None = None) -> ActiveTerm:
         """Begin a term: the epoch is remembered before anything is served."""
         self._standing = standing = attrs.evolve(
@@ -392,6 +325,8 @@ class ReplicationPart:
             as_backup=False,
             claimed=False,
             members=(self._control.name,),
+            number=self._standing.number + 1,
+            later=(),
         )
         # From here on a pause takes nothing back: whoever asks hears that the role is being taken.
         self._follower = None
@@ -466,35 +401,16 @@ class ReplicationPart:
             self._warnings.say("replication", text, type(error).__name__)
 
     def _show(self, reason: str = "") -> None:
-        board, control, term = self._control.board, self._control, self._acting.term
-        before, follower = board.report, self._follower
-        node = follower.node if follower is not None and follower.following.state != "ended" else None
-        acting = None
-        if term is not None:
-            acting = RoleMember(name=control.name, url=self._reach.own_url, epoch=term.epoch)
-        elif node is not None:
-            acting = RoleMember(name=node.name, url=node.url, epoch=node.epoch)
-        told = follower.members if follower is not None and node is not None else self._standing.members
-        replicas = self._acting.replicas()
-        in_sync = tuple(one.name for one in replicas if one.in_sync)
-        behind = follower.following.position - follower.durable if follower is not None and node is not None else 0
+        board = self._control.board
         board.show(
-            RoleReport(
-                role="backup" if term is None else "primary",
+            role_report(
+                board.report,
+                RoleMember(name=self._control.name, url=self._reach.own_url),
+                self._acting,
+                self._follower,
+                self._standing,
                 phase=self._life.state,
-                reason=reason or before.reason,
-                epoch=acting.epoch if acting is not None else max(before.epoch, self._standing.epoch),
-                acting=acting,
-                waiting=tuple(RoleMember(name=one.name, url=one.url) for one in replicas if not one.dropped_reason),
-                in_sync=(control.name, *in_sync) if term is not None else told,
-                replicas=replicas,
-                records_behind=behind,
-                bytes_behind=follower.bytes_behind if behind and follower is not None else 0,
-                unprotected=term is not None and term.serving and not in_sync,
+                reason=reason,
                 last_error=self._last_error,
             )
         )
-
-
-class ReplicationActivation(ReplicationPart, Activation):
-    """The part of a node whose pair decides alone."""

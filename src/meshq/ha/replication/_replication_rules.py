@@ -16,6 +16,7 @@ class ReplicationRules:
     group_name: str | None
     cluster_name: str | None
     check_for_live_server: bool
+    vote_on_replication_failure: bool
     allow_failback: bool
     restart_backup: bool
     initial_replication_sync_timeout: float

@@ -29,8 +29,9 @@ def _name_or_none(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 def _quorum(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not isinstance(value, MajorityVote | QuorumProvider):
         raise SettingsError(attribute.name, value, "MajorityVote() or a quorum provider, such as MeshQuorum")
-    if isinstance(value, MajorityVote) and value != MajorityVote():
-        allowed = "MajorityVote() without settings in this version (votes of other nodes to come), or a quorum provider"
+    if isinstance(value, MajorityVote) and value.lease != MajorityVote().lease:
+        # Who serves asks nobody while its replica is there: there is no lease that could be longer or shorter.
+        allowed = f"MajorityVote() with a lease of {MajorityVote().lease:g} s in this version, or a quorum provider"
         raise SettingsError(attribute.name, value, allowed)
 
 
@@ -38,9 +39,6 @@ def _check(policy: ReplicationPrimary | ReplicationBackup) -> None:
     if policy.max_retry_interval < policy.retry_interval:
         allowed = f"seconds from the retry_interval of {policy.retry_interval:g} s on"
         raise SettingsError("max_retry_interval", policy.max_retry_interval, allowed)
-    if policy.vote_on_replication_failure and isinstance(policy.quorum, MajorityVote):
-        allowed = "False in this version (votes of other nodes to come)"
-        raise SettingsError("vote_on_replication_failure", policy.vote_on_replication_failure, allowed)
     if policy.check_hosts and isinstance(policy.quorum, MajorityVote):
         raise SettingsError(
             "check_hosts", policy.check_hosts, "() unless quorum= is a quorum provider, in this version"
@@ -76,14 +74,15 @@ class ReplicationPrimary(HAPolicy):
     longest pause between two tries of a node that follows nobody.  ``wait_for_activation``: the broker's block is
     entered when the node is active, not already when it waits.
 
-    ``quorum``: who decides which node serves: ``MajorityVote()``, in which case the nodes of the pair decide alone in
-    this version, or a quorum provider such as ``MeshQuorum``, without whose lock no node serves; nodes with a provider
-    look for the one that serves in any case, and ``check_for_live_server`` and ``vote_on_replication_failure`` are
-    ignored, with a warning.  ``coordination_id``: a text that peers have in common, nodes of one kind of which one
-    serves; needs a provider, and their node id is made of it.
+    ``quorum``: who decides which node serves: ``MajorityVote()``, with which the other nodes of the cluster vote when
+    the two lose each other (where there are none the two decide alone), or a quorum provider such as ``MeshQuorum``,
+    without whose lock no node serves; nodes with a provider look for the one that serves in any case, and
+    ``check_for_live_server`` and ``vote_on_replication_failure`` are ignored, with a warning.  ``coordination_id``: a
+    text that peers have in common, nodes of one kind of which one serves; needs a provider, and their node id is made
+    of it.  ``vote_on_replication_failure``: a node that serves, and loses its replica and then the vote, steps back
+    until it wins one; otherwise it stays, and confirms nothing until it has won.
     ``check_hosts``: with a provider, hosts (``"host:port"``) of which one answers within ``check_hosts_timeout`` unless
     this node is cut off; a node that is cut off does not serve.  They are asked every ``check_hosts_period``.
-    ``vote_on_replication_failure`` has one value in this version.
 
     Raises:
         SettingsError: a setting isn't allowed.

@@ -12,7 +12,7 @@ from meshq.errors import DamagedError
 from meshq.ha._store_claim_plan import CLAIM_EPOCHS
 
 NAME: Final = "standing"
-BYTES_MAX: Final = 64 * 1024
+BYTES_MAX: Final = 512 * 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -27,7 +27,8 @@ class Standing:
     by itself.  ``as_backup``: it has followed as a configured backup.  ``node_id``: in hexadecimal digits, the id for
     which it has asked a quorum before it had a store; empty: it has not.  ``marked_ms``: when the operator has said so,
     in milliseconds since 1970.  ``against``: the counter of the quorum that the node found then; -1: it has found none
-    yet.
+    yet.  ``number``: the changes of who has all that was confirmed, as far as this node took part.  ``voters``: who
+    votes about the next change, and ``later``: who does from now on, of which the other node may not know yet.
     """
 
     epoch: int = 0
@@ -42,11 +43,15 @@ class Standing:
     node_id: str = ""
     marked_ms: int = 0
     against: int = -1
+    number: int = 0
+    voters: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
     @property
     def unclaimed(self) -> Standing:
         """The memory of a node that serves because it is claimed: the epoch that follows is later than any other."""
-        return attrs.evolve(self, epoch=max(self.epoch, self.named) + CLAIM_EPOCHS - 1, claimed=False)
+        number = self.number + CLAIM_EPOCHS - 1
+        return attrs.evolve(self, epoch=max(self.epoch, self.named) + CLAIM_EPOCHS - 1, number=number, claimed=False)
 
 
 def encode_standing(standing: Standing) -> bytes:
@@ -62,6 +67,7 @@ def decode_standing(data: bytes, file: str) -> Standing:
         if int(check, 16) != zlib.crc32(body):
             raise ValueError("another checksum")
         found = json.loads(body)
-        return Standing(**{**found, "members": tuple(found["members"])})
+        lists = {name: tuple(found.get(name, ())) for name in ("members", "voters", "later")}
+        return Standing(**{**found, **lists})
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError(file, 0, "what the node remembers of its pair", "other bytes") from error

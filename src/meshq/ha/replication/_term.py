@@ -34,6 +34,8 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         self.bodies: BodyNews = BodyNews()
         #: Told when a position or the replica has changed.
         self.changed: ChangeSignal = ChangeSignal()
+        #: How often the replica was told of other voters, as far as it remembers them.
+        self.knows_voters: int = 0
         #: Whether clients are served.
         self.serving: bool = False
         #: Whether the replica was told to take over, is in sync, and has not said that it can't.

@@ -226,6 +226,7 @@ class BrokerRun:
             turn.node = node
             async with trio.open_nursery() as nursery:
                 if settings.takeover is None:
+                    self._vote(env, nursery)
                     await node.start(nursery)
                     await self._serve_clients(node, turn, report)
                 else:
@@ -236,11 +237,18 @@ class BrokerRun:
                 self._ended_by(error)
             raise
         finally:
-            self.node = self.handing_over = None
+            self.node = self.handing_over = self.board.voter = None
             if node is not None:
                 self._withdraw(node.inproc)
                 with trio.CancelScope(shield=True):
                     await node.close()
+
+    def _vote(self, env: abc.Env, nursery: trio.Nursery) -> None:
+        """Let the node vote about other nodes of its cluster from now on."""
+        if any(one.kind == "cluster_connection" for one in self._settings.services):
+            from meshq.ha.votes import Voter
+
+            self.board.voter = Voter(self.name, self._settings.data_dir, env, nursery)
 
     async def _serve_clients(self, node: Node, turn: Turn, report: StartReport) -> None:
         """Be active until the turn is over."""

@@ -10,7 +10,7 @@ import trio
 
 from meshq.errors import MeshqError
 from meshq.ha.replication._reach import Reach
-from meshq.ha.replication._standpoints import is_stranger
+from meshq.ha.replication.meeting._standpoints import is_stranger
 from meshq.wire import Log, Replicate
 
 #: Refusals by a node without a policy of replication, and by this one, which has reached itself.

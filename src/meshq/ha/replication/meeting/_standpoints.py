@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from meshq.ha.replication._meeting_plan import Standpoint
 from meshq.ha.replication._replica_machine import EPOCHS_MAX
 from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication.meeting._meeting_plan import Standpoint
 from meshq.wire import Log, Replicate
 
 #: What a node that waits says of itself.

@@ -1,0 +1,224 @@
+"""A node's part in replication where the nodes of the pair decide, and other nodes of the cluster vote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import attrs
+import trio
+
+from meshq.abc import Activation, ActiveTerm, NodeControl
+from meshq.errors import invariant
+from meshq.ha.quorum import MajorityVote
+from meshq.ha.replication._follower import FollowedNode, FollowEnd, Follower
+from meshq.ha.replication._pair_votes import PairVotes
+from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._replication_activation import ReplicationPart
+from meshq.ha.replication._replication_rules import ReplicationRules
+from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start, unasked
+from meshq.ha.replication.meeting._standpoints import CLAIMED, standpoint, standpoint_of
+from meshq.ha.votes import Poll, Pollster, elected
+from meshq.wire import Log, Replicate
+
+
+class ReplicationActivation(ReplicationPart, Activation):
+    """The part of a node whose pair decides, with the votes of other nodes where there are any."""
+
+    def __init__(
+        self, rules: ReplicationRules, control: NodeControl, reach: Reach, root: str, nursery: trio.Nursery
+    ) -> None:
+        super().__init__(rules, control, reach, root, nursery)
+        invariant(isinstance(rules.quorum, MajorityVote), "other nodes vote")
+        assert isinstance(rules.quorum, MajorityVote)
+        self._policy = rules.quorum
+        self._votes = self._acting.votes = PairVotes(
+            Pollster(reach.factory, self._question, control.env.entropy, rules.quorum),
+            control,
+            reach,
+            standing=lambda: self._standing,
+            change=self._change,
+            stays=rules.vote_on_replication_failure,
+        )
+        # The node that is lost, while this one may take over from it.
+        self._lost_node: FollowedNode | None = None
+        self._vote_scope = trio.CancelScope()
+        # When a node that is to go on alone may ask for votes again.
+        self._ask_at = -math.inf
+
+    def _question(self) -> Replicate:
+        return attrs.evolve(self._wanted(), node_id=self._acting.node_id)
+
+    async def wait(self) -> ActiveTerm:
+        """Wait until this node may serve."""
+        if self._standing.claimed:
+            self._standing = self._standing.unclaimed
+            return await self._take("started")
+        own = standpoint(self._standing, primary=self._rules.primary)
+        first = self._rules.primary and not self._stepped_back
+        alone = (unasked(own, first=first) and not self._asks_votes) or (first and self._made_primary)
+        if alone and self._named <= own.epoch and not self._rules.check_for_live_server:
+            if self._standing.partner or self._standing.members:
+                text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
+                self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")
+            return await self._take("started")
+        pause = self._rules.retry_interval
+        while True:
+            found, reason = await self._round()
+            if reason:
+                return await self._take(reason)
+            pause = self._rules.retry_interval if found else min(pause * 2, self._rules.max_retry_interval)
+            await trio.sleep(pause)
+
+    # -- looking for the node that serves
+
+    async def _round(self) -> tuple[bool, str]:
+        """Try to follow each node of the cluster once.
+
+        Return whether one was followed, and why this node may serve; empty: it may not.
+        """
+        answers: list[Standpoint | None] = []
+        waiting: list[Log] = []
+        refused = False
+        for url in self._reach.urls:
+            began, end = trio.current_time(), await self._follow(url)
+            if end.node is not None:
+                if end.may_take_over and await self._takes_over(url, end, began):
+                    return True, end.reason
+                await self._doubt()
+                self._acting.claiming = False
+                self._lose()
+                return True, ""
+            stranger = await self._is_stranger(url, end)
+            refused = refused or not (end.waiting or end.nobody or stranger)
+            if not stranger:
+                answers.append(None if end.waiting is None else standpoint_of(end.waiting))
+                waiting += [] if end.waiting is None else [end.waiting]
+        await trio.lowlevel.checkpoint()
+        own = standpoint(self._standing, primary=self._rules.primary)
+        self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
+        first = not self._stepped_back
+        # Where others vote, whoever has served last may ask them, in each life and as often as it likes.
+        starts = self._asks_votes and not any(one is not None and one > own for one in answers)
+        starts = starts or may_start(own, answers, first=first, refused=refused, asked=self._made_primary)
+        if own.epoch >= max(self._newest, self._named) and starts and await self._may_begin(waiting):
+            return False, "started"
+        return False, ""
+
+    async def _take(self, reason: str) -> ActiveTerm:
+        """Begin a term of the next epoch."""
+        before = self._standing
+        return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
+
+    # -- a replica that has lost its primary
+
+    async def _takes_over(self, url: str, end: FollowEnd, began: float) -> bool:
+        """Whether the primary is gone, and the others say that this node may take over."""
+        if end.reason != "crash":
+            # It has said itself that it goes: others only have to know.
+            if self._votes.decide:
+                self._nursery.start_soon(self._votes.tell, self._standing.number + 1, self._votes.voters)
+            return True
+        # A node that had a pause may have been dropped meanwhile.
+        paused_s = self._pauses.longest_s
+        if not await self._is_gone(url, end) or paused_s(began, trio.current_time()) > self._reach.pause_s_max:
+            return False
+        return await self._is_elected(url, end)
+
+    async def _is_gone(self, url: str, end: FollowEnd, *, patience_s: float | None = None) -> bool:
+        """Whether a node whose link has ended does not say that it lives: it may have ended the link by itself.
+
+        One that is silent, or refuses to say, is asked again until its silence is as long as the one that ends a link.
+        If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
+        """
+        node = end.node
+        name, node_id = ("", b"") if node is None else (node.name, node.node_id)
+        if patience_s is None:
+            patience_s = 0.0 if end.silent else self._reach.patience
+        answer = await self._asker.ask(url, patience_s=patience_s, name=name, node_id=node_id)
+        log = answer.log
+        if log is None or node is None:
+            return not answer.lives
+        if log.kind == "accepted":
+            return log.node_id != node.node_id
+        return standpoint_of(log) < standpoint(self._standing, primary=self._rules.primary)
+
+    async def _is_elected(self, url: str, end: FollowEnd) -> bool:
+        """Ask for votes, and again after each pause, until one is won, or the primary is there again."""
+        self._lost_node, self._vote_scope = end.node, trio.CancelScope()
+        self._life.on("vote")
+        self._show()
+        won = False
+        try:
+            with self._vote_scope:
+                won = await elected(self._policy, self._vote, partial(self._stays_away, url, end))
+        finally:
+            self._lost_node = None
+        if not (won and self._acting.claiming):
+            return False
+        if not self._votes.voters.sets:
+            text = f"{self._control.name!r} takes over without a vote: it knows of no other node in the cluster"
+            self._warnings.say("nobody_votes", f"{text}, and the node that it has followed may serve, too")
+        return True
+
+    async def _vote(self) -> bool:
+        return (await self._votes.hold("failed")).granted
+
+    async def _stays_away(self, url: str, end: FollowEnd, until: float) -> bool:
+        """Wait for the next vote; return False as soon as the primary is there, which this node follows then."""
+        while (left := until - trio.current_time()) > 0:
+            await trio.sleep(min(left, self._rules.retry_interval))
+            gone = True
+            with trio.move_on_at(until):
+                gone = await self._is_gone(url, end, patience_s=0.0)
+            if not gone:
+                return False
+        return True
+
+    def _give_in(self, wanted: Replicate) -> None:
+        node = self._lost_node
+        if node is None:
+            super()._give_in(wanted)
+        elif (node.node_id, node.epoch, node.name) == (wanted.node_id, wanted.epoch, wanted.node_name):
+            self._acting.claiming = False
+            self._vote_scope.cancel()
+
+    def _give_up(self, follower: Follower) -> None:
+        super()._give_up(follower)
+        self._vote_scope.cancel()
+
+    # -- a node that served last
+
+    @property
+    def _asks_votes(self) -> bool:
+        return self._votes.decide and self._standing.acted and not self._made_primary
+
+    async def _may_begin(self, waiting: Sequence[Log]) -> bool:
+        """Whether the others say that this node may serve alone, or its replica has said that it waits."""
+        if not self._asks_votes:
+            return True
+        names = {one.name for one in waiting if one.node_id == self._acting.node_id}
+        if names.issuperset(set(self._standing.members) - {self._control.name}):
+            return True
+        await trio.lowlevel.checkpoint()
+        if trio.current_time() < self._ask_at:
+            return False
+        poll: Poll = await self._votes.hold("stay")
+        self._ask_at = trio.current_time() + self._policy.vote_retry_wait
+        if not poll.granted and self._life.state == "searching":
+            self._life.on("isolate")
+            self._show("vote_lost")
+        return poll.granted
+
+    async def release(self, *, failover: bool) -> None:
+        """Give the role up; a node that has lost a vote asks again after the pause between two votes."""
+        term = self._acting.term
+        lost = term is not None and term.order is not None and term.order.reason == "vote_lost"
+        try:
+            await super().release(failover=failover)
+        finally:
+            if lost and self._life.state == "searching":
+                self._ask_at = trio.current_time() + self._policy.vote_retry_wait
+                self._life.on("isolate")
+                self._show("vote_lost")

@@ -1,0 +1,145 @@
+"""The votes of other nodes about one node of a pair, and the voters that give them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from meshq.abc import NodeControl
+from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.votes import Poll, Pollster, Voters
+from meshq.notifications import VoteHeld
+
+#: Seconds between two looks at the nodes of the cluster, and those after which all of them are asked who they are.
+LOOK_S: Final = 1.0
+ASK_S: Final = 15.0
+
+
+class PairVotes:
+    """The votes about one node.
+
+    ``standing``: returns its memory; ``change``: changes that durably, and returns whether it could.
+    ``stays``: a node that serves and loses the vote steps back.
+    """
+
+    def __init__(
+        self,
+        pollster: Pollster,
+        control: NodeControl,
+        reach: Reach,
+        *,
+        standing: Callable[[], Standing],
+        change: Callable[[Callable[[Standing], Standing]], Awaitable[bool]],
+        stays: bool,
+    ) -> None:
+        self._pollster = pollster
+        self._control = control
+        self._reach = reach
+        self._standing = standing
+        self._change = change
+        #: Whether a node that serves asks for leave to stay, and steps back without it.
+        self.stays: bool = stays
+        #: Seconds between two votes.
+        self.wait_s: float = pollster.policy.vote_retry_wait
+
+    @property
+    def voters(self) -> Voters:
+        """The voters about the next change."""
+        return Voters(self._standing().voters, self._standing().later)
+
+    @property
+    def decide(self) -> bool:
+        """Whether this node may not go on alone, or take over, without a vote."""
+        return len(self._standing().members) > 1 and (bool(self.voters.sets) or self._loses_alone)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether there are others that could vote."""
+        return bool(self.voters.sets or self._reach.lives) or self._loses_alone
+
+    @property
+    def _loses_alone(self) -> bool:
+        """Whether a vote without voters is lost, and a node that serves has to win one."""
+        return self.stays and self._pollster.policy.vote(others=0).decision is False
+
+    async def hold(self, question: str) -> Poll:
+        """Ask once for the next change, and notify.
+
+        Checkpoint: always.
+        Cancellation: as of ``Pollster.hold``.
+        """
+        least = question == "stay" and not self.stays
+        poll = await self._pollster.hold(self._standing().number + 1, self.voters, least=least)
+        if self._control.board.notify is not None:
+            count = poll.count
+            about = {"asked": len(count.asked), "needed": count.needed, "yes": count.yes}
+            self._control.board.notify(VoteHeld, question=question, granted=poll.granted, **about)
+        return poll
+
+    async def tell(self, number: int, voters: Voters) -> None:
+        """Have the others know that this node has made a change, without waiting for them to agree.
+
+        Checkpoint: always.
+        Cancellation: some know it.
+        """
+        await self._pollster.hold(number, voters)
+
+    # -- of a node that serves
+
+    async def enroll(self, name: str) -> bool:
+        """Note durably that a replica has all that is confirmed from now on, and who votes about the next change.
+
+        Checkpoint: always.
+        Cancellation: noted or not.
+        """
+        found = await self._pollster.who(self._reach.lives)
+        names = (self._control.name, name)
+
+        def enrolled(before: Standing) -> Standing:
+            voters = Voters(before.voters).next(found)
+            return attrs.evolve(before, number=before.number + 1, members=names, voters=voters, later=())
+
+        return await self._change(enrolled)
+
+    async def leave_out(self) -> bool:
+        """Note durably that no other node has all that is confirmed.
+
+        Checkpoint: always.
+        Cancellation: noted or not.
+        """
+        alone = (self._control.name,)
+        return await self._change(lambda one: attrs.evolve(one, number=one.number + 1, members=alone, later=()))
+
+    async def look(self, feeder: Feeder, term: ReplicationTerm) -> None:
+        """Tell the replica of other voters, as they come and go, as long as it follows.
+
+        Checkpoint: always.
+        Cancellation: nothing more is told.
+        """
+        term.knows_voters = 0
+        told, looked, again = 0, self._reach.lives, trio.current_time() + ASK_S
+        while not feeder.ended:
+            await trio.sleep(LOOK_S)
+            lives, now = self._reach.lives, trio.current_time()
+            if not lives or (lives == looked and now < again):
+                continue
+            looked, again = lives, now + ASK_S
+            found = Voters(self._standing().voters).next(await self._pollster.who(lives))
+            if found == self._standing().voters or feeder.ended:
+                continue
+            names = (self._control.name, feeder.wanted.node_name)
+            if not await self._change(partial(attrs.evolve, members=names, later=found)):
+                continue
+            told += 1
+            feeder.say_voters(told, found)
+            while term.knows_voters < told and not feeder.ended:
+                await term.changed.wait()
+            if not feeder.ended:
+                await self._change(partial(attrs.evolve, voters=found, later=()))

@@ -1,0 +1,129 @@
+"""The count of a vote: who is asked, how many have to say yes, and who votes about the next change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from meshq.ha.quorum._vote_machine import Vote
+
+#: The characters of the id of a voter, in hexadecimal, before its URL.
+BOX_ID_CHARACTERS = 32
+
+
+def majority(others: int) -> int:
+    """Return how many of so many voters are more than half; of none: 0."""
+    return others // 2 + 1 if others else 0
+
+
+def box_of(voter: str) -> str:
+    """Return the id of a voter, in hexadecimal, without its URL."""
+    return voter[:BOX_ID_CHARACTERS]
+
+
+@attrs.frozen
+class Voters:
+    """The nodes that vote about the next change of a pair, each as its id and its URL in one text.
+
+    ``now``: those of which both nodes of the pair know.  ``later``: those that the replica was told, and may not know
+    yet; empty: there are none such.
+    """
+
+    now: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+
+    @property
+    def sets(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of voters in each of which a vote has to be won."""
+        return tuple(one for one in (self.now, self.later) if one)
+
+    def next(self, found: Sequence[str]) -> tuple[str, ...]:
+        """Return the voters that take the place of the present ones; these, where fewer than a majority was found.
+
+        ``found``: the voters that have answered now.  A node that reaches but a few of them does not forget the rest:
+        the others may be there, and vote.
+        """
+        boxes = {box_of(one) for one in found}
+        there = sum(box_of(one) in boxes for one in self.now)
+        return tuple(sorted(found)) if there >= majority(len(self.now)) else self.now
+
+
+class VotePolicy(Protocol):
+    """The settings of a vote."""
+
+    def vote(self, *, others: int) -> Vote:
+        """Begin a vote of so many nodes."""
+
+
+class Count:
+    """The votes of one attempt, in each set of voters that has to agree.
+
+    The decision is final, and the same in every order of the same answers.
+    """
+
+    def __init__(self, voters: Voters, policy: VotePolicy, *, least: bool = False) -> None:
+        """Begin; ``least``: more than half is enough, also where the policy wants more.
+
+        The policy never makes it fewer: two nodes that ask could both win.
+        """
+        sets = voters.sets or ((),)
+        #: All that are asked, in order.
+        self.asked: tuple[str, ...] = tuple(dict.fromkeys(one for each in sets for one in each))
+        self._votes: list[tuple[frozenset[str], Vote]] = []
+        for each in sets:
+            boxes = frozenset(map(box_of, each))
+            wanted = 0 if least else policy.vote(others=len(boxes)).needed
+            self._votes.append((boxes, Vote(max(wanted, majority(len(boxes))), len(boxes))))
+        self._against: dict[str, set[str]] = {}
+        self._yes: set[str] = set()
+        self._decision: bool | None = None
+        self._decide()
+
+    @property
+    def needed(self) -> int:
+        """How many have to say yes, in the set that needs most."""
+        return max(vote.needed for _, vote in self._votes)
+
+    @property
+    def yes(self) -> int:
+        """How many have said yes and were counted."""
+        return len(self._yes)
+
+    @property
+    def decision(self) -> bool | None:
+        """True or False once it is decided; None before."""
+        return self._decision
+
+    def add(self, voter: str, yes: bool, holder: str = "") -> bool | None:
+        """Count an answer; return the decision.  ``holder``: for whom the voter has voted instead."""
+        box = box_of(voter)
+        if not yes and holder:
+            self._against.setdefault(holder, set()).add(box)
+        if self._decision is None:
+            if yes and any(box in boxes for boxes, _ in self._votes):
+                self._yes.add(box)
+            for boxes, vote in self._votes:
+                if box in boxes:
+                    vote.add(box, yes)
+            self._decide()
+        return self._decision
+
+    def close(self) -> bool:
+        """End the count: a missing answer counts as no.  Return the decision."""
+        if self._decision is None:
+            self._decision = False
+        return self._decision
+
+    def elects(self, holder: str) -> bool:
+        """Whether another node may have won: more than half of a set has voted for it."""
+        boxes = self._against.get(holder, set())
+        return any(each and len(boxes & each) >= majority(len(each)) for each, _ in self._votes)
+
+    def _decide(self) -> None:
+        decisions = [vote.decision for _, vote in self._votes]
+        if False in decisions:
+            self._decision = False
+        elif None not in decisions:
+            self._decision = True

@@ -1,0 +1,129 @@
+"""A pair by replication in a cluster: who takes over, and who goes on alone, is decided by the votes of the others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+
+from meshq import Broker, MajorityVote, MeshqError, Message, ReplicationPrimary
+from tests.ha.test_replication_brokers import bodies
+from tests.ha.voted import TTL_S, VotingMachines, voting_machines
+
+pytestmark = pytest.mark.slow
+
+#: Votes that are soon cut, and soon held again.
+QUICK = MajorityVote(vote_retries=math.inf, vote_retry_wait=1.0, quorum_vote_wait=1.0)
+
+
+async def until_role(broker: Broker, phase: str) -> None:
+    """Wait for a phase, for a minute at most."""
+    await broker.ha.wait_for(phase=phase, timeout=60)
+
+
+def serving(ground: VotingMachines) -> list[str]:
+    """Return the nodes of the pair that serve."""
+    return [name for name in ("a", "b") if ground.brokers[name].state == "active"]
+
+
+async def test_a_backup_takes_over_once_it_reaches_more_than_half_of_the_others_and_half_is_not_enough() -> None:
+    """F28, F29: with four others, one and two are too few; the primary that is cut off confirms nothing meanwhile."""
+    async with voting_machines("cdef") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        async with ground.talker("a", call_timeout=3) as near, ground.talker("a", "b") as client:
+            await client.send("q", Message(b"both"))
+            for other in "bcdef":
+                ground.part("a", other)
+            ground.part("b", "d", "e", "f")
+            with pytest.raises(MeshqError):
+                await near.send("q", Message(b"alone"))
+            await until_role(second, "voting")
+            await trio.sleep(5)
+            ground.network.heal("b", "d")
+            ground.network.heal("d", "b")
+            await trio.sleep(8)
+            assert (serving(ground), second.ha.phase) == (["a"], "voting")
+            held = ground.votes["b"]
+            assert {(one.question, one.asked, one.needed, one.granted) for one in held} == {("failed", 4, 3, False)}
+            assert {one.yes for one in held} == {1, 2}
+            ground.network.heal("b", "e")
+            ground.network.heal("e", "b")
+            await until_role(second, "active")
+            assert (ground.votes["b"][-1].yes, ground.votes["b"][-1].granted) == (3, True)
+            ground.network.heal()
+            await client.send("q", Message(b"later"))
+            await until_role(first, "in_sync")
+            assert (second.ha.epoch, first.state) == (2, "waiting")
+            assert await bodies(client, 2) == [b"both", b"later"]
+
+
+async def test_a_primary_goes_on_while_its_backup_waits_and_the_backup_is_one_again_later() -> None:
+    """F29: the primary is never interrupted; F28: whoever is asked first by more than half goes on, here the backup."""
+    async with voting_machines("cde") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        async with ground.talker("a", "b") as client:
+            ground.part("b", "a", "c", "d")
+            began = trio.current_time()
+            await client.send("q", Message(b"1"))
+            # Held for the call_timeout of the slow replica, and the vote.
+            assert trio.current_time() - began < 2 * TTL_S + 5
+            assert [(one.question, one.granted) for one in ground.votes["a"]] == [("stay", True)]
+            await trio.sleep(10)
+            assert (serving(ground), first.ha.unprotected, second.ha.phase) == (["a"], True, "voting")
+            assert not any(one.granted for one in ground.votes["b"])
+            ground.network.heal()
+            await until_role(second, "in_sync")
+            assert (first.ha.epoch, first.state, first.ha.unprotected) == (1, "active", False)
+            # Now only the two are parted, and the primary has nothing to confirm.
+            ground.part("a", "b")
+            await until_role(second, "active")
+            await trio.sleep(10)
+            assert (serving(ground), second.ha.epoch) == (["b"], 2)
+            await client.send("q", Message(b"2"))
+            ground.network.heal()
+            await until_role(first, "in_sync")
+            assert await bodies(client, 2) == [b"1", b"2"]
+
+
+async def test_a_primary_that_is_to_ask_steps_back_without_a_majority_and_serves_again_with_one() -> None:
+    async with voting_machines("cd") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK, vote_on_replication_failure=True)
+        ground.part("a", "b", "c", "d")
+        ground.part("b", "c", "d")
+        await first.ha.wait_for(phase="isolated", timeout=60)
+        assert first.state == "waiting"
+        assert [(one.question, one.needed, one.granted) for one in ground.votes["a"]][:1] == [("stay", 2, False)]
+        await trio.sleep(10)
+        assert serving(ground) == []
+        for other in "cd":
+            ground.network.heal("a", other)
+            ground.network.heal(other, "a")
+        await first.ha.wait_for(phase="active", timeout=60)
+        assert (first.ha.epoch, second.ha.phase) == (2, "voting")
+        ground.network.heal()
+        await until_role(second, "in_sync")
+
+
+async def test_a_primary_that_is_started_again_asks_first_and_does_not_serve_beside_the_node_that_took_over() -> None:
+    async with voting_machines("cd") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        ground.part("a", "b")
+        await ground.crash(first)
+        await until_role(second, "active")
+        again = await ground.run(nursery, "a", ReplicationPrimary(quorum=QUICK, wait_for_activation=False))
+        await again.ha.wait_for(phase="isolated", timeout=120)
+        assert serving(ground) == ["b"]
+        # The voters remember what they have said also when they are started again.
+        for name in "cd":
+            await ground.crash(ground.brokers[name])
+            await ground.run(nursery, name)
+        await trio.sleep(15)
+        assert serving(ground) == ["b"]
+        ground.network.heal()
+        await until_role(again, "in_sync")
+        # Both are lost, and the one that was the replica does not come back: the other one may serve.
+        await ground.crash(second)
+        await ground.crash(again)
+        await ground.run(nursery, "b", ReplicationPrimary(quorum=MajorityVote()))
+        assert serving(ground) == ["b"]

@@ -1,0 +1,62 @@
+"""The simulation of a pair with voters finds what it is there to find: each of these mistakes breaks a promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from meshq.ha.replication._acting_side import ActingSide
+from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.votes import Ballot, BallotBox, Count, GivenVote
+from qa.ha.clients import PairError
+from qa.ha.voted import run_voted_pair_seed
+
+SEEDS = 30
+TIMEOUT_S = 1_800
+
+
+def votes_twice(patch: pytest.MonkeyPatch) -> None:
+    """A voter says yes to both nodes that ask for the same change."""
+
+    def judge(box: BallotBox, ballot: Ballot) -> GivenVote | None:
+        return GivenVote(number=ballot.number, holder=ballot.holder, vote=ballot.vote)
+
+    patch.setattr(BallotBox, "judge", judge)
+
+
+def counts_a_no_as_a_yes(patch: pytest.MonkeyPatch) -> None:
+    """Whoever answers at all has agreed."""
+    add = Count.add
+    patch.setattr(Count, "add", lambda count, voter, yes, holder="": add(count, voter, yes or bool(holder)))
+
+
+def goes_on_without_asking(patch: pytest.MonkeyPatch) -> None:
+    """A primary that has lost its replica confirms alone at once."""
+
+    async def alone(side: ActingSide, votes: object, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
+        side._conclude(feeder, term, drop=reason)
+
+    patch.setattr(ActingSide, "_settle_by_votes", alone)
+
+
+#: The mistakes, each with the first seed that finds it; where that changes, more are tried.
+MISTAKES = {
+    votes_twice: 0,
+    counts_a_no_as_a_yes: 0,
+    goes_on_without_asking: 0,
+}
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch)
+    for seed in dict.fromkeys((MISTAKES[mistake], *range(SEEDS))):
+        failure = run_voted_pair_seed(seed).failure
+        if isinstance(failure, PairError):
+            assert str(failure).startswith(("H1", "H2", "H3", "H4"))
+            return
+    raise AssertionError(f"{mistake.__name__} was not found in {SEEDS} seeds")
