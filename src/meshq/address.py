@@ -25,6 +25,8 @@ MANAGEMENT: Final = "activemq.management"
 #: Where the permission to hand over the role of a node stands.
 HIGH_AVAILABILITY: Final = "$meshq.ha"
 NOTIFICATIONS: Final = "activemq.notifications"
+#: How the names of the topics begin at which a broker tells of consumers, producers and connections.
+ADVISORY: Final = "ActiveMQ.Advisory."
 
 
 class Target(NamedTuple):
@@ -32,6 +34,11 @@ class Target(NamedTuple):
 
     address: str
     queue: str | None
+
+
+def tells_events(address: str) -> bool:
+    """Whether an address is that of notifications or an advisory, to which only the broker sends."""
+    return address == NOTIFICATIONS or address.startswith(ADVISORY)
 
 
 def check_name(what: str, name: object) -> str:

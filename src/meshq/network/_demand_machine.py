@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, ROUTINGS, TEMPORARY, check_place
+from meshq.address import INTERNAL, MANAGEMENT, ROUTINGS, TEMPORARY, check_place, tells_events
 from meshq.errors import SettingsError
 from meshq.ids import is_broker_id, needed_ways
 from meshq.network._inclusion_plan import InclusionPlan
@@ -100,7 +100,8 @@ def is_forwarded(address: str) -> bool:
         check_place("address", address)
     except SettingsError:
         return False
-    return address not in (MANAGEMENT, NOTIFICATIONS) and not address.startswith((INTERNAL, TEMPORARY))
+    own = address == MANAGEMENT or tells_events(address)
+    return not own and not address.startswith((INTERNAL, TEMPORARY))
 
 
 #: By destination and by the broker with the consumers: the fewest hops.

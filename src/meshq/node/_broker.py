@@ -51,7 +51,9 @@ class Broker:
     their addresses decides; None: a quarter of the machine's memory.  ``max_session_ttl``: seconds for which a session
     outlives its connection at most, whatever its client's ``connection_ttl`` says.  ``max_sessions_per_user``: sessions
     that a user of ``security`` may have, those that wait for their clients included; None: 4,096, and at most 75 % of
-    the connections that the process's limit of open files allows.  Building one touches nothing.
+    the connections that the process's limit of open files allows.  ``advisory_support``: whether the topics that begin
+    with ``ActiveMQ.Advisory.`` tell who consumes, produces and is connected, and whether other brokers of a network are
+    told what is wanted here.  Building one touches nothing.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -77,6 +79,7 @@ class Broker:
         transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
         max_session_ttl: float = limits.SESSION_TTL_S,
         max_sessions_per_user: int | None = None,
+        advisory_support: bool = True,
         env: abc.Env | None = None,
     ) -> None:
         self._settings = BrokerSettings(
@@ -96,10 +99,11 @@ class Broker:
             transaction_timeout=transaction_timeout,
             max_session_ttl=max_session_ttl,
             max_sessions_per_user=max_sessions_per_user,
+            advisory_support=advisory_support,
             security=security,
         )
         self._env = env
-        self._event_bus = EventBus()
+        self._event_bus = EventBus(advisory_support=advisory_support)
         self._run = BrokerRun(self._settings, self._event_bus, Broker)
         self._ha = HighAvailability(self._run)
         self._block = BackgroundBlock(f"the broker {name!r}")

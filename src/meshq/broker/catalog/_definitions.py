@@ -10,13 +10,13 @@ import attrs
 from meshq import limits
 from meshq.address import (
     INTERNAL,
-    NOTIFICATIONS,
     SEPARATOR,
     TEMPORARY,
     Target,
     check_literal,
     check_name,
     check_routing,
+    tells_events,
 )
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
 from meshq.broker.catalog._definition_records import DefinitionRecords, kept_filter
@@ -32,6 +32,7 @@ from meshq.broker.catalog._settings_definitions import SettingsDefinitions
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.catalog._stage_definitions import StageDefinitions
 from meshq.broker.catalog._subscription import check_same
+from meshq.broker.events._advisories_plan import check_advisory
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._cursor_records import CursorRecords
 from meshq.broker.log._high_watermarks import HighWatermarks
@@ -89,7 +90,7 @@ class Definitions:
             UsageError: the address exists with the other routing type, or the name is not valid.
         """
         check_made(check_name("address", name))
-        if check_routing("routing", routing) != "multicast" and name == NOTIFICATIONS:
+        if check_routing("routing", routing) != "multicast" and tells_events(name):
             raise UsageError(f"the address {name!r} is multicast, and stays it: {routing} is not possible")
         address = self._router.check_address(name, routing)
         if address is not None and address.auto_created:
@@ -100,6 +101,7 @@ class Definitions:
         return address or self._add_address(name, routing)
 
     def _add_address(self, name: str, routing: str, *, auto_created: bool = False) -> Address:
+        check_advisory(name, supported=self._event_bus.advisory_support)
         # The journal may refuse: it is asked before anything has changed.
         position = self._records.write({"kind": "address", "name": name, "routing": routing, "on_use": auto_created})
         address = self._router.add_address(name, routing)

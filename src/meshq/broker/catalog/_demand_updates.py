@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from meshq import limits
-from meshq.address import NOTIFICATIONS
+from meshq.address import tells_events
 from meshq.broker.catalog._distribution_plan import filters_of
 from meshq.broker.log._hop_log import HopLog
 from meshq.broker.queue._queue_machine import Queue
@@ -36,8 +36,9 @@ class DemandLink(Protocol):
 
 
 def is_hidden(queue: Queue) -> bool:
-    """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications."""
-    return queue.forwards or queue.address == NOTIFICATIONS
+    """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications and
+    advisories."""
+    return queue.forwards or tells_events(queue.address)
 
 
 def filters_told(queue: Queue) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY, is_name
+from meshq.address import INTERNAL, MANAGEMENT, TEMPORARY, is_name
 from meshq.broker.access._access import may
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import is_hidden
@@ -23,7 +23,6 @@ from meshq.wire import Frame
 NETWORK_DEMAND: Final = "network_demand"
 #: Who asks, for the list of bridges.
 _NAMES: Final = ("connector", "broker")
-_OWN: Final = frozenset({MANAGEMENT, NOTIFICATIONS})
 
 
 class _Question(NamedTuple):
@@ -81,6 +80,7 @@ class NetworkDemand:
         "_principal",
         "_question",
         "_schedule_flush",
+        "_told",
         "_wanted",
     )
 
@@ -91,7 +91,11 @@ class NetworkDemand:
         schedule_flush: Callable[[], None],
         definitions: Definitions,
         identity: NodeIdentity,
+        *,
+        advisory_support: bool,
     ) -> None:
+        """``advisory_support``: without it no demand is told."""
+        self._told = advisory_support
         self._principal = principal
         self._schedule_flush = schedule_flush
         self._calls = calls
@@ -146,7 +150,7 @@ class NetworkDemand:
         if question is None:
             return
         if not question.after or self._begun is None or self._begun.asker != question.asker:
-            rows = demand_rows(self._demand(), self._identity.node_id.hex(), question.asker)
+            rows = demand_rows(self._demand() if self._told else (), self._identity.node_id.hex(), question.asker)
             self._begun = _Begun(question.asker, rows, epoch_of(rows))
         begun = self._begun
         if begun.epoch == question.known and not question.after and not whole:
@@ -184,6 +188,6 @@ class NetworkDemand:
         """Whether others of the network see a queue: the one of this name on its address, or any of a topic, to which
         the session may send."""
         name = queue.address
-        hidden = is_hidden(queue) or name in _OWN or name.startswith((INTERNAL, TEMPORARY))
+        hidden = is_hidden(queue) or name == MANAGEMENT or name.startswith((INTERNAL, TEMPORARY))
         topic = self._definitions.router.addresses[name].routing == "multicast"
         return (topic or queue.name == name) and not hidden and may(self._principal, "send", name)
