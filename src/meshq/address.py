@@ -13,6 +13,8 @@ Routing = Literal["anycast", "multicast"]
 ROUTINGS: Final = get_args(Routing)
 #: How the names begin that no user can give.
 INTERNAL: Final = "$meshq."
+#: How the names of subscriptions begin that keep messages of a topic for another broker of the network.
+NETWORK_KEPT: Final = f"{INTERNAL}network."
 #: How the names of the queues of stages begin, and the address of all of them.
 STAGE: Final = f"{INTERNAL}stage."
 STAGES: Final = f"{INTERNAL}stages"

@@ -197,20 +197,19 @@ async def test_what_waits_for_a_broker_that_refuses_it_is_bounded(monkeypatch: p
     async with world() as made:
         await made.start("b", address_settings={"#": AddressSettings(max_size_messages=5, full_policy="fail")})
         await made.start("a", lambda: [to("b")])
-        async with subscribed(made, "b", name="kept", durable=True):
+        async with made.here("b") as holding, holding.subscribe("t", window=1) as there:
             await known(made, "ab", "t", 1)
-        link = made.brokers["a"].network("to-b")
-        for _ in range(10):
-            await publish(made, "a", numbered(50))
-            await trio.sleep(0.2)
-        await until(lambda: link.bridges()[0].rejected > 100)
-        await until(lambda: len(forward(made, "ab").open) == 1)
-        async with made.here("a") as client:
-            (queue,) = await client.queues()
-            assert (await client.queue(queue)).ready <= 150
-            assert "dropped, more than 100" in str(link.bridges()[0].last_error)
-        # What comes when there is room again goes on.
-        async with subscribed(made, "b", name="kept", durable=True) as (there,):
+            link = made.brokers["a"].network("to-b")
+            for _ in range(10):
+                await publish(made, "a", numbered(50))
+                await trio.sleep(0.2)
+            await until(lambda: link.bridges()[0].rejected > 100)
+            await until(lambda: len(forward(made, "ab").open) == 1)
+            async with made.here("a") as client:
+                (queue,) = await client.queues()
+                assert (await client.queue(queue)).ready <= 150
+                assert "dropped, more than 100" in str(link.bridges()[0].last_error)
+            # What comes when there is room again goes on.
             while batch := await there.receive_many(100, timeout=5):
                 await there.ack(*batch, confirm=True)
             await publish(made, "a", [b"later"])

@@ -25,13 +25,15 @@ ROUTES_MAX: Final = 64
 
 class QueueDemand(NamedTuple):
     """The demand of one consumer.  ``routes``: the ways on which a network consumer's messages go, each from the broker
-    with the consumers to the next one; empty: it is a consumer of a client."""
+    with the consumers to the next one; empty: it is a consumer of a client.  ``durable``: messages of a topic are kept
+    for it."""
 
     address: str
     routing: str
     filter: str
     priority: int
     routes: tuple[str, ...] = ()
+    durable: bool = False
 
 
 def _ways(routes: Sequence[str]) -> list[tuple[str, ...]]:
@@ -123,13 +125,13 @@ def told_routes(routes: Sequence[str], node_id: str, asker: str) -> str:
 
 def demand_rows(demand: Iterable[QueueDemand], node_id: str, asker: str) -> list[dict[str, Any]]:
     """Return the rows that ``asker`` is told: consumers that are alike are one row, with their number."""
-    alike: dict[tuple[str, str, str, int, str], int] = {}
+    alike: dict[tuple[str, str, str, int, str, bool], int] = {}
     for one in demand:
         ways = told_routes(one.routes, node_id, asker)
         if ways:
-            key = one.address, one.routing, one.filter, one.priority, ways
+            key = one.address, one.routing, one.filter, one.priority, ways, one.durable
             alike[key] = alike.get(key, 0) + 1
-    names = ("address", "routing", "filter", "priority", "ways")
+    names = ("address", "routing", "filter", "priority", "ways", "durable")
     return [{**dict(zip(names, key, strict=True)), "consumers": count} for key, count in sorted(alike.items())]
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
+from meshq import limits
 from meshq.broker.catalog._distribution_plan import Share
 from meshq.broker.catalog._router import Address, Router
 from meshq.broker.ingress._distribution import rows_without, wants_of
@@ -26,13 +28,29 @@ from meshq.broker.records._row_ranges import pieces
 from meshq.ids import NETWORK_MARK
 from meshq.wire import KIND_HEADERS, KIND_ID, duplicate_ids, has_ids
 
+#: More brokers than a message may come over.
+_UNKNOWN: Final = limits.NETWORK_HOPS_MAX + 1
+
 
 def onward_queues(address: Address, kinds: int) -> list[Queue]:
     """Return the queues of the network consumers of a topic; none if no message of a run has a path."""
     asked = KIND_ID | KIND_HEADERS
     if address.routing != "multicast" or not address.filtered or kinds & asked != asked:
         return []
-    return [one for one in address.queues if one.roster.consumers and one.roster.consumers[0].routes]
+    return [one for one in address.queues if _goes_on(one)]
+
+
+def _goes_on(queue: Queue) -> bool:
+    """Whether the messages of a queue of a topic go to another broker, now or when its link is up again."""
+    consumers = queue.roster.consumers
+    return bool(queue.spec.routes or (consumers and consumers[0].routes))
+
+
+def note_recovered(address: Address, ids: Sequence[bytes]) -> None:
+    """Remember that it is not known any more over how many brokers messages had come before this life of the node."""
+    if address.routing == "multicast":
+        # A later copy goes on, once; where it comes it is known.
+        address.hops.update(dict.fromkeys((one for one in ids if one.startswith(NETWORK_MARK)), _UNKNOWN))
 
 
 def shorter_shares(run: StoredRun, address: Address, skipped: Sequence[int], queues: Sequence[Queue]) -> list[Share]:

@@ -175,9 +175,11 @@ class NetworkDemand:
                 continue
             if topic:
                 # One copy for the queue, whoever shares it.
-                routes = consumers[0].routes if consumers else ()
-                text = consumers[0].wanted.filter if routes else queue.spec.filter_text
-                yield QueueDemand(queue.address, "multicast", text, 0, routes)
+                spec = queue.spec
+                # One that keeps messages for another broker is demand also while the link is down.
+                routes = spec.routes or (consumers[0].routes if consumers else ())
+                text = spec.filter_text if not routes else spec.wanted if spec.routes else consumers[0].wanted.filter
+                yield QueueDemand(queue.address, "multicast", text, 0, routes, queue.durable)
                 continue
             for consumer in consumers:
                 text = consumer.filter.text if consumer.filter is not None else ""
