@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from meshq import limits
-from meshq.broker.catalog._distribution_plan import Share
+from meshq.broker.catalog._distribution_plan import Member, RemoteBinding, Share, plan_by_key
 from meshq.broker.catalog._router import Address, Router
-from meshq.broker.ingress._distribution import rows_without, wants_of
+from meshq.broker.ingress._distribution import Named, PartGroups, joined, rows_without, shared, wants_of
 from meshq.broker.ingress._filter_scan_plan import sift
+from meshq.broker.ingress._group_places import node_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
@@ -141,6 +143,17 @@ def note_had(run: StoredRun, address: Address | None, shares: Sequence[Share]) -
         del address.had[next(iter(address.had))]
 
 
+def _copied_rows(run: StoredRun, address: Address, rows: Sequence[int]) -> list[int]:
+    """Return the rows of a topic's messages that came through a network of brokers, and of which several nodes of a
+    cluster may each have a copy for one queue."""
+    if address.routing != "multicast" or not has_ids(run.content.table):
+        return []
+    if not any(one.remotes for one in address.clustered_queues.values()):
+        return []
+    ids = duplicate_ids(run.content)
+    return [row for row in rows if ids[row].startswith(NETWORK_MARK)]
+
+
 class Copies:
     """Which queues here have had messages that may come once more, from a link of a network or from another node."""
 
@@ -154,6 +167,32 @@ class Copies:
         if address.routing != "multicast" or not (self._router.features or address.had):
             return False
         return any(one.startswith(NETWORK_MARK) for one in fresh)
+
+    def shares_of(
+        self,
+        run: StoredRun,
+        address: Address,
+        only: Named,
+        rows: Sequence[int],
+        part_groups: PartGroups | None,
+    ) -> list[Share]:
+        """Divide messages among the queues of an address; copies that other nodes may have go by their ids."""
+        copied = _copied_rows(run, address, rows) if only is None else []
+        if not copied:
+            return shared(run, address, only, rows, part_groups)
+        dealt, known = self._deal(run, address, copied), dict.fromkeys(copied)
+        rest = [row for row in rows if row not in known]
+        return joined(dealt + shared(run, address, only, rest, part_groups)) if rest else dealt
+
+    def _deal(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
+        """Return the shares of messages of which other nodes may have a copy: all nodes deal a message to one node."""
+        ids, own = duplicate_ids(run.content), self._router.pins.own
+
+        def key(row: int, member: Member) -> bytes:
+            node = node_of(member) if isinstance(member, RemoteBinding) else own
+            return sha256(ids[row] + node.encode()).digest()
+
+        return plan_by_key(list(address.clustered_queues.values()), rows, key, wants_of(run))
 
     def note_whole(self, run: StoredRun, address: Address, queues: Sequence[Queue], skipped: tuple[int, ...]) -> None:
         """Remember that all of these queues have been given a run without the ``skipped`` rows."""
