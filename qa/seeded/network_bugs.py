@@ -80,11 +80,4 @@ NETWORK_BUGS: Final = (
         new="if key.kept",
         checkers=("W7",),
     ),
-    _Bug(
-        name="take what came before the start for what had come the shortest way",
-        function="meshq.broker:note_recovered",
-        old='if address.routing == "multicast":',
-        new='if address.routing == "anycast":',
-        checkers=("W7",),
-    ),
 )

@@ -187,7 +187,39 @@ class Broker:
         Raises:
             NotFoundError: the broker has none.
         """
+        if self._node is not None:
+            return cast("NetworkConnector", self._node.served.find(name, "network_connector"))
         return cast("NetworkConnector", self.service(name, kind="network_connector"))
+
+    async def add_network(self, connector: NetworkConnector) -> None:
+        """Serve a network connector from now on, until it is removed or the broker stops.
+
+        The settings of the broker do not change: a broker that is built anew has to be given the connector again.
+
+        Checkpoint: always.
+        Cancellation: the connector is served or not; ``network`` says which.
+        Raises:
+            SettingsError: the broker has a network connector of this name, or a URL can't be dialed.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("Broker")
+        await self._active().served.add(connector)
+
+    async def remove_network(self, name: str) -> None:
+        """End a network connector, whether it was added or is one of ``services``.
+
+        Messages that wait for brokers behind it stay in their queues, those of topics in queues that a connector of
+        this name takes up again.
+
+        Checkpoint: always.
+        Cancellation: it ends all the same.
+        Raises:
+            NotFoundError: the broker has none of this name.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("Broker")
+        served = self._active().served
+        await served.remove(served.find(name, "network_connector"))
 
     def service(self, name: str, *, kind: str | None = None) -> abc.Service:
         """Return the service of this name: a bridge, a cluster connection, or a class of your own.
