@@ -48,7 +48,8 @@ async def demand_of(
     was no answer in time, which says nothing.
 
     ``node_id``: of the broker that asks; ``names``: of its ``connector`` and of itself, the ``broker``, by which it is
-    listed as an incoming bridge.  ``most``: after so many rows no more are asked for.
+    listed as an incoming bridge, and which ``settings`` of the connector that belong on all connectors are set.
+    ``most``: after so many rows no more are asked for.
 
     Checkpoint: always.  Cancellation: nothing has changed.
     Raises:

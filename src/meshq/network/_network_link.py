@@ -264,6 +264,7 @@ class NetworkLink:
             await self._up.wait()
             with trio.CancelScope() as self._asking:
                 names = {"connector": self._label, "broker": self._here.name}
+                names["settings"] = " ".join(self._settings.shared)
                 snapshot = await self._asked(there, self._here.node_id, self._known, names)
                 if snapshot is None or not self._up.is_set():
                     continue

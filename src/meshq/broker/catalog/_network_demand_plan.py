@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +12,8 @@ from meshq.errors import SettingsError
 from meshq.ids import IDENTITY_BYTES, is_broker_id, needed_ways
 from meshq.selector import Filter, parse_filter
 
+#: The settings that belong on all connectors of a network.
+SHARED_SETTINGS: Final = ("decrease_network_consumer_priority", "suppress_duplicate_queue_subscriptions")
 #: What is between two brokers in a route, and between two routes.
 ROUTE_SEPARATOR: Final = "/"
 ROUTES_SEPARATOR: Final = " "
@@ -133,6 +135,21 @@ def demand_rows(demand: Iterable[QueueDemand], node_id: str, asker: str) -> list
             alike[key] = alike.get(key, 0) + 1
     names = ("address", "routing", "filter", "priority", "ways", "durable")
     return [{**dict(zip(names, key, strict=True)), "consumers": count} for key, count in sorted(alike.items())]
+
+
+def hints_of(connectors: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence for each setting of ``SHARED_SETTINGS`` that some of the connectors have and some have not.
+
+    ``connectors``: the settings that are set, by the name of the connector in a sentence.
+    """
+    found = []
+    for setting in SHARED_SETTINGS:
+        having = [name for name, settings in connectors.items() if setting in settings]
+        lacking = [name for name, settings in connectors.items() if setting not in settings]
+        if having and lacking:
+            text = f"{setting} is set for {having[0]} and not for {lacking[0]}: the shortest way may not be found"
+            found.append(text)
+    return found
 
 
 def epoch_of(rows: Sequence[dict[str, Any]]) -> bytes:

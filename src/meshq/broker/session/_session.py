@@ -100,6 +100,7 @@ class ServerSession:
             core.definitions,
             core.identity,
             advisory_support=core.settings.event_bus.advisory_support,
+            warn=core.settings.host.warn,
         )
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.SEND: self.producers.send,
