@@ -4,7 +4,8 @@
 unless brokers are killed (W2), and none comes to a broker twice or goes further than it may (W3).  When the faults are
 over, what is sent anywhere comes to a consumer anywhere, within ten seconds (W4); and when the last consumer is gone no
 network consumer is left (W5).  A message of a topic comes to a subscriber once, by however many ways, and in peace it
-comes (W6).
+comes (W6).  Each confirmed message of a topic comes to a durable subscription that was known before, over
+whatever breaks and whoever dies (W7).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import HistoryError
 from meshq.testing.history._history import History
+from qa.network.lasting import LastingSubscription
 from qa.network.shape import KEPT, LAST, LAST_TOPIC, QUEUES, TOPIC, NetworkShape, url
 from qa.simulation.broker import STOP_S
 from qa.simulation.one_run import run_scenario
@@ -95,6 +97,8 @@ class NetworkNode:
             await trio.sleep(stage.rng.uniform(0.05, 0.6))
             if broker.state != "active":
                 continue
+            if stage.lasting.known and stage.lasting.rng.random() < 0.5:
+                await stage.lasting.publish(self)
             uid = stage.new_uid(self.name)
             with suppress(MeshqError):
                 async with broker.client() as client:
@@ -126,6 +130,7 @@ class SimulatedNetwork:
         self.faults = 0
         self._uids = 0
         self.nodes = {name: NetworkNode(self, simulation.node(name)) for name in self.shape.names}
+        self.lasting = LastingSubscription(self)
 
     def new_uid(self, name: str) -> str:
         """The body of a new message."""
@@ -401,6 +406,7 @@ async def network_scenario(simulation: Simulation) -> Outcome:
     """
     made = SimulatedNetwork(simulation)
     await made.peace()
+    await made.lasting.begin()
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(made.roam)
@@ -410,6 +416,7 @@ async def network_scenario(simulation: Simulation) -> Outcome:
         await trio.sleep(3)
         made.closing = True
     await made.peace()
+    await made.lasting.check()
     await made.unsubscribe()
     await made.check_nothing_left()
     await made.check_arrival()

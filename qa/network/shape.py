@@ -30,6 +30,7 @@ NETWORK_SIGHTS: Final = (
     "topics",
     "kept",
     "forwarded",
+    "owed",
 )
 TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
 PORT: Final = 5_000
@@ -39,6 +40,8 @@ LAST: Final = "last"
 #: The topic of the whole run, and the one of the end.
 TOPIC: Final = "topic"
 LAST_TOPIC: Final = "last_topic"
+#: The topic with one durable subscription over all faults.
+LASTING: Final = "lasting"
 #: The name of subscriptions that stay.
 KEPT: Final = "kept"
 

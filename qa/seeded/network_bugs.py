@@ -64,6 +64,20 @@ NETWORK_BUGS: Final = (
         function="meshq.broker:NetworkDemand._demand",
         old="(topic and queue.durable)",
         new="False",
-        checkers=("W6",),
+        checkers=("W6", "W7"),
+    ),
+    _Bug(
+        name="keep nothing of a topic for a broker behind a link that is down",
+        function="meshq.network:Direction.compare",
+        old="if one.kept and",
+        new="if not one.kept and",
+        checkers=("W7",),
+    ),
+    _Bug(
+        name="delete what is kept for a broker when the link to it breaks",
+        function="meshq.network:Direction._forward",
+        old="if forwarding.over and key.kept",
+        new="if key.kept",
+        checkers=("W7",),
     ),
 )

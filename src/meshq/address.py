@@ -13,6 +13,8 @@ Routing = Literal["anycast", "multicast"]
 ROUTINGS: Final = get_args(Routing)
 #: How the names begin that no user can give.
 INTERNAL: Final = "$meshq."
+#: How the names of subscriptions begin that keep messages of a topic for another broker of the network.
+NETWORK_KEPT: Final = f"{INTERNAL}network."
 #: How the names of the queues of stages begin, and the address of all of them.
 STAGE: Final = f"{INTERNAL}stage."
 STAGES: Final = f"{INTERNAL}stages"
@@ -25,6 +27,8 @@ MANAGEMENT: Final = "activemq.management"
 #: Where the permission to hand over the role of a node stands.
 HIGH_AVAILABILITY: Final = "$meshq.ha"
 NOTIFICATIONS: Final = "activemq.notifications"
+#: How the names of the topics begin at which a broker tells of consumers, producers and connections.
+ADVISORY: Final = "ActiveMQ.Advisory."
 
 
 class Target(NamedTuple):
@@ -32,6 +36,11 @@ class Target(NamedTuple):
 
     address: str
     queue: str | None
+
+
+def tells_events(address: str) -> bool:
+    """Whether an address is that of notifications or an advisory, to which only the broker sends."""
+    return address == NOTIFICATIONS or address.startswith(ADVISORY)
 
 
 def check_name(what: str, name: object) -> str:

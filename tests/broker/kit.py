@@ -13,6 +13,7 @@ from meshq.broker import (
     Core,
     CoreSettings,
     Credentials,
+    EventBus,
     ServerConnection,
     SessionBounds,
     SessionRegistry,
@@ -74,6 +75,7 @@ def make_core(
     elapsed_ms: Callable[[], float] | None = None,
     security: Security | None = None,
     excerpts: bool = False,
+    advisory_support: bool = True,
 ) -> Core:
     """A core on a log, filled from ``records``; ``excerpts``: of these it gets what a start needs only."""
     tokens = iter(range(1, 1 << 30))
@@ -84,6 +86,7 @@ def make_core(
             memory_limit_bytes=memory,
             address_settings=settings or {},
             security=security,
+            event_bus=EventBus(advisory_support=advisory_support),
             token=lambda size: next(tokens).to_bytes(size, "big"),
             failpoint=lambda name: False,
             now_ms=now_ms,

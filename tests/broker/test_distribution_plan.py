@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, Share, nearest, pieces, plan
+from meshq.broker.catalog._distribution_plan import (
+    ClusteredQueue,
+    Member,
+    RemoteBinding,
+    Share,
+    nearest,
+    pieces,
+    plan,
+    plan_by_key,
+)
 from meshq.broker.ingress._filter_scan_plan import placed, sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._queue_spec import QueueSpec
@@ -61,6 +70,27 @@ def dealt(
     for queue, part, _ in plan(clustered_queues, range(rows), anycast=anycast, next_index=turn, wants=wants):
         found.setdefault(queue.number, []).extend(part)
     return {number: sorted(part) for number, part in found.items()}
+
+
+def test_by_a_key_each_message_goes_to_the_same_queue_whoever_deals_it_and_wherever_it_would_wait() -> None:
+    def by_key(made: ClusteredQueue) -> dict[int, list[int]]:
+        def key(row: int, member: Member) -> bytes:
+            number = member.forward.number if isinstance(member, RemoteBinding) else member.number
+            return b"%d" % ((row + number) % 2)
+
+        shares = plan_by_key([made], range(6), key, wants)
+        return {queue.number: sorted(row for share in shares if share.queue is queue for row in share.rows)
+                for queue, _, _ in shares}  # fmt: skip
+
+    # Whether all of them are consumed from, or none is.
+    for consumers in (1, 0):
+        assert by_key(clustered(local=consumers, remotes=(consumers,))) == {1: [0, 2, 4], 100: [1, 3, 5]}
+    assert by_key(clustered(local=0, remotes=(1,))) == {100: [0, 1, 2, 3, 4, 5]}
+    assert by_key(clustered(local=0, remotes=(0,), mode="off_with_redistribution")) == {1: [0, 1, 2, 3, 4, 5]}
+    # Filters decide before the key.
+    halves = clustered(remotes=(1,), own=(None, "size = 2"))
+    assert by_key(halves) == {1: [0, 1, 2, 3, 4, 5]}
+    assert by_key(clustered(remotes=(1,), own=("size = 3", None))) == {1: [0], 100: [1, 2, 3, 4, 5]}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import attrs
 import pytest
 
-from meshq import Queues
+from meshq import Queues, Topics
 from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of
 from meshq.network._demand_machine import (
     CONSUMERS_MAX,
@@ -93,6 +93,21 @@ def test_without_conduit_a_subscription_of_a_topic_counts_once_however_many_ways
         ("", (f"{D}/{B}",)),
         ("x = 1", (B,)),
     ]
+
+
+def test_messages_of_a_topic_are_kept_if_one_of_its_queues_is_durable() -> None:
+    news = {"routing": "multicast", "address": "t"}
+    volatile, durable = told(B, **news), told(C, B, durable=True, **news)
+    made = table(volatile, durable, told(B, durable=True))
+    assert [(one.destination.address, one.kept) for one in made.wanted({})] == [("t", True), ("q", False)]
+    assert [one.kept for one in table(volatile).wanted({})] == [False]
+    static = InclusionPlan(statically_included=[Topics("t")])
+    for conduit in (True, False):
+        made = table(durable, inclusion=static, conduit=conduit)
+        assert [one.kept for one in made.wanted({})] == [True]
+    # The copies of durable ones have the first numbers, whoever else comes and goes.
+    apart = table(volatile, told(B, durable=True, consumers=2, **news), conduit=False)
+    assert [one.kept for one in apart.wanted({})] == [True, True, False]
 
 
 def test_conduit_ends_with_the_last_of_its_subscriptions() -> None:

@@ -206,6 +206,8 @@ def test_an_option_of_the_connector_does_not_stand_in_its_uri() -> None:
 
 def test_the_agent_has_the_group_and_the_times_that_it_has_elsewhere() -> None:
     assert UDPMulticast.named("default") == UDPMulticast("239.255.2.3", 6155)
+    others = [(one.group, one.port) for one in map(UDPMulticast.named, ("default", "lab", "office"))]
+    assert len(set(others)) == 3 and others[1] == (UDPMulticast.named("lab").group, UDPMulticast.named("lab").port)
     assert announced_at("multicast://default").period_s == 0.5
     assert announced_at("multicast://default?broadcast_period=1").period_s == 1
     assert announced_at("udp://231.7.7.7:9876").period_s == 2

@@ -214,5 +214,8 @@ async def test_the_name_of_an_incoming_bridge_is_one_that_a_connector_may_have(n
         await made.start("b")
         async with made.here("b") as client:
             with pytest.raises(UsageError, match="and names"):
+                wrong = {"connector": "c", "broker": "a", "settings": "network_ttl"}
+                await demand_of(client, "ab" * 16, b"", most=1, names=wrong)
+            with pytest.raises(UsageError, match="and names"):
                 await demand_of(client, "ab" * 16, b"", most=1, names={"connector": name, "broker": "a"})
             assert not [one for one in await client.bridges() if one.state == "incoming"]

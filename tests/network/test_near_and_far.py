@@ -111,6 +111,25 @@ async def test_where_one_connector_lacks_a_setting_of_the_others_a_longer_way_co
             await known(made, "ac", "q", 1)
             near, far = (forward(made, link).open[0].priority for link in ("ab", "ac"))
             assert (near, far) == (-5 if differs else 0, 0)
-    hints = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "network_settings_differ"]
+    said = [one for one in caplog.records if getattr(one, "event", "") == "network_settings_differ"]
+    hints = [one.getMessage() for one in said if one.name == "meshq.network"]
     assert len(hints) == len(here)
     assert all("for 'to-b' and not for 'to-c'" in hint for hint in hints)
+    # Connectors of two brokers that lead to one are compared there.
+    there = [one.getMessage() for one in said if one.name == "meshq.node"]
+    assert len(there) == int(bool(here))
+    assert sum(hint.count("for 'to-b' of 'a' and not for 'to-b' of 'c'") for hint in there) == len(here)
+
+
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
+async def test_along_a_chain_each_broker_compares_what_leads_to_it_with_what_leads_on(
+    before: bool, after: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as made:
+        await made.start("c")
+        await made.start("b", connectors(("c", {"suppress_duplicate_queue_subscriptions": after})))
+        await made.start("a", connectors(("b", {"suppress_duplicate_queue_subscriptions": before})))
+        await made.brokers["a"].network("to-b").wait_for(timeout=30)
+    (hint,) = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "network_settings_differ"]
+    pair = ("'to-b' of 'a'", "'to-c'") if before else ("'to-c'", "'to-b' of 'a'")
+    assert "for {} and not for {}".format(*pair) in hint

@@ -197,21 +197,47 @@ async def test_what_waits_for_a_broker_that_refuses_it_is_bounded(monkeypatch: p
     async with world() as made:
         await made.start("b", address_settings={"#": AddressSettings(max_size_messages=5, full_policy="fail")})
         await made.start("a", lambda: [to("b")])
-        async with subscribed(made, "b", name="kept", durable=True):
+        async with made.here("b") as holding, holding.subscribe("t", window=1) as there:
             await known(made, "ab", "t", 1)
-        link = made.brokers["a"].network("to-b")
-        for _ in range(10):
-            await publish(made, "a", numbered(50))
-            await trio.sleep(0.2)
-        await until(lambda: link.bridges()[0].rejected > 100)
-        await until(lambda: len(forward(made, "ab").open) == 1)
-        async with made.here("a") as client:
-            (queue,) = await client.queues()
-            assert (await client.queue(queue)).ready <= 150
-            assert "dropped, more than 100" in str(link.bridges()[0].last_error)
-        # What comes when there is room again goes on.
-        async with subscribed(made, "b", name="kept", durable=True) as (there,):
+            link = made.brokers["a"].network("to-b")
+            for _ in range(10):
+                await publish(made, "a", numbered(50))
+                await trio.sleep(0.2)
+            await until(lambda: link.bridges()[0].rejected > 100)
+            await until(lambda: len(forward(made, "ab").open) == 1)
+            async with made.here("a") as client:
+                (queue,) = await client.queues()
+                assert (await client.queue(queue)).ready <= 150
+                assert "dropped, more than 100" in str(link.bridges()[0].last_error)
+            # What comes when there is room again goes on.
             while batch := await there.receive_many(100, timeout=5):
                 await there.ack(*batch, confirm=True)
             await publish(made, "a", [b"later"])
             assert [one.body for one in await take(there, 1)] == [b"later"]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_what_nobody_wants_any_more_and_is_refused_four_times_is_dropped_and_counted(*, kept: bool) -> None:
+    async with world() as made:
+        await made.start("b", address_settings={"#": AddressSettings(max_size_messages=5, full_policy="fail")})
+        await made.start("a", lambda: [to("b", prefetch=10)])
+        link = made.brokers["a"].network("to-b")
+        async with made.here("b") as there, made.here("a") as here:
+            # It is full, and no demand.
+            await there.create_queue("full", address="t", routing="multicast", durable=False)
+            async with there.subscribe("t", **({"name": "s", "durable": True} if kept else {})):
+                await known(made, "ab", "t", 1)
+                await publish(made, "a", numbered(50))
+                await until(lambda: link.bridges()[0].refused > 100)
+                assert (link.bridges()[0].rejected, len(await here.queues())) == (0, 1)
+            if kept:
+                assert link.bridges()[0].rejected == 0
+                await there.unsubscribe("t", "s")
+            refused = link.bridges()[0].refused
+            await known(made, "ab", "t", 0)
+            await until(lambda: link.bridges()[0].rejected > 0)
+            found = link.bridges()[0]
+            assert found.rejected + found.carried == 50 and found.refused > refused
+            assert str(found.last_error).endswith("were dropped, since nobody there wants these any more")
+            await trio.sleep(1)
+            assert await here.queues() == []

@@ -22,7 +22,7 @@ ABOUT = {"node_id": B, "store": b"s" * 16, "epoch": b"e"}
 
 def row(address: str, *, ways: str = B, consumers: int = 1, routing: str = "anycast") -> dict[str, Any]:
     """A row of an answer."""
-    about = {"address": address, "routing": routing, "filter": "", "priority": 0}
+    about = {"address": address, "routing": routing, "filter": "", "priority": 0, "durable": False}
     return {**about, "ways": ways, "consumers": consumers}
 
 

@@ -71,6 +71,10 @@ class Demand(ABC):
         """Return the number of queues of the broker, and the number of their consumers: of all queues that other nodes
         may see, or of a name or an address."""
 
+    @abstractmethod
+    def note_connector(self, name: str, settings: Sequence[str] | None) -> None:
+        """Note those settings of a network connector that are set and belong on all connectors; None: it has ended."""
+
 
 class NotificationSink(Protocol):
     """A receiver of notifications for the watchers of the broker."""

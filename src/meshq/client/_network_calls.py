@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from meshq.client._client import Client
     from meshq.client.receive._delivery import Delivery
 
-_NAMES = ("address", "routing", "filter", "priority", "ways", "consumers")
-_TYPES = (str, str, str, int, str, int)
+_NAMES = ("address", "routing", "filter", "priority", "ways", "durable", "consumers")
+_TYPES = (str, str, str, int, str, bool, int)
 _UNNAMED: Final[Mapping[str, str]] = MappingProxyType({})
 _ABOUT = ("node_id", "store", "epoch")
 
@@ -30,8 +30,8 @@ class DemandSnapshot:
     """All demand of a broker that another one may satisfy.
 
     ``node_id``: of the broker, in hexadecimal digits; ``store``: what it calls its store, None to who may not
-    manage it.  ``rows``: of each kind of demand its address, routing type, filter, priority, ways and number of
-    consumers, as the broker says them; without ``whole`` there are more, which were not asked for.
+    manage it.  ``rows``: of each kind of demand its address, routing type, filter, priority, ways, durability and
+    number of consumers, as the broker says them; without ``whole`` there are more, which were not asked for.
     """
 
     node_id: str
@@ -48,7 +48,8 @@ async def demand_of(
     was no answer in time, which says nothing.
 
     ``node_id``: of the broker that asks; ``names``: of its ``connector`` and of itself, the ``broker``, by which it is
-    listed as an incoming bridge.  ``most``: after so many rows no more are asked for.
+    listed as an incoming bridge, and which ``settings`` of the connector that belong on all connectors are set.
+    ``most``: after so many rows no more are asked for.
 
     Checkpoint: always.  Cancellation: nothing has changed.
     Raises:
@@ -108,11 +109,13 @@ def network_consumer(
     priority: int,
     routes: tuple[str, ...],
     hops: int,
+    kept: str = "",
 ) -> Consumer:
     """Create a network consumer of a queue, or of a ``topic`` with a queue that goes with it, to be used as
     ``async with``.
 
     Messages that have gone ``hops`` hops, or have been at the last broker of the ``routes``, are not for it.
+    ``kept``: the name of the durable queue of the topic, which stays when the consumer goes.
 
     Raises:
         FilterError: the filter is no condition.
@@ -126,7 +129,7 @@ def network_consumer(
         window_bytes=bound,
         auto=False,
         filter=text,
-        subscription=Subscription("own", "", False) if topic else None,
+        subscription=Subscription("shared" if kept else "own", kept, bool(kept)) if topic else None,
         priority=priority,
         routes=routes,
         hops=hops,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, ROUTINGS, TEMPORARY, check_place
+from meshq.address import INTERNAL, MANAGEMENT, ROUTINGS, TEMPORARY, check_place, tells_events
 from meshq.errors import SettingsError
 from meshq.ids import is_broker_id, needed_ways
 from meshq.network._inclusion_plan import InclusionPlan
@@ -38,7 +38,8 @@ class NetworkSubscription:
 
     ``ways``: the ids of the brokers from the one with the consumers to the one that is linked, for each way, the
     shortest first; several if the demand of several brokers is one network consumer on the way.  ``consumers``: how
-    many of them are alike.  ``more_ways``: there are ways that are not told.
+    many of them are alike.  ``more_ways``: there are ways that are not told.  ``durable``: messages of a topic are
+    kept for them, as for a durable subscription.
     """
 
     address: str
@@ -48,6 +49,7 @@ class NetworkSubscription:
     priority: int = 0
     consumers: int = 1
     more_ways: bool = False
+    durable: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -73,13 +75,15 @@ TOPIC: Final = "multicast"
 class WantedConsumer(NamedTuple):
     """A network consumer that demand asks for.
 
-    ``routes``: the ways that its messages go.
+    ``routes``: the ways that its messages go.  ``kept``: of a topic, whether messages wait for it while the link is
+    down.
     """
 
     destination: Destination
     filter: str
     priority: int
     routes: tuple[str, ...]
+    kept: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -100,7 +104,8 @@ def is_forwarded(address: str) -> bool:
         check_place("address", address)
     except SettingsError:
         return False
-    return address not in (MANAGEMENT, NOTIFICATIONS) and not address.startswith((INTERNAL, TEMPORARY))
+    own = address == MANAGEMENT or tells_events(address)
+    return not own and not address.startswith((INTERNAL, TEMPORARY))
 
 
 #: By destination and by the broker with the consumers: the fewest hops.
@@ -181,14 +186,18 @@ class DemandTable:
         rules = self._rules
         kept = [one for one in self.subscriptions if not self._suppressed(one, reached)]
         static = {Destination(one.routing, one.pattern): None for one in rules.inclusion.static}
+        kept_topics = {Destination(one.routing, one.address) for one in kept if one.durable and one.routing == TOPIC}
         if rules.conduit:
             # That it is static does not depend on demand: else brokers that see each other's demand would take turns.
             ways: dict[Destination, list[tuple[str, ...]]] = {one: [(self.target_id,)] for one in static}
             for one in kept:
                 ways.setdefault(Destination(one.routing, one.address), []).extend(one.ways)
             more = {Destination(one.routing, one.address) for one in kept if one.more_ways}
-            return [(self._merged(name, paths, more=name in more), 1) for name, paths in ways.items()]
-        found = [(self._merged(destination, [(self.target_id,)]), 1) for destination in static]
+            return [
+                (self._merged(name, paths, more=name in more)._replace(kept=name in kept_topics), 1)
+                for name, paths in ways.items()
+            ]
+        found = [(self._merged(name, [(self.target_id,)])._replace(kept=name in kept_topics), 1) for name in static]
         # A topic that is static is not wanted again by demand: that would be a second copy.
         found += self._topics_apart([one for one in kept if Destination(one.routing, one.address) not in static])
         for one in kept:
@@ -206,16 +215,17 @@ class DemandTable:
     def _topics_apart(self, kept: Sequence[NetworkSubscription]) -> list[tuple[WantedConsumer, int]]:
         """Return the network consumers for subscriptions of topics that are not merged: as many as there are at each
         broker with each filter, however many ways lead to them."""
-        alike: dict[tuple[Destination, str, str], list[NetworkSubscription]] = {}
-        for one in kept:
+        alike: dict[tuple[Destination, str, str, bool], list[NetworkSubscription]] = {}
+        # Those for which messages are kept come first: so their numbers do not depend on the others.
+        for one in sorted(kept, key=lambda one: not one.durable):
             if one.routing == TOPIC:
-                key = Destination(one.routing, one.address), one.filter, one.path[0]
+                key = Destination(one.routing, one.address), one.filter, one.path[0], one.durable
                 alike.setdefault(key, []).append(one)
         found = []
-        for (destination, filter, _), same in alike.items():
+        for (destination, filter, _, durable), same in alike.items():
             ways = [way for one in same for way in one.ways]
             made = self._merged(destination, ways, more=any(one.more_ways for one in same))
-            found.append((made._replace(filter=filter), max(one.consumers for one in same)))
+            found.append((made._replace(filter=filter, kept=durable), max(one.consumers for one in same)))
         return found
 
     def _suppressed(self, one: NetworkSubscription, reached: Reached) -> bool:

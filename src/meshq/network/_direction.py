@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ import trio
 
 from meshq import limits
 from meshq.abc import WallClock
+from meshq.address import SEPARATOR
 from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, delivery_id
 from meshq.client import (
     Client,
@@ -26,6 +28,7 @@ from meshq.client import (
 from meshq.concurrency import Wakeup
 from meshq.errors import AddressFullError, MeshqError, NotFoundError
 from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer
+from meshq.network._kept_plan import KeptNames
 from meshq.network._settings import NetworkSettings
 
 #: Messages of a topic that wait for a broker which refuses them, at most: as many as an address remembers ids.
@@ -56,6 +59,8 @@ class _Key(NamedTuple):
     filter: str
     priority: int
     number: int
+    #: The name of the subscription whose queue keeps the messages; empty: they go with the consumer.
+    kept: str = ""
 
     @property
     def is_topic(self) -> bool:
@@ -83,14 +88,17 @@ class _Forwarding:
         self.stopping = trio.Event()
         #: What may be cancelled without a doubt about what was sent.
         self.receiving = trio.CancelScope()
+        #: All of it has been forwarded, or given up: a queue that keeps messages goes, too.
+        self.over = False
 
     def stay(self, wanted: WantedConsumer) -> None:
         """Have the network consumer go on."""
         self.wanted, self.leaving, self.last, self.refusals = wanted, False, None, 0
 
-    def leave(self) -> None:
-        """End the network consumer when the messages that wait now have been forwarded."""
-        if self.consumer is None:
+    def leave(self, *, kept: bool) -> None:
+        """End the network consumer when the messages that wait now have been forwarded.  ``kept``: messages may wait
+        from before it is open."""
+        if self.consumer is None and not kept:
             self.stop()
         elif not self.leaving:
             self.leaving = True
@@ -127,7 +135,12 @@ class Direction:
         counts: BridgeCounts,
         warn: Callable[[str, str, str], None],
         changed: Callable[[], None],
+        names: KeptNames | None,
     ) -> None:
+        """``names``: of the queues that keep messages while the link is down; None: nothing is kept."""
+        self._names = names
+        # The id of the target whose queues were looked through for those that nobody wants any more.
+        self._tidied = ""
         self.table: DemandTable = table
         self._settings = settings
         self._source = source
@@ -157,7 +170,11 @@ class Direction:
         numbers: Counter[_Key] = Counter()
         for one in self.table.wanted(reached) if self.broker is not None else ():
             alike = _Key(self.table.target_id, one.destination, one.filter, one.priority, 0)
-            self._wanted[alike._replace(number=numbers[alike])] = one
+            number = numbers[alike]
+            kept = ""
+            if one.kept and self._names is not None:
+                kept = self._names.name(one.destination.address, one.filter, number)
+            self._wanted[alike._replace(number=number, kept=kept)] = one
             numbers[alike] += 1
         for key, forwarding in self._running.items():
             if forwarding.ended:
@@ -166,12 +183,14 @@ class Direction:
                 forwarding.stay(self._wanted[key])
             elif key.is_topic and self.broker is not None and key.target_id == self.table.target_id:
                 # Its queue goes with it, and senders have confirms for what is in there.
-                forwarding.leave()
+                forwarding.leave(kept=bool(key.kept))
             else:
                 forwarding.stop()
         if self.table.unserved:
             text = f"{self.table.unserved} more network consumers are wanted than {self._settings.name} may have"
             self._warn("network_consumers_max", text, "")
+        if not self.table.target_id or self.broker is None:
+            self._tidied = ""
         self._look.wake()
 
     async def serve(self) -> None:
@@ -186,12 +205,35 @@ class Direction:
                     if key not in self._running or self._running[key].ended:
                         self._running[key] = _Forwarding(wanted)
                         nursery.start_soon(self._forward, key, self._running[key])
+                target_id = self.table.target_id if self.broker is not None else ""
+                if self._names is not None and target_id and target_id != self._tidied:
+                    self._tidied = target_id
+                    nursery.start_soon(self._tidy, nursery, self._names, target_id)
                 for forwarding in self._running.values():
                     consumer, stale = forwarding.consumer, forwarding.told != forwarding.wanted.routes
                     if consumer is not None and stale and not forwarding.rerouting:
                         forwarding.rerouting = True
                         nursery.start_soon(self._reroute, forwarding, consumer)
                 await self._look.wait()
+
+    async def _tidy(self, nursery: trio.Nursery, names: KeptNames, target_id: str) -> None:
+        """Forward the messages kept for demand that is gone, and delete their queues."""
+        try:
+            there = names.among(await self._source.queues())
+        except MeshqError as error:
+            self._counts.last_error = str(error)
+            await trio.sleep(self._settings.retry_interval)
+            self._tidied = "" if self._tidied == target_id else self._tidied
+            self._look.wake()
+            return
+        for one in there:
+            wanted = any(key.kept == one.name for key in (*self._wanted, *self._running))
+            if self._tidied == target_id and not wanted:
+                destination = Destination(TOPIC, one.address)
+                key = _Key(target_id, destination, "", 0, one.copy, one.name)
+                left = self._running[key] = _Forwarding(WantedConsumer(destination, "", 0, (target_id,), kept=True))
+                left.leave(kept=True)
+                nursery.start_soon(self._forward, key, left)
 
     async def _reroute(self, forwarding: _Forwarding, consumer: Consumer) -> None:
         """Tell the broker of an open network consumer which ways its messages go now."""
@@ -209,7 +251,12 @@ class Direction:
 
     async def _forward(self, key: _Key, forwarding: _Forwarding) -> None:
         try:
-            await self._carry(key, forwarding)
+            try:
+                await self._carry(key, forwarding)
+            finally:
+                forwarding.consumer = None
+                if forwarding.over and key.kept and key not in self._wanted:
+                    await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer = None
@@ -239,6 +286,7 @@ class Direction:
             self._source,
             address,
             topic=key.is_topic,
+            kept=key.kept,
             filter=wanted.filter,
             window=settings.prefetch,
             priority=wanted.priority,
@@ -305,7 +353,8 @@ class Direction:
         if not forwarding.leaving:
             return forwarding.stopping.is_set()
         queue = await reroute(consumer, forwarding.wanted.routes)
-        return forwarding.stopping.is_set() or (forwarding.leaving and forwarding.is_drained(queue))
+        forwarding.over = forwarding.leaving and forwarding.is_drained(queue)
+        return forwarding.stopping.is_set() or forwarding.over
 
     async def _check_waiting(self, key: _Key, forwarding: _Forwarding, consumer: Consumer) -> None:
         """Bound the messages of a topic that wait for a target which refuses them.
@@ -317,7 +366,8 @@ class Direction:
             queue = await self._source.queue((await reroute(consumer, forwarding.wanted.routes)).name)
             waiting = queue.ready + queue.delivering + queue.delayed
             given_up = forwarding.leaving and forwarding.refusals > LEAVING_REFUSALS_MAX
-            if waiting > (0 if given_up else WAITING_MAX):
+            if waiting > (0 if given_up else math.inf if key.kept else WAITING_MAX):
+                forwarding.over = True
                 self._counts.rejected += waiting
                 why = "since nobody there wants these any more" if given_up else f"more than {WAITING_MAX}"
                 raise AddressFullError(f"{waiting} messages that are refused there were dropped, {why}")

@@ -20,7 +20,7 @@ from meshq.logs import Warnings
 from meshq.loops import check_in_trio
 from meshq.network._demand_machine import NetworkSubscription, Reached, nearest
 from meshq.network._network_link import LinkOwner, NetworkLink
-from meshq.network._settings import NetworkOptions, NetworkSettings
+from meshq.network._settings import SHARED_SETTINGS, NetworkOptions, NetworkSettings
 from meshq.settings import TLS, Secret, SSLContext, takes_settings
 from meshq.statistics import BridgeStatistics
 
@@ -116,6 +116,7 @@ class NetworkConnector(Service):
         labels = [self.name] if len(urls) == 1 else [f"{self.name}/{number}" for number in range(1, len(urls) + 1)]
         self._links = [self._link(url, label, broker) for url, label in zip(urls, labels, strict=True)]
         self._hint(broker)
+        broker.demand.note_connector(self.name, self.settings.shared)
         try:
             async with trio.open_nursery() as nursery:
                 for link in self._links:
@@ -125,6 +126,7 @@ class NetworkConnector(Service):
                     await self._discover(agent, agent.heard_at, nursery)
                 await trio.sleep_forever()
         finally:
+            broker.demand.note_connector(self.name, None)
             self._broker = None
             self._changed.tell()
 
@@ -157,7 +159,7 @@ class NetworkConnector(Service):
 
     def _hint(self, broker: LocalBroker) -> None:
         """Warn if this connector lacks a setting that belongs on all connectors, and that another one here has."""
-        for name in ("decrease_network_consumer_priority", "suppress_duplicate_queue_subscriptions"):
+        for name in SHARED_SETTINGS:
             having = [
                 one.name for one in broker.services if isinstance(one, NetworkConnector) and getattr(one.settings, name)
             ]

@@ -36,6 +36,7 @@ from meshq.network._demand_machine import (
     nearest,
 )
 from meshq.network._direction import Direction, ForwardingBroker
+from meshq.network._kept_plan import KeptNames
 from meshq.network._network_link_life import new_life
 from meshq.network._settings import NetworkSettings
 from meshq.statistics import BridgeStatistics
@@ -52,6 +53,7 @@ def subscriptions_of(snapshot: DemandSnapshot) -> list[NetworkSubscription]:
             filter=row["filter"],
             priority=row["priority"],
             consumers=row["consumers"],
+            durable=row["durable"],
         )
         for row in snapshot.rows
     ]
@@ -194,10 +196,14 @@ class NetworkLink:
         there = self._owner.factory().connect()
         on_failed_attempts(there, self._not_reached)
         watch(there, self._events)
-        self._forward = self._direction(self.table, here, there)
+        names = KeptNames(self._label, self._here.node_id)
+        self._forward = self._direction(self.table, here, there, names)
         self._forward.broker = self._here
         if self._settings.duplex:
-            self._back = self._direction(self._table(""), there, here)
+            control = broker.control
+            # Another id after each start would leave queues behind there.
+            stays = control.data_dir is not None or control.wanted_id is not None
+            self._back = self._direction(self._table(""), there, here, names if stays else None)
         async with there, here, trio.open_nursery() as nursery:
             nursery.start_soon(self._forward.serve)
             if self._back is not None:
@@ -206,7 +212,7 @@ class NetworkLink:
             await self._ask_there(there)
             nursery.cancel_scope.cancel()
 
-    def _direction(self, table: DemandTable, source: Client, target: Client) -> Direction:
+    def _direction(self, table: DemandTable, source: Client, target: Client, names: KeptNames | None) -> Direction:
         return Direction(
             self._settings,
             table,
@@ -216,6 +222,7 @@ class NetworkLink:
             counts=self._counts,
             warn=self._owner.warn,
             changed=self._owner.changed,
+            names=names,
         )
 
     def _not_reached(self, error: MeshqError) -> None:
@@ -257,6 +264,7 @@ class NetworkLink:
             await self._up.wait()
             with trio.CancelScope() as self._asking:
                 names = {"connector": self._label, "broker": self._here.name}
+                names["settings"] = " ".join(self._settings.shared)
                 snapshot = await self._asked(there, self._here.node_id, self._known, names)
                 if snapshot is None or not self._up.is_set():
                     continue

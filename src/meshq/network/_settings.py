@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -15,6 +15,9 @@ from meshq.errors import SettingsError
 from meshq.network._destinations import Destinations, Queues, Topics
 from meshq.network._inclusion_plan import InclusionPlan
 from meshq.settings import in_range, is_bool, only
+
+#: The settings that belong on all connectors of a network.
+SHARED_SETTINGS: Final = ("decrease_network_consumer_priority", "suppress_duplicate_queue_subscriptions")
 
 
 def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -79,6 +82,11 @@ class NetworkSettings(LinkSettings):
     statically_included: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_names)
     prefetch: int = attrs.field(default=1_000, validator=in_range(1, limits.DUPLICATE_IDS_DEFAULT, whole=True))
     replay: bool = attrs.field(default=False, validator=only(served=False, later="replay"))
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The names of the settings that are set and belong on all connectors of a network."""
+        return tuple(name for name in SHARED_SETTINGS if getattr(self, name))
 
     @property
     def agent(self) -> Agent:

@@ -51,7 +51,9 @@ class Broker:
     their addresses decides; None: a quarter of the machine's memory.  ``max_session_ttl``: seconds for which a session
     outlives its connection at most, whatever its client's ``connection_ttl`` says.  ``max_sessions_per_user``: sessions
     that a user of ``security`` may have, those that wait for their clients included; None: 4,096, and at most 75 % of
-    the connections that the process's limit of open files allows.  Building one touches nothing.
+    the connections that the process's limit of open files allows.  ``advisory_support``: whether the topics that begin
+    with ``ActiveMQ.Advisory.`` tell who consumes, produces and is connected, and whether other brokers of a network are
+    told what is wanted here.  Building one touches nothing.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -77,6 +79,7 @@ class Broker:
         transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
         max_session_ttl: float = limits.SESSION_TTL_S,
         max_sessions_per_user: int | None = None,
+        advisory_support: bool = True,
         env: abc.Env | None = None,
     ) -> None:
         self._settings = BrokerSettings(
@@ -96,10 +99,11 @@ class Broker:
             transaction_timeout=transaction_timeout,
             max_session_ttl=max_session_ttl,
             max_sessions_per_user=max_sessions_per_user,
+            advisory_support=advisory_support,
             security=security,
         )
         self._env = env
-        self._event_bus = EventBus()
+        self._event_bus = EventBus(advisory_support=advisory_support)
         self._run = BrokerRun(self._settings, self._event_bus, Broker)
         self._ha = HighAvailability(self._run)
         self._block = BackgroundBlock(f"the broker {name!r}")
@@ -183,7 +187,39 @@ class Broker:
         Raises:
             NotFoundError: the broker has none.
         """
+        if self._node is not None:
+            return cast("NetworkConnector", self._node.served.find(name, "network_connector"))
         return cast("NetworkConnector", self.service(name, kind="network_connector"))
+
+    async def add_network(self, connector: NetworkConnector) -> None:
+        """Serve a network connector from now on, until it is removed or the broker stops.
+
+        The settings of the broker do not change: a broker that is built anew has to be given the connector again.
+
+        Checkpoint: always.
+        Cancellation: the connector is served or not; ``network`` says which.
+        Raises:
+            SettingsError: the broker has a network connector of this name, or a URL can't be dialed.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("Broker")
+        await self._active().served.add(connector)
+
+    async def remove_network(self, name: str) -> None:
+        """End a network connector, whether it was added or is one of ``services``.
+
+        Messages that wait for brokers behind it stay in their queues, those of topics in queues that a connector of
+        this name takes up again.
+
+        Checkpoint: always.
+        Cancellation: it ends all the same.
+        Raises:
+            NotFoundError: the broker has none of this name.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("Broker")
+        served = self._active().served
+        await served.remove(served.find(name, "network_connector"))
 
     def service(self, name: str, *, kind: str | None = None) -> abc.Service:
         """Return the service of this name: a bridge, a cluster connection, or a class of your own.

@@ -38,7 +38,7 @@ from meshq.node._node_statistics import node_statistics
 from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._scale_down import HandoverService
-from meshq.node._served_service import ServedService
+from meshq.node._served_services import ServedServices
 from meshq.node._settings import BrokerSettings
 from meshq.node._stranded_messages import LocalRedirectors, local_broker
 from meshq.node._transfer import LocalTransfer
@@ -128,8 +128,8 @@ class Node:
         self.handover = HandoverService(settings)
         self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
         self._lag = LoopLag()
-        # A scope for each service that is served: a scope is entered once.
-        self._served: list[ServedService] = []
+        #: The services, those of the settings and those that are added.
+        self.served: ServedServices = ServedServices(self.core.settings.links)
         # Something is due earlier than what the alarm waits for.
         self._sooner = trio.Event()
         self._failure: MeshqError | None = None
@@ -221,10 +221,8 @@ class Node:
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
         nursery.start_soon(self._age)
-        control, services = (
-            self._control(),
-            (self.handover, *self._settings.services, *requesters(self._settings, self._term.root)),
-        )
+        control, services = self._control(), self.served.all
+        services += (self.handover, *self._settings.services, *requesters(self._settings, self._term.root))
         self._warn_of_conflicts()
         for service in services:
             service.announce(control)
@@ -242,10 +240,7 @@ class Node:
         for service in services:
             service.take_up(broker)
         await self.listeners.listen(self._settings.acceptors, nursery)
-        for service in services:
-            served = ServedService(service, broker)
-            self._served.append(served)
-            await nursery.start(served.run)
+        await self.served.start(nursery, broker)
 
     def _warn_of_conflicts(self) -> None:
         for first, second in combinations(self._settings.services, 2):
@@ -397,8 +392,7 @@ class Node:
     def _begin_stop(self, step_back: str) -> str:
         """Accept nothing new; return the refusal that the clients are told."""
         self.listeners.close()
-        for served in self._served:
-            served.cancel()
+        self.served.cancel()
         doing = f"steps back ({step_back})" if step_back else "is stopping"
         self.core.closing.begin(f"the node {self._settings.name!r} {doing}")
         return "not_active" if step_back else "stopping"
@@ -419,8 +413,7 @@ class Node:
         journal, core = self._journal, self.core
         if journal is None:
             # Nothing is written meanwhile: services would warn that their own node stops.
-            for served in self._served:
-                await served.wait_ended()
+            await self.served.wait_ended()
             return
         await journal.wait_durable(journal.last)
         for session in list(self.sessions.by_number.values()):

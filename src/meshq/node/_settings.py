@@ -34,6 +34,7 @@ from meshq.settings import (
     Secret,
     Security,
     check_address_settings,
+    is_bool,
 )
 
 if TYPE_CHECKING:
@@ -236,6 +237,7 @@ class BrokerOptions(TypedDict, total=False):
     transaction_timeout: float
     max_session_ttl: float
     max_sessions_per_user: int | None
+    advisory_support: bool
     env: Env | None
 
 
@@ -265,6 +267,7 @@ class BrokerSettings:
     transaction_timeout: float = attrs.field(validator=_transaction_timeout)
     max_session_ttl: float = attrs.field(validator=_session_ttl)
     max_sessions_per_user: int | None = attrs.field(validator=_sessions_per_user)
+    advisory_support: bool = attrs.field(validator=is_bool)
     #: Names and passwords of the nodes that may connect as peers.
     peers: dict[str, Secret] = attrs.field(init=False)
 

@@ -51,6 +51,14 @@ class LocalDemand(abc.Demand):
         seen = [one for one in found if address in (None, one.address) and not is_hidden(one)]
         return len(seen), sum(len(one.roster.consumers) for one in seen)
 
+    def note_connector(self, name: str, settings: Sequence[str] | None) -> None:
+        """Note the settings of a network connector that belong on all connectors; None: no connector any more."""
+        connectors = self._core.router.demand.connectors
+        if settings is None:
+            connectors.pop(name, None)
+        else:
+            connectors[name] = settings
+
 
 class LocalNotifications(abc.NotificationSink):
     """The notifications of a node's services, which come outside of its passes."""

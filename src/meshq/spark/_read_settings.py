@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import attrs
 
-from meshq.address import INTERNAL, NOTIFICATIONS, SEPARATOR, TEMPORARY
+from meshq.address import ADVISORY, INTERNAL, NOTIFICATIONS, SEPARATOR, TEMPORARY
 from meshq.errors import SettingsError
 from meshq.spark._offsets_format import Bounds, bounds_of
 
 #: Queues of the broker itself, which no pattern finds.
-_OWN: Final = (INTERNAL, NOTIFICATIONS, TEMPORARY)
+_OWN: Final = (ADVISORY, INTERNAL, NOTIFICATIONS, TEMPORARY)
 
 
 @attrs.frozen(kw_only=True)

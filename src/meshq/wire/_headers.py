@@ -221,7 +221,7 @@ class Consume(Header):
     ``routes``: of a network consumer, the ways on which its messages go, each the ids of the brokers with ``/`` between
     them, from the one with the consumers to the next one; only for who may manage the node.  It gets messages that have
     gone fewer than ``hops`` hops and have not been at the next broker; ``filter`` is what the consumers want.  Its
-    ``subscription``, if any, is ``own``.
+    ``subscription``, if any, is ``own``; or ``shared`` and durable, with a name that begins with ``$meshq.network.``.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME

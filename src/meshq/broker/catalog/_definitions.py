@@ -10,13 +10,14 @@ import attrs
 from meshq import limits
 from meshq.address import (
     INTERNAL,
-    NOTIFICATIONS,
+    NETWORK_KEPT,
     SEPARATOR,
     TEMPORARY,
     Target,
     check_literal,
     check_name,
     check_routing,
+    tells_events,
 )
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
 from meshq.broker.catalog._definition_records import DefinitionRecords, kept_filter
@@ -25,6 +26,7 @@ from meshq.broker.catalog._divert_definitions import DivertDefinitions
 from meshq.broker.catalog._kept_pins import KeptPins
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._names import check_made, check_open
+from meshq.broker.catalog._network_demand_plan import ROUTES_SEPARATOR
 from meshq.broker.catalog._queue_numbers import QueueNumbers
 from meshq.broker.catalog._relay_table import RelayPlace
 from meshq.broker.catalog._router import Address, Router
@@ -32,6 +34,7 @@ from meshq.broker.catalog._settings_definitions import SettingsDefinitions
 from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.catalog._stage_definitions import StageDefinitions
 from meshq.broker.catalog._subscription import check_same
+from meshq.broker.events._advisories_plan import check_advisory
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._cursor_records import CursorRecords
 from meshq.broker.log._high_watermarks import HighWatermarks
@@ -89,7 +92,7 @@ class Definitions:
             UsageError: the address exists with the other routing type, or the name is not valid.
         """
         check_made(check_name("address", name))
-        if check_routing("routing", routing) != "multicast" and name == NOTIFICATIONS:
+        if check_routing("routing", routing) != "multicast" and tells_events(name):
             raise UsageError(f"the address {name!r} is multicast, and stays it: {routing} is not possible")
         address = self._router.check_address(name, routing)
         if address is not None and address.auto_created:
@@ -100,6 +103,7 @@ class Definitions:
         return address or self._add_address(name, routing)
 
     def _add_address(self, name: str, routing: str, *, auto_created: bool = False) -> Address:
+        check_advisory(name, supported=self._event_bus.advisory_support)
         # The journal may refuse: it is asked before anything has changed.
         position = self._records.write({"kind": "address", "name": name, "routing": routing, "on_use": auto_created})
         address = self._router.add_address(name, routing)
@@ -157,12 +161,47 @@ class Definitions:
         other = self._router.queues.get(name)
         if other is not None and other.address == address:
             raise UsageError(f"{full!r} is a queue that was not made by a subscription")
+        return self._subscribed(full, address, durable=durable, spec=QueueSpec(subscription=kind, filter=filter))
+
+    def kept_for_network(self, address: str, name: str, spec: QueueSpec) -> Queue:
+        """Return the durable queue of a topic for another broker of the network; create it if it is missing.
+
+        It takes from now on what ``spec`` says.
+
+        Raises:
+            NotFoundError: the address doesn't exist, and isn't made on first use.
+            UsageError: the name is none of such a queue, or the address is no topic.
+        """
+        full = f"{check_made(check_name('address', address))}{SEPARATOR}{check_name('name', name)}"
+        queue = self._router.queues.get(full)
+        if not name.startswith(NETWORK_KEPT) or (queue is not None and not queue.spec.routes):
+            raise UsageError(f"{full!r} is no name of a queue that keeps messages for another broker")
+        if queue is None:
+            return self._subscribed(full, address, durable=True, spec=spec)
+        self.keep_for_network(queue, spec)
+        return queue
+
+    def keep_for_network(self, queue: Queue, spec: QueueSpec) -> None:
+        """Change the filter and the ways of a queue for another broker of the network.
+
+        Raises:
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        former = queue.spec
+        if (spec.filter_text, spec.routes, spec.wanted) != (former.filter_text, former.routes, former.wanted):
+            routes = ROUTES_SEPARATOR.join(spec.routes)
+            self._rewrite(queue, {"filter": spec.filter_text, "routes": routes, "wanted": spec.wanted})
+            queue.spec = spec
+            self._router.demand.changed(queue)
+
+    def _subscribed(self, full: str, address: str, *, durable: bool, spec: QueueSpec) -> Queue:
+        """Create the queue of a subscription, and its address if there is none."""
         found = self._router.check_address(address, "multicast")
         if found is None:
             if not self._router.settings(address).auto_create_queues:
                 raise NotFoundError(f"there is no address {address!r}")
             found = self._add_address(address, "multicast", auto_created=True)
-        return self._add_queue(full, found, durable=durable, spec=QueueSpec(subscription=kind, filter=filter))
+        return self._add_queue(full, found, durable=durable, spec=spec)
 
     def queue_there(self, address: str, wanted: QueueThere) -> Queue:
         """Return the queue of handed-over messages; create the queue, and its address, if missing.
@@ -306,7 +345,13 @@ class Definitions:
             spec = DEFAULT_SPEC
             if values["subscription"] or values["filter"] or values["on_use"]:
                 filter = kept_filter(values["filter"], position)
-                spec = QueueSpec(subscription=values["subscription"], filter=filter, auto_created=values["on_use"])
+                spec = QueueSpec(
+                    subscription=values["subscription"],
+                    filter=filter,
+                    auto_created=values["on_use"],
+                    routes=tuple(values["routes"].split(ROUTES_SEPARATOR)) if values["routes"] else (),
+                    wanted=values["wanted"],
+                )
             queue = Queue(values["number"], values["name"], address.name, durable=True, spec=spec)
             queue.paused = values["paused"]
             self._router.add_queue(queue, address)
@@ -437,4 +482,6 @@ def _definition_of(queue: Queue) -> dict[str, Any]:
         "subscription": queue.spec.subscription,
         "filter": queue.spec.filter_text,
         "on_use": queue.spec.auto_created,
+        "routes": ROUTES_SEPARATOR.join(queue.spec.routes),
+        "wanted": queue.spec.wanted,
     }

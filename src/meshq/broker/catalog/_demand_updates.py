@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from meshq import limits
-from meshq.address import NOTIFICATIONS
+from meshq.address import tells_events
 from meshq.broker.catalog._distribution_plan import filters_of
 from meshq.broker.log._hop_log import HopLog
 from meshq.broker.queue._queue_machine import Queue
@@ -35,9 +35,21 @@ class DemandLink(Protocol):
         """Whether the session of the link has a connection now."""
 
 
+class IncomingConnector(NamedTuple):
+    """A connector of another broker that is linked here.
+
+    ``settings``: those that are set, and belong on all connectors of a network.
+    """
+
+    name: str
+    broker: str
+    settings: tuple[str, ...] = ()
+
+
 def is_hidden(queue: Queue) -> bool:
-    """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications."""
-    return queue.forwards or queue.address == NOTIFICATIONS
+    """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications and
+    advisories."""
+    return queue.forwards or tells_events(queue.address)
 
 
 def filters_told(queue: Queue) -> tuple[str, ...] | None:
@@ -53,15 +65,17 @@ def filters_told(queue: Queue) -> tuple[str, ...] | None:
 class DemandUpdates:
     """Tells links of peers which queues have changed."""
 
-    __slots__ = ("_links", "hops", "incoming", "mobility_watchers", "on_peer", "watchers")
+    __slots__ = ("_links", "connectors", "hops", "incoming", "mobility_watchers", "on_peer", "watchers")
 
     def __init__(self) -> None:
         # Whose they are: the id of the node, its life, and its place.
         self._links: dict[DemandLink, tuple[bytes, bytes, str]] = {}
         #: The last runs that went from node to node.
         self.hops: HopLog = HopLog()
-        #: The names of connectors of other brokers of the network that are linked to this one, and of their brokers.
-        self.incoming: dict[object, tuple[str, str]] = {}
+        #: The connectors of other brokers of the network that are linked to this one.
+        self.incoming: dict[object, IncomingConnector] = {}
+        #: The settings of the network connectors here that belong on all connectors, by name.
+        self.connectors: dict[str, Sequence[str]] = {}
         #: Called whenever a queue or its consumers have changed, also when it is paused or goes on.
         self.watchers: list[Callable[[], None]] = []
         #: Called with the name of a queue whenever its messages may be free to go to another node, or no longer.

@@ -10,6 +10,7 @@ message, or None where the message is not known, and so do all conclusions from 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from meshq.broker.records._row_ranges import pieces
@@ -174,12 +175,12 @@ def groups_of(clustered_queues: Sequence[ClusteredQueue], *, anycast: bool) -> l
     return [clustered_queues] if anycast else [[clustered] for clustered in clustered_queues]
 
 
-def takers(group: Sequence[ClusteredQueue], judge: Judge) -> list[Taker]:
+def takers(group: Sequence[ClusteredQueue], judge: Judge, *, anywhere: bool = False) -> list[Taker]:
     """All queues of a group in the order of their turn, and whether a message may go there.
 
     First come those that want it now.  If there are none it waits: in a queue here that takes it, or else in one
     elsewhere, or at last in one whose node is gone.  Where it is not known whether anybody wants it now, who would get
-    it then is among them, too.
+    it then is among them, too.  ``anywhere``: where it may wait here, it may as well wait elsewhere.
     """
     strict = any(remote.mode == "strict" for clustered in group for remote in clustered.remotes)
     here = any(clustered.local is not None for clustered in group)
@@ -193,7 +194,7 @@ def takers(group: Sequence[ClusteredQueue], judge: Judge) -> list[Taker]:
     for stage in range(_STAGES):
         anybody: Known = False
         for index, (_, member) in enumerate(members):
-            able = taking[index] if _waits(member) == stage else False
+            able = taking[index] if _waits(member, anywhere=anywhere) == stage else False
             stands = able if stage else asking[index]
             found[index] = either(found[index], stands)
             anybody = either(anybody, stands)
@@ -206,9 +207,11 @@ def takers(group: Sequence[ClusteredQueue], judge: Judge) -> list[Taker]:
 _STAGES: Final = 4
 
 
-def _waits(member: Member) -> int:
+def _waits(member: Member, *, anywhere: bool) -> int:
     """The stage at which a queue takes messages that no queue asks for."""
     if not isinstance(member, RemoteBinding):
+        return 1
+    if anywhere and not member.gone and member.mode != "off_with_redistribution":
         return 1
     return 3 if member.gone else 2
 
@@ -254,6 +257,30 @@ def plan(
                 _give(member, part[(place - clustered.next_index) % len(members) :: len(members)], taken)
             clustered.next_index += len(part)
     return [share for queue, table in taken.items() for share in _shares_of_queue(queue, table)]
+
+
+def plan_by_key(
+    clustered_queues: Sequence[ClusteredQueue],
+    rows: Sequence[int],
+    key: Callable[[int, Member], bytes],
+    wants: Wants,
+) -> list[Share]:
+    """Deal the ``rows`` of a run on a multicast address by a key, so that all nodes choose the same queue of a name.
+
+    Of the queues that may have a message the one with the largest ``key`` gets it.
+    """
+    taken: _Taken = {}
+    for clustered in clustered_queues:
+        for row in rows:
+            found = takers([clustered], partial(_wanted, wants, row), anywhere=True)
+            able = [taker.member for taker in found if taker.gets]
+            if able:
+                _give(max(able, key=partial(key, row)), (row,), taken)
+    return [share for queue, table in taken.items() for share in _shares_of_queue(queue, table)]
+
+
+def _wanted(wants: Wants, row: int, filters: tuple[Filter, ...]) -> bool:
+    return wants(filters, row)
 
 
 #: By queue here, and by queue there (0: it is this one): the rows that it gets.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY, Target, check_literal
+from meshq.address import INTERNAL, MANAGEMENT, TEMPORARY, Target, check_literal, tells_events
 from meshq.errors import UsageError
 
 
@@ -27,7 +27,7 @@ def check_sendable(address: str) -> str:
     Raises:
         UsageError: the address is reserved for the broker.
     """
-    if address == NOTIFICATIONS:
+    if tells_events(address):
         raise UsageError(f"{address!r} tells what happens in the broker: nobody else sends to it")
     return check_open(address)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +12,8 @@ from meshq.errors import SettingsError
 from meshq.ids import IDENTITY_BYTES, is_broker_id, needed_ways
 from meshq.selector import Filter, parse_filter
 
+#: The settings that belong on all connectors of a network.
+SHARED_SETTINGS: Final = ("decrease_network_consumer_priority", "suppress_duplicate_queue_subscriptions")
 #: What is between two brokers in a route, and between two routes.
 ROUTE_SEPARATOR: Final = "/"
 ROUTES_SEPARATOR: Final = " "
@@ -25,13 +27,15 @@ ROUTES_MAX: Final = 64
 
 class QueueDemand(NamedTuple):
     """The demand of one consumer.  ``routes``: the ways on which a network consumer's messages go, each from the broker
-    with the consumers to the next one; empty: it is a consumer of a client."""
+    with the consumers to the next one; empty: it is a consumer of a client.  ``durable``: messages of a topic are kept
+    for it."""
 
     address: str
     routing: str
     filter: str
     priority: int
     routes: tuple[str, ...] = ()
+    durable: bool = False
 
 
 def _ways(routes: Sequence[str]) -> list[tuple[str, ...]]:
@@ -123,14 +127,29 @@ def told_routes(routes: Sequence[str], node_id: str, asker: str) -> str:
 
 def demand_rows(demand: Iterable[QueueDemand], node_id: str, asker: str) -> list[dict[str, Any]]:
     """Return the rows that ``asker`` is told: consumers that are alike are one row, with their number."""
-    alike: dict[tuple[str, str, str, int, str], int] = {}
+    alike: dict[tuple[str, str, str, int, str, bool], int] = {}
     for one in demand:
         ways = told_routes(one.routes, node_id, asker)
         if ways:
-            key = one.address, one.routing, one.filter, one.priority, ways
+            key = one.address, one.routing, one.filter, one.priority, ways, one.durable
             alike[key] = alike.get(key, 0) + 1
-    names = ("address", "routing", "filter", "priority", "ways")
+    names = ("address", "routing", "filter", "priority", "ways", "durable")
     return [{**dict(zip(names, key, strict=True)), "consumers": count} for key, count in sorted(alike.items())]
+
+
+def hints_of(connectors: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence for each setting of ``SHARED_SETTINGS`` that some of the connectors have and some have not.
+
+    ``connectors``: the settings that are set, by the name of the connector in a sentence.
+    """
+    found = []
+    for setting in SHARED_SETTINGS:
+        having = [name for name, settings in connectors.items() if setting in settings]
+        lacking = [name for name, settings in connectors.items() if setting not in settings]
+        if having and lacking:
+            text = f"{setting} is set for {having[0]} and not for {lacking[0]}: the shortest way may not be found"
+            found.append(text)
+    return found
 
 
 def epoch_of(rows: Sequence[dict[str, Any]]) -> bytes:

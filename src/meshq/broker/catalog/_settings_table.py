@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshq.address import NOTIFICATIONS
+from meshq.address import tells_events
 from meshq.settings import AddressSettings, kept_address_settings_of, settings_for
 
 
@@ -22,7 +22,7 @@ class SettingsTable:
     def of(self, address: str) -> AddressSettings:
         """The settings of an address: field by field, the most specific pattern that sets it wins."""
         found = settings_for({**self._given, **self.set} if self.set else self._given, address)
-        if address != NOTIFICATIONS:
+        if not tells_events(address):
             return found
         given = {name: getattr(found, name) for name in found.given}
         return kept_address_settings_of({**given, "default_routing": "multicast", "auto_create_queues": True})

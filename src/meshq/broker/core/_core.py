@@ -245,6 +245,7 @@ class Core:
             schedule_flush=self.pending.schedule_flush,
             warn=host.warn,
             closing=self.closing,
+            advisory_support=settings.event_bus.advisory_support,
         )
         settings.event_bus.open(publisher, settings.now_ms)
 

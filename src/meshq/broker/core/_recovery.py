@@ -15,6 +15,7 @@ from meshq.broker.core._recovered_content import ReadPayloads, RecoveredContent,
 from meshq.broker.core._recovered_options import ask, said_before
 from meshq.broker.ingress._held_rows import HeldRows
 from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._network_copies import note_recovered
 from meshq.broker.ingress._recovered_producers import RecoveredProducers
 from meshq.broker.log._duplicates import IdChunk
 from meshq.broker.log._release_queue import ReleaseQueue
@@ -450,6 +451,7 @@ class Recovery:
             address = self._router.addresses.get(name)
             if address is not None and chunk.ids:
                 gone += address.duplicates.add(chunk)
+                note_recovered(address, chunk.ids)
             elif chunk.record:
                 gone.append(chunk.record)
         return [*dead, *gone]

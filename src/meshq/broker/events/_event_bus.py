@@ -7,10 +7,11 @@ that find no place are dropped, the oldest first, and counted.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from meshq.address import INTERNAL, NOTIFICATIONS
+from meshq.address import INTERNAL
+from meshq.broker.events._advisories_plan import ADVISORY_ONLY
 from meshq.notifications import BrokerStateChanged, MessagesStuck, Notification
 
 Listener = Callable[[Notification], None]
@@ -32,20 +33,21 @@ class Publisher(Protocol):
     #: Notifications that a subscription did not get, because it had too many.
     dropped: int
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there is a subscription."""
+    def places(self, kind: type[Notification], about: Mapping[str, Any]) -> Sequence[str]:
+        """Return the addresses with subscriptions at which a notification of this class is told."""
 
-    def add(self, notification: Notification) -> None:
-        """Publish a notification at the end of the pass."""
+    def add(self, notification: Notification, places: Sequence[str]) -> None:
+        """Publish a notification at these addresses, at the end of the pass."""
 
 
 class EventBus:
     """Hands notifications to listeners, watchers and the publisher."""
 
-    __slots__ = ("_listeners", "_now_ms", "_publisher", "_watchers")
+    __slots__ = ("_listeners", "_now_ms", "_publisher", "_watchers", "advisory_support")
 
-    def __init__(self) -> None:
+    def __init__(self, *, advisory_support: bool = True) -> None:
+        #: Whether the topics of advisories are told anything.
+        self.advisory_support: bool = advisory_support
         # The clock of the core that runs.
         self._now_ms: Callable[[], int] = _never
         self._listeners: list[Listener] = []
@@ -86,13 +88,21 @@ class EventBus:
         """Emit a notification of this class, with these fields."""
         publisher = self._publisher
         # There are no subscriptions before a node is active, and no more deliveries when it stops.
-        announced = publisher is not None and publisher.wanted and kind is not BrokerStateChanged
-        if not announced and not self._listeners and not self._watchers:
+        places = publisher.places(kind, about) if publisher is not None and kind is not BrokerStateChanged else ()
+        heard = (self._listeners or self._watchers) and kind not in ADVISORY_ONLY
+        if not places and not heard:
             return
         if str(about.get("queue", "")).startswith(INTERNAL) and kind is not MessagesStuck:
             # Store-and-forward queues are the cluster's own; what is stuck in one is somebody's messages.
             return
         notification = kind(timestamp=self._now_ms() / 1000, **about)
+        if heard:
+            self._tell(notification)
+        if places and publisher is not None:
+            publisher.add(notification, places)
+
+    def _tell(self, notification: Notification) -> None:
+        """Tell the programs of this process."""
         for listener in self._listeners:
             listener(notification)
         for one in tuple(self._watchers):
@@ -101,9 +111,6 @@ class EventBus:
                 watcher.put(notification)
             else:
                 self._watchers.remove(one)
-        # A notification about notifications is not published: it would cause further ones.
-        if announced and publisher is not None and about.get("address") != NOTIFICATIONS:
-            publisher.add(notification)
 
 
 def _never() -> int:

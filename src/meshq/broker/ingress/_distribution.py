@@ -41,10 +41,10 @@ def shared(
         rows, grouped = part_groups(address.name, clustered_queues, rows)
     shares = plan(clustered_queues, rows, anycast=anycast, next_index=address.next_index, wants=wants_of(run))
     address.next_index += len(rows)
-    return _joined(shares + grouped) if grouped else shares
+    return joined(shares + grouped) if grouped else shares
 
 
-def _joined(shares: Sequence[Share]) -> list[Share]:
+def joined(shares: Sequence[Share]) -> list[Share]:
     """Shares for the same queues as one: there the messages keep the order of their run."""
     rows: dict[tuple[Queue, tuple[int, ...]], list[int]] = {}
     for share in shares:

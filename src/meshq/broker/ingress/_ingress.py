@@ -13,7 +13,7 @@ from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, Share
 from meshq.broker.catalog._router import Address
 from meshq.broker.events._event_bus import EventBus
-from meshq.broker.ingress._distribution import Named, deal, deal_here, goes_apart, rows_without, shared
+from meshq.broker.ingress._distribution import Named, deal, deal_here, goes_apart, rows_without
 from meshq.broker.ingress._diverted_shares import diverted_shares
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._forwarded_places import ForwardedPlaces
@@ -255,7 +255,7 @@ class Ingress:
         part_groups = self.groups.parting(asked)
         if only is None and address.name in self._diverts.from_address:
             return diverted_shares(run, address, rows, (self._diverts, self._address_here), part_groups)
-        return shared(run, address, only, rows, part_groups)
+        return self._copies.shares_of(run, address, only, rows, part_groups)
 
     def _address_here(self, name: str) -> Address | None:
         """Return an address, created on first use if allowed; None if it can't be created."""

@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
 
-from meshq.broker.catalog._distribution_plan import Share
+from meshq import limits
+from meshq.broker.catalog._distribution_plan import Member, RemoteBinding, Share, plan_by_key
 from meshq.broker.catalog._router import Address, Router
-from meshq.broker.ingress._distribution import rows_without, wants_of
+from meshq.broker.ingress._distribution import Named, PartGroups, joined, rows_without, shared, wants_of
 from meshq.broker.ingress._filter_scan_plan import sift
+from meshq.broker.ingress._group_places import node_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
@@ -26,13 +30,29 @@ from meshq.broker.records._row_ranges import pieces
 from meshq.ids import NETWORK_MARK
 from meshq.wire import KIND_HEADERS, KIND_ID, duplicate_ids, has_ids
 
+#: More brokers than a message may come over.
+_UNKNOWN: Final = limits.NETWORK_HOPS_MAX + 1
+
 
 def onward_queues(address: Address, kinds: int) -> list[Queue]:
     """Return the queues of the network consumers of a topic; none if no message of a run has a path."""
     asked = KIND_ID | KIND_HEADERS
     if address.routing != "multicast" or not address.filtered or kinds & asked != asked:
         return []
-    return [one for one in address.queues if one.roster.consumers and one.roster.consumers[0].routes]
+    return [one for one in address.queues if _goes_on(one)]
+
+
+def _goes_on(queue: Queue) -> bool:
+    """Whether the messages of a queue of a topic go to another broker, now or when its link is up again."""
+    consumers = queue.roster.consumers
+    return bool(queue.spec.routes or (consumers and consumers[0].routes))
+
+
+def note_recovered(address: Address, ids: Sequence[bytes]) -> None:
+    """Remember that it is not known any more over how many brokers messages had come before this life of the node."""
+    if address.routing == "multicast":
+        # A later copy goes on, once; where it comes it is known.
+        address.hops.update(dict.fromkeys((one for one in ids if one.startswith(NETWORK_MARK)), _UNKNOWN))
 
 
 def shorter_shares(run: StoredRun, address: Address, skipped: Sequence[int], queues: Sequence[Queue]) -> list[Share]:
@@ -123,6 +143,17 @@ def note_had(run: StoredRun, address: Address | None, shares: Sequence[Share]) -
         del address.had[next(iter(address.had))]
 
 
+def _copied_rows(run: StoredRun, address: Address, rows: Sequence[int]) -> list[int]:
+    """Return the rows of a topic's messages that came through a network of brokers, and of which several nodes of a
+    cluster may each have a copy for one queue."""
+    if address.routing != "multicast" or not has_ids(run.content.table):
+        return []
+    if not any(one.remotes for one in address.clustered_queues.values()):
+        return []
+    ids = duplicate_ids(run.content)
+    return [row for row in rows if ids[row].startswith(NETWORK_MARK)]
+
+
 class Copies:
     """Which queues here have had messages that may come once more, from a link of a network or from another node."""
 
@@ -136,6 +167,32 @@ class Copies:
         if address.routing != "multicast" or not (self._router.features or address.had):
             return False
         return any(one.startswith(NETWORK_MARK) for one in fresh)
+
+    def shares_of(
+        self,
+        run: StoredRun,
+        address: Address,
+        only: Named,
+        rows: Sequence[int],
+        part_groups: PartGroups | None,
+    ) -> list[Share]:
+        """Divide messages among the queues of an address; copies that other nodes may have go by their ids."""
+        copied = _copied_rows(run, address, rows) if only is None else []
+        if not copied:
+            return shared(run, address, only, rows, part_groups)
+        dealt, known = self._deal(run, address, copied), dict.fromkeys(copied)
+        rest = [row for row in rows if row not in known]
+        return joined(dealt + shared(run, address, only, rest, part_groups)) if rest else dealt
+
+    def _deal(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
+        """Return the shares of messages of which other nodes may have a copy: all nodes deal a message to one node."""
+        ids, own = duplicate_ids(run.content), self._router.pins.own
+
+        def key(row: int, member: Member) -> bytes:
+            node = node_of(member) if isinstance(member, RemoteBinding) else own
+            return sha256(ids[row] + node.encode()).digest()
+
+        return plan_by_key(list(address.clustered_queues.values()), rows, key, wants_of(run))
 
     def note_whole(self, run: StoredRun, address: Address, queues: Sequence[Queue], skipped: tuple[int, ...]) -> None:
         """Remember that all of these queues have been given a run without the ``skipped`` rows."""

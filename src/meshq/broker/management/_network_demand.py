@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, TEMPORARY, is_name
+from meshq.address import INTERNAL, MANAGEMENT, TEMPORARY, is_name
 from meshq.broker.access._access import may
 from meshq.broker.catalog._definitions import Definitions
-from meshq.broker.catalog._demand_updates import is_hidden
-from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of
+from meshq.broker.catalog._demand_updates import DemandUpdates, IncomingConnector, is_hidden
+from meshq.broker.catalog._network_demand_plan import SHARED_SETTINGS, QueueDemand, demand_rows, epoch_of, hints_of
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.management._pages import page_of
 from meshq.broker.management._requester import Requester
@@ -23,13 +23,15 @@ from meshq.wire import Frame
 NETWORK_DEMAND: Final = "network_demand"
 #: Who asks, for the list of bridges.
 _NAMES: Final = ("connector", "broker")
-_OWN: Final = frozenset({MANAGEMENT, NOTIFICATIONS})
+#: Which of the settings that belong on all connectors are set, with spaces between them.
+_SETTINGS: Final = "settings"
 
 
 class _Question(NamedTuple):
     """A call that is not answered: its id, the broker that asks, the epoch that it knows, and from which row on.
 
-    ``connector``, ``broker``: the names of the connector for which it asks, and of its broker.
+    ``connector``, ``broker``: the names of the connector for which it asks, and of its broker; ``settings``: of the
+    connector.
     """
 
     call: int
@@ -38,6 +40,7 @@ class _Question(NamedTuple):
     after: int
     connector: str
     broker: str
+    settings: tuple[str, ...]
 
 
 def _question(call: int, named: Mapping[str, Any]) -> _Question:
@@ -45,10 +48,12 @@ def _question(call: int, named: Mapping[str, Any]) -> _Question:
     asker, known, after = named.get("node_id"), named.get("known", b""), named.get("after", 0)
     names = [named.get(name, "") for name in _NAMES]
     good = type(asker) is str and is_broker_id(asker) and type(known) is bytes and type(after) is int
-    good = good and all(name == "" or is_name(name) for name in names)
-    if not good or not named.keys() <= {"node_id", "known", "after", *_NAMES}:
+    settings = named.get(_SETTINGS, "")
+    set_ones = tuple(settings.split()) if type(settings) is str else ("",)
+    good = good and all(name == "" or is_name(name) for name in names) and {*set_ones} <= {*SHARED_SETTINGS}
+    if not good or not named.keys() <= {"node_id", "known", "after", _SETTINGS, *_NAMES}:
         raise UsageError(f"{NETWORK_DEMAND} takes node_id, the id of the broker that asks, known, after, and names")
-    return _Question(call, str(asker), known, after, *names)
+    return _Question(call, str(asker), known, after, names[0], names[1], set_ones)
 
 
 class _Begun(NamedTuple):
@@ -81,7 +86,9 @@ class NetworkDemand:
         "_principal",
         "_question",
         "_schedule_flush",
+        "_told",
         "_wanted",
+        "_warn",
     )
 
     def __init__(
@@ -91,7 +98,13 @@ class NetworkDemand:
         schedule_flush: Callable[[], None],
         definitions: Definitions,
         identity: NodeIdentity,
+        *,
+        advisory_support: bool,
+        warn: Callable[[str, str], None],
     ) -> None:
+        """``advisory_support``: without it no demand is told."""
+        self._told = advisory_support
+        self._warn = warn
         self._principal = principal
         self._schedule_flush = schedule_flush
         self._calls = calls
@@ -113,12 +126,20 @@ class NetworkDemand:
             self._calls.decline(frame.first, error)
             return
         if self._question.connector:
-            incoming = self._definitions.router.demand.incoming
-            incoming[self] = self._question.connector, self._question.broker
+            question, demand = self._question, self._definitions.router.demand
+            demand.incoming[self] = IncomingConnector(question.connector, question.broker, question.settings)
+            self._hint(demand)
         if not self._listening:
             self._listening = True
             self._definitions.router.demand.watchers.append(self.changed)
         self._answer()
+
+    def _hint(self, demand: DemandUpdates) -> None:
+        """Warn if connectors that meet at this broker differ in a setting that belongs on all."""
+        found = {f"{name!r}": settings for name, settings in demand.connectors.items()}
+        found.update({f"{one.name!r} of {one.broker!r}": one.settings for one in demand.incoming.values()})
+        if hints := hints_of(found):
+            self._warn("network_settings_differ", "; ".join(hints))
 
     def changed(self) -> None:
         """Compare the demand at the end of the pass."""
@@ -146,7 +167,7 @@ class NetworkDemand:
         if question is None:
             return
         if not question.after or self._begun is None or self._begun.asker != question.asker:
-            rows = demand_rows(self._demand(), self._identity.node_id.hex(), question.asker)
+            rows = demand_rows(self._demand() if self._told else (), self._identity.node_id.hex(), question.asker)
             self._begun = _Begun(question.asker, rows, epoch_of(rows))
         begun = self._begun
         if begun.epoch == question.known and not question.after and not whole:
@@ -171,9 +192,11 @@ class NetworkDemand:
                 continue
             if topic:
                 # One copy for the queue, whoever shares it.
-                routes = consumers[0].routes if consumers else ()
-                text = consumers[0].wanted.filter if routes else queue.spec.filter_text
-                yield QueueDemand(queue.address, "multicast", text, 0, routes)
+                spec = queue.spec
+                # One that keeps messages for another broker is demand also while the link is down.
+                routes = spec.routes or (consumers[0].routes if consumers else ())
+                text = spec.filter_text if not routes else spec.wanted if spec.routes else consumers[0].wanted.filter
+                yield QueueDemand(queue.address, "multicast", text, 0, routes, queue.durable)
                 continue
             for consumer in consumers:
                 text = consumer.filter.text if consumer.filter is not None else ""
@@ -184,6 +207,6 @@ class NetworkDemand:
         """Whether others of the network see a queue: the one of this name on its address, or any of a topic, to which
         the session may send."""
         name = queue.address
-        hidden = is_hidden(queue) or name in _OWN or name.startswith((INTERNAL, TEMPORARY))
+        hidden = is_hidden(queue) or name == MANAGEMENT or name.startswith((INTERNAL, TEMPORARY))
         topic = self._definitions.router.addresses[name].routing == "multicast"
         return (topic or queue.name == name) and not hidden and may(self._principal, "send", name)

@@ -37,7 +37,7 @@ def bridges(core: Core, after: int = 0) -> Values:
     """
     found = [bridge.statistics() for bridge in core.settings.controlled.values()]
     found += [link for links in core.settings.links for link in links()]
-    found += [incoming_bridge(*names) for names in core.router.demand.incoming.values()]
+    found += [incoming_bridge(one.name, one.broker) for one in core.router.demand.incoming.values()]
     rows = [attrs.asdict(one) for one in sorted(found, key=lambda one: one.name)]
     return page_of("bridges", [{**row, "last_error": _brief(row["last_error"])} for row in rows], after)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.access._access import permit, permit_new, queue_address
+from meshq.broker.catalog._network_demand_plan import topic_filter
 from meshq.broker.catalog._subscription import subscription_name
 from meshq.broker.cursors._cursor_machine import check_owner, refuse_if_held
 from meshq.broker.management._cursor_operations import permit_cursor
 from meshq.broker.management._queue_deletion import remove_when_moved
+from meshq.broker.queue._queue_spec import QueueSpec
 from meshq.broker.replay._cursors import check_range
 from meshq.broker.work._long_operations import Steps, Values
 from meshq.errors import NotFoundError
@@ -41,7 +43,9 @@ def queue_to_consume(
         check_literal("address", wanted.queue)
     if session.rights is not None:
         permit_consuming(definitions, session, wanted)
-    if wanted.subscription:
+    if wanted.routes and wanted.durable:
+        queue = definitions.kept_for_network(wanted.queue, wanted.name, kept_spec(wanted))
+    elif wanted.subscription:
         name = wanted.name
         if wanted.subscription == "own":
             name = f"${token(IDENTITY_BYTES).hex()}"
@@ -57,6 +61,16 @@ def queue_to_consume(
     elif wanted.lo:
         _check_numbers(queue, wanted, session)
     return queue
+
+
+def kept_spec(wanted: Consume) -> QueueSpec:
+    """Return the settings of the queue of a network consumer whose messages are kept while it is away.
+
+    Raises:
+        FilterError: what the consumers want is no condition.
+    """
+    filter = topic_filter(wanted.routes, wanted.hops, wanted.filter)
+    return QueueSpec(subscription=wanted.subscription, filter=filter, routes=wanted.routes, wanted=wanted.filter)
 
 
 def _check_numbers(queue: Queue, wanted: Consume, session: Requester) -> None:
@@ -87,7 +101,7 @@ def permit_consuming(definitions: Definitions, session: Requester, wanted: Consu
     if wanted.subscription:
         permit(session, permission, wanted.queue)
         known = router.queues
-        lasting = wanted.durable and f"{wanted.queue}{SEPARATOR}{wanted.name}" not in known
+        lasting = wanted.durable and not wanted.routes and f"{wanted.queue}{SEPARATOR}{wanted.name}" not in known
         if lasting or wanted.queue not in router.addresses:
             permit(session, "create", wanted.queue)
         return

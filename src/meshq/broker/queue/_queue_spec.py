@@ -43,6 +43,10 @@ class QueueSpec:
     owner: SessionOwner | None = None
     #: The queue was created on first use.
     auto_created: bool = False
+    #: Of a queue that keeps messages of a topic for another broker of the network: the ways that they go, and what the
+    #: consumers there want, as the newest network consumer has said.
+    routes: tuple[str, ...] = ()
+    wanted: str = ""
 
     @property
     def filter_text(self) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from meshq import limits
-from meshq.address import INTERNAL, NOTIFICATIONS
+from meshq.address import INTERNAL, tells_events
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.cursors._cursor_machine import (
     CursorFacts,
@@ -167,7 +167,7 @@ class Cursors:
         name = queue.name
         if queue.kind not in (QueueKind.REGULAR, QueueKind.SUBSCRIPTION) or queue.address.startswith(INTERNAL):
             raise UsageError(f"the queue {name!r} takes no cursor: it is temporary, or the node's own")
-        if queue.address == NOTIFICATIONS:
+        if tells_events(queue.address):
             raise UsageError(f"the queue {name!r} takes no cursor: it has notifications, of which the oldest go")
         if self._definitions.durable and not queue.durable:
             raise UsageError(f"the queue {name!r} takes no cursor: it is not durable, and a cursor is")

@@ -11,7 +11,7 @@ from meshq.settings import AddressSettings
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("count", "producer", "requests", "sequences", "target", "user", "window")
+    __slots__ = ("count", "producer", "requests", "routing", "sequences", "target", "user", "window")
 
     def __init__(self, producer: bytes, user: str, target: Target, window: int) -> None:
         self.producer = producer
@@ -24,6 +24,8 @@ class ProducerState:
         self.window = window
         #: Messages that have come on its channel.
         self.count = 0
+        #: The routing type of the address; empty: the messages are requests to the broker itself.
+        self.routing = ""
         #: They are requests to the broker itself.
         self.requests = target.address == MANAGEMENT
 

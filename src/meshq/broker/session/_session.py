@@ -94,7 +94,13 @@ class ServerSession:
         self.peering: Peering | None = None
         self._topology = TopologyFeed(core.settings.topologies, self.stream, number)
         self._network = NetworkDemand(
-            self.principal, self._calls, self.stream.schedule_flush, core.definitions, core.identity
+            self.principal,
+            self._calls,
+            self.stream.schedule_flush,
+            core.definitions,
+            core.identity,
+            advisory_support=core.settings.event_bus.advisory_support,
+            warn=core.settings.host.warn,
         )
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.SEND: self.producers.send,
@@ -142,6 +148,7 @@ class ServerSession:
             channels=self.channels,
             credit=self.credit,
             body_blocks=self._body_blocks,
+            event_bus=core.settings.event_bus,
         )
 
     def welcome_peer(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from meshq import limits
-from meshq.address import MANAGEMENT
+from meshq.address import MANAGEMENT, NETWORK_KEPT
 from meshq.broker.access._access import permit
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._network_demand_plan import (
@@ -84,7 +84,7 @@ class SessionConsumers:
         self._unacked_memory = unacked_memory
         self._pending = pending
         self._demand = definitions.router.demand
-        self._queues = definitions.router.queues
+        self._definitions = definitions
         self._event_bus = event_bus
         self._find_queue = find_queue
         #: The client or peer that the consumers belong to.
@@ -157,9 +157,10 @@ class SessionConsumers:
         self._channels.open(frame)
         if not header.window or not header.window_bytes or header.rank >= limits.CONSUMER_PRIORITIES:
             raise violation("bad_header", "a consumer's window is empty, or its priority is none")
+        kept = header.subscription == "shared" and header.durable and header.name.startswith(NETWORK_KEPT)
         lasting = header.subscription not in ("", "own")
-        if header.routes and (header.browse or lasting or not are_routes(header.routes) or not header.hops):
-            raise violation("bad_header", "a network consumer that browses or lasts, or with routes that are none")
+        if header.routes and (header.browse or lasting != kept or not are_routes(header.routes) or not header.hops):
+            raise violation("bad_header", "a network consumer that browses or stays, or with routes that are none")
         if (header.lo and not header.browse) or (not header.lo and (header.hi or header.cursor)):
             raise violation("bad_header", "numbers without a browse of them, or without the first one")
 
@@ -170,12 +171,12 @@ class SessionConsumers:
             wanted = header
             if header.routes:
                 permit(self.principal, "manage", MANAGEMENT)
-                if header.subscription:
+                if header.subscription and not kept:
                     of_queue = topic_filter(header.routes, header.hops, header.filter)
                     wanted = attrs.evolve(header, filter=of_queue.text)
-                else:
+                elif not kept:
                     filter = forward_filter(header.routes, header.hops, header.filter)
-            known = header.queue in self._queues
+            known = header.queue in self._definitions.router.queues
             queue = self._find_queue(wanted)
             if header.routes and not header.subscription and not known:
                 # It is there for demand at other brokers alone, and goes with it.
@@ -232,6 +233,8 @@ class SessionConsumers:
             queue.roster.refilter(consumer, filter)
             self._pending.schedule_dispatch(queue)
         if routes != consumer.routes:
+            if queue.spec.routes:
+                self._definitions.keep_for_network(queue, attrs.evolve(queue.spec, routes=routes))
             consumer.routes = routes
             self._demand.changed(queue)
         return {"queue": queue.name, "oldest": queue.oldest, "last": queue.last}

@@ -11,6 +11,8 @@ from meshq.broker.catalog._address_quota import is_refused
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._names import check_request_target, check_sendable
 from meshq.broker.catalog._settings_table import SettingsTable
+from meshq.broker.events._advisories_plan import ProducerClosed, ProducerCreated
+from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._judged_ids import check_network_ids
@@ -30,6 +32,7 @@ from meshq.broker.session._session_stream import SessionStream
 from meshq.broker.work._closing import Closing
 from meshq.broker.work._fair_scheduler import CostlyScan, FairScheduler
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
+from meshq.notifications import Notification
 from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
@@ -88,7 +91,9 @@ class SessionProducers:
         channels: SessionChannels,
         credit: SessionCredit,
         body_blocks: BodyBlocks,
+        event_bus: EventBus,
     ) -> None:
+        self._event_bus = event_bus
         self._ingress = ingress
         self._definitions = definitions
         self._release_queue = release_queue
@@ -120,7 +125,7 @@ class SessionProducers:
 
         def produce() -> dict[str, Any]:
             self._channels.check_free()
-            target = parse_target(header.address)
+            target, routing = parse_target(header.address), ""
             producers, user = self._ingress.producers, self._principal.owner[1]
             if target.address == MANAGEMENT:
                 check_request_target(target)
@@ -132,12 +137,14 @@ class SessionProducers:
                 producers.check_open(header.producer, user)
                 if header.routing:
                     self._definitions.address_routed(target.address, header.routing)
-                self._definitions.address_for(target)
+                routing = self._definitions.address_for(target)[0].routing
             opened = ProducerState(header.producer, user, target, header.window)
+            opened.routing = routing
             settings = self._definitions.router.settings(target.address)
             check_window(opened, settings)
             opened.sequences = producers.open(header.producer, user)
             self.channels[frame.channel] = opened
+            self._emit(ProducerCreated, opened)
             told = {
                 "number": producers.whole(header.producer, user),
                 "known": producers.get(header.producer, user) is not None,
@@ -161,7 +168,7 @@ class SessionProducers:
         self.credits.close(channel)
         producer = self.channels.pop(channel, None)
         if producer is not None:
-            self._ingress.producers.close(producer.producer, producer.user)
+            self._close(producer)
         return producer is not None
 
     def end(self) -> None:
@@ -169,8 +176,17 @@ class SessionProducers:
         self.forget()
         self.credits.close_all()
         for producer in self.channels.values():
-            self._ingress.producers.close(producer.producer, producer.user)
+            self._close(producer)
         self.channels.clear()
+
+    def _close(self, producer: ProducerState) -> None:
+        self._ingress.producers.close(producer.producer, producer.user)
+        self._emit(ProducerClosed, producer)
+
+    def _emit(self, kind: type[Notification], producer: ProducerState) -> None:
+        if producer.routing:
+            about = {"address": producer.target.address, "routing": producer.routing}
+            self._event_bus.emit(kind, session=self._principal.number, user=producer.user, **about)
 
     def send(self, frame: Frame) -> None:
         """A run of one of them.

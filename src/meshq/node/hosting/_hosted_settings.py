@@ -24,6 +24,7 @@ INHERITED: Final = (
     "transaction_timeout",
     "max_session_ttl",
     "max_sessions_per_user",
+    "advisory_support",
 )
 
 

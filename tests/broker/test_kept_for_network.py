@@ -1,0 +1,98 @@
+"""The queue that keeps messages of a topic for another broker of the network, in raw frames and over a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshq.address import NETWORK_KEPT
+from meshq.broker.catalog._router import Address
+from meshq.broker.ingress._network_copies import note_recovered, onward_queues
+from meshq.ids import NETWORK_MARK
+from meshq.limits import NETWORK_HOPS_MAX
+from meshq.settings import AddressSettings
+from meshq.wire import BY_NAME, KIND_HEADERS, KIND_ID, Consume, FrameType
+from tests.broker.kit import FakeLog, House, RawClient, make_core, make_house
+
+NEXT, FAR = "b" * 32, "c" * 32
+NAME = f"{NETWORK_KEPT}to-b.t@{'a' * 32}"
+USAGE = BY_NAME["usage"].number
+
+
+def keep(client: RawClient, **about: Any) -> int:
+    """Open a network consumer whose messages are kept."""
+    client.channels += 1
+    about = {
+        "routes": (NEXT,), "hops": 2, "subscription": "shared", "durable": True, "name": NAME, **about,
+    }  # fmt: skip
+    header = Consume(queue="t", window=10, window_bytes=1 << 20, **about)
+    client.request(FrameType.CONSUME, header, channel=client.channels)
+    return client.channels
+
+
+def rows(house: House, asker: str = "f" * 32) -> list[tuple[Any, ...]]:
+    """What a broker that asks is told of the topic: the ways, the filter, and whether messages are kept."""
+    named = house.client().call("network_demand", node_id=asker, known=b"", after=0) or {}
+    found = []
+    while f"address{len(found)}" in named:
+        found.append(tuple(named[f"{name}{len(found)}"] for name in ("ways", "filter", "durable")))
+    return found
+
+
+def test_the_queue_stays_and_is_demand_with_its_ways_while_its_consumer_is_away_and_after_a_start() -> None:
+    log, here = FakeLog(), (b"n" * 16).hex()
+    house = make_house(log)
+    client = house.client()
+    channel = keep(client, routes=(f"{FAR}/{NEXT}",), filter="a = 1")
+    told = [(f"{FAR}/{NEXT}/{here}", "a = 1", True)]
+    assert rows(house) == told
+    client.leave(channel)
+    assert rows(house) == told and rows(house, NEXT) == []
+    # It is opened with other ways, then these change while it is open.
+    channel = keep(client, routes=(NEXT,))
+    client.call("network_routes", channel=channel, routes=f"{FAR}/{NEXT}")
+    client.leave(channel)
+    told = [(f"{FAR}/{NEXT}/{here}", "", True)]
+    assert rows(house) == told
+    house.rest()
+    again = House(make_core(log.after_crash(), records=log.recovered()))
+    assert rows(again) == told
+    address = again.core.router.addresses["t"]
+    assert [one.name for one in onward_queues(address, KIND_ID | KIND_HEADERS)] == [f"t::{NAME}"]
+
+
+def test_what_the_queue_takes_follows_the_broker_behind_the_link() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.leave(keep(client))
+    queue = house.core.router.queues[f"t::{NAME}"]
+    assert f"'%{NEXT}%'" in queue.spec.filter_text and "AMQBrokerHops < 2" in queue.spec.filter_text
+    client.leave(keep(client, routes=(FAR,), hops=3))
+    assert f"'%{FAR}%'" in queue.spec.filter_text and "AMQBrokerHops < 3" in queue.spec.filter_text
+    assert house.core.router.queues[f"t::{NAME}"] is queue
+
+
+def test_only_a_network_consumer_has_such_a_queue_and_no_other_one() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.call("create_queue", name="t", address="t", routing="multicast")
+    keep(client, routes=(), hops=0)
+    assert client.code == USAGE
+    keep(client, filter="no condition (")
+    assert client.code not in (0, USAGE)
+    for wrong in ({"name": "mine"}, {"subscription": "single"}, {"durable": False}):
+        other = house.client()
+        keep(other, **wrong)
+        assert other.closed, wrong
+    assert list(house.core.router.queues) == ["t"]
+    client.leave(keep(client))
+    # Who may manage deletes it, as what a connector that is gone has left.
+    client.call("delete_queue", name=f"t::{NAME}")
+    assert client.code == 0 and list(house.core.router.queues) == ["t"]
+
+
+def test_how_far_messages_from_before_a_start_had_come_is_not_known() -> None:
+    ids = [NETWORK_MARK + b"1", b"other", NETWORK_MARK + b"2"]
+    for routing, expected in (("multicast", [ids[0], ids[2]]), ("anycast", [])):
+        address = Address("t", routing, AddressSettings(), lambda *_: {})
+        note_recovered(address, ids)
+        assert address.hops == dict.fromkeys(expected, NETWORK_HOPS_MAX + 1)

@@ -1,0 +1,68 @@
+"""Connectors are added to a network that runs, and removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq import NetworkConnector, NotActiveError, NotFoundError, SettingsError
+from tests.bridge.kit import URL, numbered
+from tests.network.kit import consuming, known, start, take, to, until, world
+
+
+async def test_a_broker_that_runs_is_given_a_connector_either_way_and_loses_it_again() -> None:
+    async with world() as made:
+        await start(made, {"c": "", "b": "", "a": "b"}, network_ttl=2)
+        async with consuming(made, "c") as (_, there), consuming(made, "a", "back") as (_, here):
+            # One way, from a broker in the middle.
+            await made.brokers["b"].add_network(to("c", network_ttl=2, duplex=True))
+            await known(made, "ab", "q", 1)
+            await made.send("a", "q", numbered(5))
+            assert {one.path for one in await take(there, 5)} == {("a", "b")}
+            # And back, by one more.
+            await made.brokers["b"].add_network(to("a", network_ttl=2))
+            await known(made, "ba", "back", 1)
+            await made.send("c", "back", numbered(5))
+            assert {one.path for one in await take(here, 5)} == {("c", "b")}
+            async with made.here("b") as client:
+                assert {one.name for one in await client.bridges()} >= {"to-a", "to-c"}
+            await made.brokers["b"].remove_network("to-c")
+            await known(made, "ab", "q", 0)
+            await made.send("a", "q", numbered(5))
+            await take(there, 0)
+            assert await made.count("a", "q") == 5
+            with pytest.raises(NotFoundError, match="'to-c'; known: 'to-a'"):
+                made.brokers["b"].network("to-c")
+            async with made.here("b") as client:
+                assert "to-c" not in {one.name for one in await client.bridges()}
+            # One of the settings goes as well, and one of its name may come after it.
+            await made.brokers["a"].remove_network("to-b")
+            await made.brokers["b"].add_network(to("c", network_ttl=2))
+            await made.brokers["a"].add_network(to("b", network_ttl=2))
+            await known(made, "ab", "q", 1)
+            await take(there, 5)
+
+
+async def test_what_can_not_be_added_or_removed_is_named() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"})
+        broker = made.brokers["a"]
+        with pytest.raises(SettingsError, match="name='to-b' is not allowed"):
+            await broker.add_network(to("b"))
+        with pytest.raises(SettingsError, match="uri"):
+            await broker.add_network(NetworkConnector("far", "static:(tcp://far.example:1)"))
+        with pytest.raises(NotFoundError, match="no network connector 'far'; known: 'to-b'"):
+            await broker.remove_network("far")
+        await made.stop("a")
+        for call in (lambda: broker.add_network(to("c")), lambda: broker.remove_network("to-b")):
+            with pytest.raises(NotActiveError):
+                await call()
+        assert broker.network("to-b").name == "to-b"
+
+
+async def test_a_connector_that_is_added_stops_with_its_broker() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": ""})
+        await made.brokers["a"].add_network(NetworkConnector("late", f"static:({URL.format('b')})"))
+        await made.brokers["a"].network("late").wait_for(timeout=30)
+        await made.stop("a")
+        await until(lambda: made.brokers["a"].state == "stopped")

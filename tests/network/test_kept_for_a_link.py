@@ -1,0 +1,110 @@
+"""Messages of a topic that durable subscriptions want wait for a link that is down, on the disk of their broker."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from meshq import UsageError
+from meshq.network._kept_plan import KeptNames
+from tests.bridge.kit import numbered
+from tests.network.kit import World, carried, connectors, known, publish, start, subscribed, take, until, world
+
+ID, OTHER = "a" * 32, "b" * 32
+
+
+def test_each_direction_of_each_connector_has_names_of_its_own_and_knows_them() -> None:
+    names = KeptNames("to-b", ID)
+    made = [names.name("t", "", 0), names.name("t", "", 1), names.name("t", "a = 1", 0), names.name("t.u", "", 0)]
+    assert made[0] == f"$meshq.network.to-b.t@{ID}"
+    assert len(set(made)) == 4 and all(one.startswith("$meshq.network.to-b.t") for one in made)
+    others = [KeptNames("to-b", OTHER).name("t", "", 0), KeptNames("to", ID).name("b.t", "", 0), "mine", f"@{ID}"]
+    queues = [f"t::{one}" for one in (*made[:3], *others[:1], *others[2:])] + [f"t.u::{made[3]}", "t", ID]
+    assert [(one.address, one.name, one.copy) for one in names.among(queues)] == [
+        ("t", made[0], 0), ("t", made[1], 1), ("t", made[2], 0), ("t.u", made[3], 0),
+    ]  # fmt: skip
+    long = names.name("x" * 512, "f", 99)
+    assert len(long.encode()) <= 512 and names.among([f"{'x' * 512}::{long}"])[0].copy == 99
+
+
+async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_after_a_kill() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"}, connection_ttl=3)
+        async with subscribed(made, "b", name="kept", durable=True):
+            await known(made, "ab", "t", 1)
+        await publish(made, "a", numbered(5))
+        await until(lambda: carried(made, "ab") == 5)
+        await made.kill("b")
+        await publish(made, "a", numbered(5, 5))
+        await made.kill("a")
+        await made.start("a")
+        await publish(made, "a", numbered(5, 10))
+        async with made.here("a") as client:
+            (queue,) = await client.queues()
+            assert queue.startswith("t::$meshq.network.to-b.t@")
+            assert (await client.queue(queue)).ready == 10
+            # What nobody else gave a name to is the broker's own.
+            with pytest.raises(UsageError, match="own"):
+                async with client.consumer(queue):
+                    pass
+        await made.start("b")
+        async with subscribed(made, "b", name="kept", durable=True) as (there,):
+            assert {one.body for one in await take(there, 15)} == set(numbered(15))
+
+
+async def test_along_a_chain_each_broker_keeps_what_its_next_one_can_not_take() -> None:
+    async with world() as made:
+        graph = {"e": "", "d": "e", "c": "d", "b": "c", "a": "b"}
+        await start(made, graph, network_ttl=4, connection_ttl=3)
+        async with subscribed(made, "e", name="kept", durable=True):
+            await known(made, "ab", "t", 1)
+        await made.kill("e")
+        await made.kill("c")
+        await publish(made, "a", numbered(10))
+        await made.start("c")
+        # It knows what is wanted behind it before anybody has told it again.
+        await until(lambda: carried(made, "cd") == 10)
+        (queue,) = await queues(made, "d")
+        assert await made.count("d", queue) == 10
+        await made.start("e")
+        async with subscribed(made, "e", name="kept", durable=True) as (there,):
+            assert {one.path for one in await take(there, 10)} == {("a", "b", "c", "d")}
+        async with made.here("e") as client:
+            await client.unsubscribe("t", "kept")
+        await known(made, "ab", "t", 0)
+        assert [await queues(made, name) for name in "abcd"] == [[]] * 4
+
+
+async def test_the_way_back_keeps_them_too_and_forwards_what_nobody_wants_any_more_before_its_queue_goes() -> None:
+    async with world() as made:
+        await made.start("b")
+        await made.start("a", connectors(("b", {"duplex": True, "connection_ttl": 3})))
+        async with subscribed(made, "a", name="kept", durable=True):
+            await publish(made, "b", [])
+            await settled(made, "b", 1)
+        await made.kill("a")
+        await publish(made, "b", numbered(5))
+        await made.start("a")
+        async with subscribed(made, "a", name="kept", durable=True) as (here,):
+            await take(here, 5)
+        # The link breaks, and what it is kept for ends meanwhile.
+        made.network.partition(["a"], ["b"])
+        await trio.sleep(10)
+        async with made.here("a") as client:
+            await client.unsubscribe("t", "kept")
+        await publish(made, "b", numbered(5))
+        made.network.heal()
+        await settled(made, "b", 0)
+
+
+async def queues(made: World, name: str) -> list[str]:
+    """The queues of a broker."""
+    async with made.here(name) as client:
+        return await client.queues()
+
+
+async def settled(made: World, name: str, count: int) -> None:
+    """Wait until a broker has so many queues."""
+    with trio.fail_after(60):
+        while len(await queues(made, name)) != count:  # noqa: ASYNC110 - looking costs nothing here
+            await trio.sleep(0.1)
