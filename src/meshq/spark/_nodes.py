@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -14,7 +14,15 @@ import attrs
 
 from meshq.blocking import Client, ClientFactory
 from meshq.client import ClientSettings, TopologyNode
-from meshq.errors import BrokenError, ConnectionBrokenError, NotActiveError, SettingsError
+from meshq.errors import (
+    BrokenError,
+    ConnectionBrokenError,
+    MeshqError,
+    NotActiveError,
+    NotFoundError,
+    SecurityError,
+    SettingsError,
+)
 from meshq.settings import TLS
 from meshq.spark._options_plan import Access
 
@@ -45,6 +53,21 @@ class NodeLink(NamedTuple):
     def up(self) -> bool:
         """Whether it is connected now."""
         return self.client.statistics().state == "connected"
+
+
+def missing_queue(links: Iterable[NodeLink], name: str) -> MeshqError:
+    """Make the error of a queue that no node has."""
+    for link in links:
+        # Who may not look there learns nothing.
+        with suppress(SecurityError, BrokenError, NotActiveError):
+            route = link.client.explain_route(name)
+            if route.exists and route.routing == "multicast":
+                allowed = f"the name of a queue: of this multicast address a durable subscription, as {name}::audit"
+                return SettingsError("subscribe", name, allowed)
+    return NotFoundError(
+        f"no node has the queue {name!r}: subscribe names queues, not addresses; make it first, or, for a multicast "
+        f"address, subscribe to a durable subscription of it, address::name"
+    )
 
 
 def _file(name: str | None) -> str | None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.errors import ConnectionBrokenError
-from meshq.spark._nodes import Brokers, NodeAddress
+from meshq.blocking import Broker, connect
+from meshq.errors import ConnectionBrokenError, NotFoundError, SettingsError
+from meshq.spark._nodes import Brokers, NodeAddress, missing_queue
 from meshq.spark._options_plan import access_of, read_options
 from tests.real.spark.kit import job, texts
 
@@ -81,6 +82,17 @@ def test_the_checkpoint_of_another_cursor_is_refused_with_both_named(spark: Any,
             work.run(work.stream("orders", cursor="audit").select("value"), tmp_path / "checkpoint", topic="copy")
         work.check_nothing_is_left()
         assert work.client.queue("orders").ready == left
+
+
+def test_an_address_that_is_no_queue_is_refused_with_what_to_subscribe_to_instead() -> None:
+    with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker, connect(broker.urls[0]) as client:
+        client.create_address("events", "multicast")
+        given = {"url": broker.urls[0], "subscribe": "events"}
+        with Brokers(access_of(read_options(given, "batch read"))) as brokers:
+            links = brokers.links().values()
+            wrong, absent = missing_queue(links, "events"), missing_queue(links, "orders")
+    assert isinstance(wrong, SettingsError) and wrong.setting == "subscribe" and "events::audit" in str(wrong)
+    assert isinstance(absent, NotFoundError) and "'orders'" in str(absent) and "queues, not addresses" in str(absent)
 
 
 def test_a_node_that_an_executor_does_not_reach_is_named_with_its_partition_and_the_urls_that_were_tried(
