@@ -164,6 +164,8 @@ def test_a_cursor_needs_a_name_unless_there_is_one_queue() -> None:
 def test_options_that_do_not_go_together() -> None:
     with pytest.raises(SettingsError, match="password or passwordFile, not both"):
         access_of(read_options(READ | {"password": "x", "passwordFile": "y"}, "batch read"))
+    with pytest.raises(SettingsError, match=r"the key of tls\.certificate"):
+        access_of(read_options(READ | {"tls.key": "key.pem"}, "batch read"))
     more = {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}
     with pytest.raises(SettingsError, match="at most maxOffsetsPerTrigger, which is 5"):
         stream_settings(read_options(READ | more, "streaming read"))

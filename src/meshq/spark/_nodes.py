@@ -27,6 +27,8 @@ from meshq.settings import TLS
 from meshq.spark._options_plan import Access
 
 _log: Final = logging.getLogger("meshq.spark")
+#: Spark's name for that folder.
+_STREAM_FOLDER: Final = "streaming_job"
 #: Seconds between two tries to reach a node.
 _PAUSE_S: Final = 0.2
 
@@ -77,7 +79,9 @@ def _file(name: str | None) -> str | None:
     from pyspark import SparkFiles
 
     there = Path(SparkFiles.get(name))
-    return str(there) if there.exists() else name
+    # The process that has the cursors of a stream is told a folder of its own, below the one with the files.
+    places = [there, there.parents[1] / name] if there.parent.name == _STREAM_FOLDER else [there]
+    return str(next((place for place in places if place.exists()), name))
 
 
 def _settings_of(access: Access) -> ClientSettings:

@@ -338,6 +338,8 @@ def access_of(values: Mapping[str, Any]) -> Access:
     """
     if values["password"] is not None and values["passwordFile"] is not None:
         raise SettingsError("passwordFile", values["passwordFile"], "password or passwordFile, not both")
+    if values["tls.key"] is not None and values["tls.certificate"] is None:
+        raise SettingsError("tls.key", values["tls.key"], "the key of tls.certificate, which is to be given, too")
     return Access(
         url=values["url"],
         user=values["user"],

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from meshq import Acceptor
 from meshq.blocking import Broker, Client, connect
 
 
@@ -73,11 +74,16 @@ class Job:
 
 @contextmanager
 def job(
-    spark: Any, folder: Path | None = None, *, login: dict[str, str] | None = None, **settings: Any
+    spark: Any,
+    folder: Path | None = None,
+    *,
+    login: dict[str, Any] | None = None,
+    acceptor: str | Acceptor = "tcp://127.0.0.1:0",
+    **settings: Any,
 ) -> Iterator[Job]:
     """A broker, and jobs against it."""
     with (
-        Broker("hq", data_dir=folder, acceptors=["tcp://127.0.0.1:0"], **settings) as broker,
+        Broker("hq", data_dir=folder, acceptors=[acceptor], **settings) as broker,
         connect(broker.urls[0], **(login or {})) as client,
     ):
         yield Job(spark, broker.urls[0], client)
