@@ -31,6 +31,8 @@ _NODE_SHARE: Final = 2
 #: Seconds after the start of a run at which a node dies, and how long it is away.
 _NODE_DIES_S: Final = (0.5, 4.0)
 _NODE_IS_AWAY_S: Final = (0.0, 3.0)
+#: How often a run is tried in which its place is not reached.
+_TRIES: Final = 3
 #: Messages of a batch of the last run, which finds what all the others have left; and how often it may be tried.
 _LAST: Final = 500
 _LAST_TRIES: Final = 3
@@ -94,17 +96,24 @@ def play(spark: Any, runs: list[Run], folder: Path) -> dict[str, Any]:
     from qa.spark._killed_query import MESSAGES, KilledQuery
 
     hit: Counter[str] = Counter()
-    failed = 0
+    played = failed = died = 0
     query = KilledQuery(spark, folder, nodes=NODES)
     try:
-        for number, run in enumerate(runs):
-            query.send()
-            query.strikes.arm(run.place)
-            failed += bool(query.run(death=run.death))
-            struck = query.strikes.struck(run.place)
-            hit[run.place] += struck
-            node = "" if run.death is None else f", node {run.death.node + 1} after {run.death.after_s:.1f} s"
-            print(f"{number}: {run.place} {'struck' if struck else 'not struck'}{node}", flush=True)
+        for run in runs:
+            for attempt in range(_TRIES):
+                # The death of a node may end a run before it comes to its place.
+                death = run.death if attempt == 0 else None
+                query.send()
+                query.strikes.arm(run.place)
+                failure = query.run(death=death)
+                failed += bool(failure)
+                struck = query.strikes.struck(run.place)
+                played, died, hit[run.place] = played + 1, died + (death is not None), hit[run.place] + struck
+                node = "" if death is None else f", node {death.node + 1} after {death.after_s:.1f} s"
+                print(f"{played}: {run.place} {'struck' if struck else 'not struck'}{node}", flush=True)
+                if struck:
+                    break
+                print(f"   {' '.join(failure.split())[-300:] or 'it has ended'}", flush=True)
         for _ in range(_LAST_TRIES):
             failure = query.run(most=_LAST)
             if not failure:
@@ -113,10 +122,10 @@ def play(spark: Any, runs: list[Run], folder: Path) -> dict[str, Any]:
     finally:
         query.close()
     return {
-        "runs": len(runs),
-        "messages": len(runs) * MESSAGES,
+        "runs": played,
+        "messages": played * MESSAGES,
         "failed_runs": failed,
-        "node_kills": sum(run.death is not None for run in runs),
+        "node_kills": died,
         "hit": dict(sorted(hit.items())),
         "problems": problems,
         "about": about_here(),

@@ -86,7 +86,6 @@ def test_a_save_is_sent_once_under_its_name_and_takes_the_place_of_others_if_ask
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"subscrieb": "x"}, "did you mean 'subscribe'"),
         ({"subscribe": "nothing"}, "NotFoundError.*'nothing'.*queues, not addresses"),
         ({"url": "tcp://127.0.0.1:1"}, "ConnectionBrokenError"),
     ],

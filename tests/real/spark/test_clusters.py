@@ -111,8 +111,6 @@ def test_a_queue_is_drained_over_tls_by_a_user_with_files_that_spark_brings_and_
         assert "wrong-canary" not in str(caught.value) + capsys.readouterr().out
         with pytest.raises(Exception, match=r"(?s)SecurityError.*certificate of .* is not trusted"):
             work.read("orders", user="app", passwordFile="password").count()
-        with pytest.raises(Exception, match=r"(?s)SettingsError.*passwordFile.*nowhere"):
-            work.read("orders", **dotted(options | {"passwordFile": "nowhere"})).count()
 
 
 def dotted(options: dict[str, str]) -> dict[str, str]:
