@@ -14,10 +14,10 @@ import pytest
 
 from meshq import limits
 from meshq.blocking import Broker, connect
-from meshq.errors import ConnectionBrokenError, NotFoundError, SettingsError
+from meshq.errors import ConnectionBrokenError, NotFoundError, SettingsError, UsageError
 from meshq.spark._nodes import Brokers, NodeAddress, missing_queue
 from meshq.spark._options_plan import access_of, read_options
-from tests.real.spark.kit import job, texts
+from tests.real.spark.kit import job, reads_streams, texts
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -40,6 +40,7 @@ def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_its_type(spar
         reader.schema("headers array<string>").load().count()
 
 
+@reads_streams
 def test_the_checkpoint_of_another_cursor_and_of_an_older_one_is_refused_and_nothing_is_acknowledged(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -66,6 +67,14 @@ def test_the_checkpoint_of_another_cursor_and_of_an_older_one_is_refused_and_not
         work.check_nothing_is_left()
         assert work.client.queue("orders").ready == left
         assert sorted(map(int, work.bodies("copy"))) == [0, 1, 2]
+
+
+def test_a_stream_of_an_older_spark_is_refused_with_the_version_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = pytest.importorskip("meshq.spark.hooks._versions")
+    monkeypatch.setattr(versions, "STREAMING", None)
+    with pytest.raises(UsageError, match=r"a streaming read needs PySpark 4\.2 or later; this is 4\."):
+        versions.check_streaming()
+    assert versions.available_now() is object
 
 
 def test_a_file_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from meshq import TLS, Acceptor, ClusterConnection, Permissions, Security
 from meshq.blocking import Broker, connect
 from meshq.spark import DrainReport, drain
 from tests.env.authorities import Authority
-from tests.real.spark.kit import Job, job, texts
+from tests.real.spark.kit import Job, job, reads_streams, texts
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), reads_streams]
 
 
 def cluster(known: list[str]) -> ClusterConnection:

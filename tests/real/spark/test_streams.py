@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.real.spark.kit import job, texts
+from tests.real.spark.kit import job, reads_streams, texts
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), reads_streams]
 
 
 def test_a_stream_is_copied_once_over_runs_and_an_old_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
