@@ -103,7 +103,7 @@ class KilledQuery:
 
 
 def _left(client: Client) -> list[str]:
-    """What a query that has ended has left on a node and should not have."""
+    """The messages, stages and leases that a query has left on a node, and should not have."""
     found = []
     until = time.monotonic() + _RELEASE_S
     while any(cursor.holder for cursor in client.cursors()) and time.monotonic() < until:

@@ -228,15 +228,6 @@ def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
         assert house.log.last == before
 
 
-@pytest.mark.parametrize("user", ["writer", "reader", "boss"])
-def test_a_batch_takes_the_place_of_others_only_where_one_may_manage(user: str) -> None:
-    house = house_with("q")
-    before = house.log.last
-    client = client_of(house, user)
-    client.call("commit_batch", sink="new", batch=0, stages=b"", purge="q")
-    assert ("manage" in outcome(client)) is (house.log.last == before) is (user != "boss")
-
-
 def with_a_cursor(house: House) -> int:
     """Have the reader register a cursor of the queue ``taped``, and return its fence."""
     wanted = CursorRequest(name="c", user="reader", token="a", holder="test", lease_ms=1_000)

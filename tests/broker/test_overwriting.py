@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.kit import House, RawClient, make_house
 from tests.broker.staging import Staged, bodies, commit, left, next_life, refusal, said, start
+from tests.broker.test_access import client_of, house_with, outcome
 from tests.broker.test_cursors import opened
 from tests.broker.test_delays import late
 
@@ -117,3 +118,12 @@ def test_what_can_not_be_overwritten(purge: str, match: str) -> None:
     house, client, stage = replaced()
     assert overwrite(client, 0, stage, purge=purge) == {} and match in said(client)
     assert bodies(house.core) == [b"old", b"older"] and left(house.core) == {stage: "prepared"}
+
+
+@pytest.mark.parametrize("user", ["writer", "reader", "boss"])
+def test_a_batch_takes_the_place_of_others_only_where_one_may_manage(user: str) -> None:
+    house = house_with("q")
+    before = house.log.last
+    client = client_of(house, user)
+    client.call("commit_batch", sink="new", batch=0, stages=b"", purge="q")
+    assert ("manage" in outcome(client)) is (house.log.last == before) is (user != "boss")

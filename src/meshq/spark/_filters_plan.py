@@ -23,7 +23,7 @@ class Condition(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Pruning:
-    """What is left to be read.  ``only``: the values that a constant column may have; None of a name: any."""
+    """The part of the queues that is read.  ``only``: by constant column, the values that it may have."""
 
     only: dict[str, frozenset[Any]] = attrs.field(factory=dict)
     lo: int = 0
@@ -41,8 +41,7 @@ class Pruning:
 
 
 def pruned(conditions: Iterable[Condition]) -> tuple[Pruning, list[bool]]:
-    """Take what the source keeps to from conditions of which all must hold; and say of each whether Spark has nothing
-    left to look at."""
+    """Return the pruning by conditions of which all must hold; and for each whether Spark need not look at it."""
     only: dict[str, frozenset[Any]] = {}
     lo, hi = 0, _END
     whole: list[bool] = []

@@ -44,7 +44,7 @@ def node_of_sink(sink: str, ledgers: Mapping[str, Iterable[str]]) -> str:
 
 
 def check_alone(nodes: Iterable[str]) -> None:
-    """See that one node has everything that a batch is to take the place of.
+    """See that the cluster has one node, so that this has all messages to replace.
 
     Raises:
         UsageError: there are others, which keep what they have.

@@ -254,7 +254,7 @@ class LedgerMachine:
             self.unpurged[facts.sink] = None
 
     def purged(self, facts: SinkFacts, position: int) -> None:
-        """Note that nothing is left of what the last batch of a sink replaces, which was written down."""
+        """Note that the messages that the last batch of a sink replaces are purged, which was written down."""
         self.sinks[facts.sink] = facts, position
         del self.unpurged[facts.sink]
 

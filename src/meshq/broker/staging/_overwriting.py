@@ -1,4 +1,4 @@
-"""Overwriting: what waits at an address goes with the decision about the batch that takes its place."""
+"""Overwriting: a committed batch takes the place of the messages that wait at an address, by one decision."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Overwriting:
         self._schedule_dispatch = schedule_dispatch
 
     def check(self, place: str) -> None:
-        """See that what waits at an address, or in an ``address::queue``, may be purged; nothing to purge is fine.
+        """See that the messages at an address, or in an ``address::queue``, may be purged; there may be none.
 
         Raises:
             SettingsError: it is no such name.
@@ -40,7 +40,7 @@ class Overwriting:
             refuse_if_held(queue.roster.cursor, _REFUSED)
 
     def purge(self, place: str) -> None:
-        """Remove all that waits there now.
+        """Remove all messages that wait there now.
 
         Raises:
             JournalBrokenError: the disk has failed.
@@ -51,7 +51,7 @@ class Overwriting:
             self._schedule_dispatch(queue)
 
     def finish(self, place: str, decided_at: int) -> None:
-        """Remove what was placed before a position of the journal: an earlier life has not come to the end of it.
+        """Remove the messages that were placed before a position of the journal, where a life has not ended its purge.
 
         Raises:
             CursorHeldError: a cursor has one of the queues meanwhile.

@@ -287,7 +287,7 @@ class Stages:
         self._resume()
 
     def _finish_purges(self) -> None:
-        """Purge what the last life has decided to, and has not."""
+        """Finish the purges that the last life has decided and not finished."""
         for sink in list(self.ledger.unpurged):
             facts, position = self.ledger.sinks[sink]
             with suppress(CursorHeldError, *_DISK_ERRORS):

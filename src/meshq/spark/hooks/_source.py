@@ -183,10 +183,10 @@ class BatchReader(DataSourceReader):
 
 
 class FilteredBatchReader(BatchReader):
-    """A reader that leaves out what conditions on places rule out."""
+    """A reader that leaves out the queues and sequences that conditions rule out."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Keep to the conditions on partitions and sequences; return those that are left to Spark."""
+        """Keep to the conditions on partitions and sequences; return the other conditions, for Spark."""
         conditions = [Condition(type(one).__name__, _column(one), getattr(one, "value", None)) for one in filters]
         self._pruning, whole = pruned(conditions)
         return [filter for filter, done in zip(filters, whole, strict=True) if not done]
