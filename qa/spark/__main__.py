@@ -1,8 +1,8 @@
 """Kill a query of Spark at random places while a node of its mesh dies, too.
 
-``python -m qa.spark --runs 40 --seed 1 --result spark_mesh --resume``: in rounds, each a new mesh and a new query that is
-started again until every place of the round was armed.  What a round has found is kept at once, and ``--resume`` goes
-on with the rounds that are not there.
+``python -m qa.spark --runs 40 --seed 1 --result spark_mesh --resume``: in rounds, each a new mesh and a new query that
+is started again until every place of the round was armed.  What a round has found is kept at once, and ``--resume``
+goes on with the rounds that are not there.
 """
 
 from __future__ import annotations
