@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from meshq import limits
 from meshq.spark._columns_plan import SINK, SOURCE
 from meshq.spark._options_plan import BATCH_READ, OPTIONS, STREAMING_READ, Option
 
@@ -60,6 +61,11 @@ def page() -> str:
         "| column | type |",
         "| --- | --- |",
         *(f"| `{name}` | {' or '.join(f'`{kind}`' for kind in kinds) or PROPERTIES} |" for name, kinds in SINK.items()),
+        "\n## Bodies\n",
+        f"A `value` has at most {limits.MESSAGE_BYTES_MAX:,} bytes, read or written: a row is one buffer in the worker"
+        " and in Java.",
+        "A larger one fails its task, and the error names its place and the limit; a client reads it as a stream.",
+        "What is read as a large body is a batch of its own, over the bytes as they came: no Python copies it.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from qa.results import RESULTS, about_here  # noqa: E402
 
 KIND: Final = "spark_versions"
-VERSIONS: Final = ("4.2.1", "4.3.0")
+VERSIONS: Final = ("4.1.4", "4.2.1", "4.3.0")
 #: Seconds for the tests of one version.
 LIMIT_S: Final = 1_800
 

@@ -341,4 +341,28 @@ ABLATIONS: Final = (
         old="    if sink in self.sinks and batch <= self.sinks[sink][0].batch:\n        return Verdict(already=True)\n",
         new="",
     ),
+    Ablation(
+        features=("cursor",),
+        function="meshq.broker:CursorMachine.acknowledged",
+        old="        self.facts = attrs.evolve(facts, processed=number, pinned=max(facts.pinned, number))\n",
+        new="        pass\n",
+    ),
+    Ablation(
+        features=("priorities and groups for a cursor",),
+        function="meshq.broker:RangeBrowser._next",
+        old="view.first < best.first",
+        new="view.first > best.first",
+    ),
+    Ablation(
+        features=("expiry under a cursor",),
+        function="meshq.broker:CursorMachine.keeps",
+        old="    return self.facts.start <= number < self.facts.pinned\n",
+        new="    return False\n",
+    ),
+    Ablation(
+        features=("queue of a cursor",),
+        function="meshq.broker:refuse_if_held",
+        old="    if cursor is not None:\n",
+        new="    if False:\n",
+    ),
 )

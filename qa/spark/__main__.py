@@ -1,4 +1,9 @@
-"""Kill a query of Spark at random places: ``python -m qa.spark --runs 40 --seed 1 --result spark``."""
+"""Kill a query of Spark at random places while a node of its mesh dies, too.
+
+``python -m qa.spark --runs 40 --seed 1 --result spark_mesh --resume``: in rounds, each a new mesh and a new query that
+is started again until every place of the round was armed.  What a round has found is kept at once, and ``--resume``
+goes on with the rounds that are not there.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,27 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from qa.results import RESULTS, about_here
 
-#: Every place is armed so often at least, and the broker dies in one run of so many.
+if TYPE_CHECKING:
+    from qa.spark._killed_query import NodeDeath
+
+#: Nodes of the mesh, and runs of a round.
+NODES: Final = 3
+ROUND: Final = 8
+#: Every place is armed so often at least, and a node dies in one run of so many.
 _TIMES: Final = 2
-_BROKER_SHARE: Final = 4
-#: Seconds after the start of a run at which the broker dies.
-_BROKER_DIES_S: Final = (0.5, 4.0)
-#: Messages of a batch of the last run, which finds what all the others have left.
+_NODE_SHARE: Final = 2
+#: Seconds after the start of a run at which a node dies, and how long it is away.
+_NODE_DIES_S: Final = (0.5, 4.0)
+_NODE_IS_AWAY_S: Final = (0.0, 3.0)
+#: How often a run is tried in which its place is not reached.
+_TRIES: Final = 3
+#: Messages of a batch of the last run, which finds what all the others have left; and how often it may be tried.
 _LAST: Final = 500
+_LAST_TRIES: Final = 3
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -52,46 +67,54 @@ def session(folder: Path) -> Any:
     return builder.getOrCreate()
 
 
-def plan(runs: int, seed: int) -> list[tuple[str, float | None]]:
-    """The place of each run, and when the broker dies in it."""
+class Run(NamedTuple):
+    """A run of the query: the place at which it is killed, and the node that dies meanwhile, if any."""
+
+    place: str
+    death: NodeDeath | None
+
+
+def plan(runs: int, seed: int) -> list[list[Run]]:
+    """The rounds: the runs of each, with every place armed at least twice in all."""
+    from qa.spark._killed_query import NodeDeath
     from qa.spark._killing_source import HOOKS
 
     chance = random.Random(seed)
     places = [*HOOKS * _TIMES, *chance.choices(HOOKS, k=max(0, runs - _TIMES * len(HOOKS)))]
     chance.shuffle(places)
+    planned = []
+    for place in places:
+        death = NodeDeath(chance.randrange(NODES), chance.uniform(*_NODE_DIES_S), chance.uniform(*_NODE_IS_AWAY_S))
+        planned.append(Run(place, death if chance.randrange(_NODE_SHARE) == 0 else None))
     # A query asks for its first place only before its first batch.
-    places.sort(key=lambda place: place != HOOKS[0])
-    return [
-        (place, chance.uniform(*_BROKER_DIES_S) if chance.randrange(_BROKER_SHARE) == 0 else None) for place in places
-    ]
+    rounds = [planned[start : start + ROUND] for start in range(0, len(planned), ROUND)]
+    return [sorted(one, key=lambda run: run.place != HOOKS[0]) for one in rounds]
 
 
-def kill_and_restart(runs: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Run the query until each place has been armed; return the hits, and every broken promise."""
+def play(spark: Any, runs: list[Run], folder: Path) -> dict[str, Any]:
+    """Play a round; return the hits, and every broken promise."""
     from qa.spark._killed_query import MESSAGES, KilledQuery
 
     hit: Counter[str] = Counter()
-    armed: Counter[str] = Counter()
-    brokers = failed = 0
-    query = KilledQuery(session(folder), folder / "work")
+    played = failed = died = 0
+    query = KilledQuery(spark, folder, nodes=NODES)
     try:
-        for number, (place, dies) in enumerate(plan(runs, seed)):
-            query.send()
-            query.strikes.arm(place)
-            armed[place] += 1
-            failure = query.run(broker_dies_after_s=dies)
-            brokers += dies is not None
-            failed += bool(failure)
-            struck = query.strikes.struck(place)
-            hit[place] += struck
-            print(
-                number,
-                place,
-                "struck" if struck else "not struck",
-                "" if dies is None else f"broker {dies:.1f} s",
-                flush=True,
-            )
-        for _ in range(3):
+        for run in runs:
+            for attempt in range(_TRIES):
+                # The death of a node may end a run before it comes to its place.
+                death = run.death if attempt == 0 else None
+                query.send()
+                query.strikes.arm(run.place)
+                failure = query.run(death=death)
+                failed += bool(failure)
+                struck = query.strikes.struck(run.place)
+                played, died, hit[run.place] = played + 1, died + (death is not None), hit[run.place] + struck
+                node = "" if death is None else f", node {death.node + 1} after {death.after_s:.1f} s"
+                print(f"{played}: {run.place} {'struck' if struck else 'not struck'}{node}", flush=True)
+                if struck:
+                    break
+                print(f"   {' '.join(failure.split())[-300:] or 'it has ended'}", flush=True)
+        for _ in range(_LAST_TRIES):
             failure = query.run(most=_LAST)
             if not failure:
                 break
@@ -99,31 +122,67 @@ def kill_and_restart(runs: int, seed: int, folder: Path) -> dict[str, Any]:
     finally:
         query.close()
     return {
-        "seed": seed,
-        "runs": sum(armed.values()),
-        "messages": sum(armed.values()) * MESSAGES,
+        "runs": played,
+        "messages": played * MESSAGES,
         "failed_runs": failed,
-        "broker_kills": brokers,
+        "node_kills": died,
         "hit": dict(sorted(hit.items())),
         "problems": problems,
+        "about": about_here(),
+    }
+
+
+def total(seed: int, runs: int, rounds: dict[str, Any]) -> dict[str, Any]:
+    """The result of all rounds that were played."""
+    hit: Counter[str] = Counter()
+    for one in rounds.values():
+        hit.update(one["hit"])
+    sums = {
+        name: sum(one[name] for one in rounds.values()) for name in ("runs", "messages", "failed_runs", "node_kills")
+    }
+    return {
+        "seed": seed,
+        "wanted_runs": runs,
+        "nodes": NODES,
+        **sums,
+        "hit": dict(sorted(hit.items())),
+        "problems": [f"round {name}: {text}" for name, one in rounds.items() for text in one["problems"]],
+        "rounds": rounds,
     }
 
 
 def main() -> int:
-    """Run it; 0 if every promise was kept."""
+    """Run it; 0 if every promise was kept, and every place has struck twice."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--result", help="the name of a file of docs/results")
+    parser.add_argument("--result", help="the name of a file of docs/results, written after each round")
+    parser.add_argument("--resume", action="store_true", help="go on with the rounds that the result has not")
     given = parser.parse_args()
+    path = _ROOT / RESULTS / f"{given.result}.json"
+    rounds: dict[str, Any] = {}
+    if given.resume and path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if (before["seed"], before.get("wanted_runs")) == (given.seed, given.runs):
+            rounds = before["rounds"]
+    planned = {str(number): runs for number, runs in enumerate(plan(given.runs, given.seed), 1)}
+    result = total(given.seed, given.runs, rounds)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "work").mkdir()
-        result = kill_and_restart(given.runs, given.seed, Path(folder))
-    result |= {"about": about_here()}
-    print(json.dumps(result, indent=1))
-    if given.result:
-        (_ROOT / RESULTS / f"{given.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 1 if result["problems"] else 0
+        spark = session(Path(folder))
+        try:
+            for name, runs in planned.items():
+                if name in rounds:
+                    continue
+                work = Path(folder) / f"round-{name}"
+                work.mkdir()
+                rounds[name] = play(spark, runs, work)
+                result = total(given.seed, given.runs, rounds)
+                if given.result:
+                    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        finally:
+            spark.stop()
+    print(json.dumps({name: value for name, value in result.items() if name != "rounds"}, indent=1))
+    return 1 if result["problems"] or min(result["hit"].values()) < _TIMES else 0
 
 
 if __name__ == "__main__":

@@ -5,74 +5,72 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from meshq.blocking import Client, connect
-from qa.broker_process import BrokerProcess
 from qa.spark._killing_source import KillingSource, Strikes
+from qa.spark._mesh import Mesh
 
 #: Messages of a run, and of a batch.
 MESSAGES: Final = 60
 _BATCH: Final = 25
 #: Seconds until a run has ended.
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 90.0
 #: Seconds until the process of a query that has ended has released its cursor.
 _RELEASE_S: Final = 5.0
 
 
-class KilledQuery:
-    """The query, its broker in another process, and the number of messages sent."""
+class NodeDeath(NamedTuple):
+    """The death of a node: which one, so many seconds after the start of a run, and for so many seconds."""
 
-    def __init__(self, spark: Any, folder: Path) -> None:
+    node: int
+    after_s: float
+    for_s: float
+
+
+class KilledQuery:
+    """The query, the nodes that it reads and writes, each in a process of its own, and the number of messages sent."""
+
+    def __init__(self, spark: Any, folder: Path, *, nodes: int = 1) -> None:
         spark.dataSource.register(KillingSource)
         self._spark = spark
         self._folder = folder
         (folder / "kills").mkdir()
         self.strikes = Strikes(str(folder / "kills"))
-        self._port = 0
-        self._start()
         self._sent = 0
-        with self._client() as client:
-            client.create_queue("orders")
+        self._mesh = Mesh(folder, nodes)
+        for number in range(nodes):
+            with self._client(number) as client:
+                client.create_queue("orders")
 
-    def _start(self) -> None:
-        self._broker = BrokerProcess(str(self._folder / "store"), self._port)
-        url = self._broker.next_report()
-        if not isinstance(url, str) or not url.startswith("tcp://"):
-            raise RuntimeError(f"the broker has not started: {url}")
-        self._url = url
-        self._port = int(url.rpartition(":")[2])
-
-    def _client(self) -> Client:
-        return connect(self._url)
+    def _client(self, number: int) -> Client:
+        return connect(self._mesh.url_of(number), use_topology=False)
 
     def close(self) -> None:
-        """End the broker."""
-        self._broker.process.kill()
-        self._broker.close()
-
-    def kill_broker(self) -> None:
-        """Kill the broker, and start it again over the same store."""
-        self.close()
-        self._start()
+        """End the nodes."""
+        self._mesh.close()
 
     def send(self) -> None:
-        """Send the messages of a run."""
-        with self._client() as client:
-            client.send_many("orders", [b"%d" % number for number in range(self._sent, self._sent + MESSAGES)])
+        """Send the messages of a run, a part to each node."""
+        for number in range(self._mesh.count):
+            with self._client(number) as client:
+                bodies = range(self._sent + number, self._sent + MESSAGES, self._mesh.count)
+                client.send_many("orders", [b"%d" % body for body in bodies])
         self._sent += MESSAGES
 
-    def run(self, *, most: int = _BATCH, broker_dies_after_s: float | None = None) -> str:
+    def run(self, *, most: int = _BATCH, death: NodeDeath | None = None) -> str:
         """Run the query to its end, in batches of ``most``; return how it failed, empty if it has not."""
-        options = {"url": self._url, "kills": str(self._folder / "kills"), "partitionTimeout": "20s"}
+        options = {"url": self._mesh.url, "kills": str(self._folder / "kills"), "partitionTimeout": "20s"}
         reading = {"subscribe": "orders", "lease": "500ms", "maxOffsetsPerTrigger": str(most), "minPartitions": "2"}
         frame = self._spark.readStream.format("meshq_killing").options(**options, **reading).load()
         writer = frame.select("value").writeStream.format("meshq_killing").options(**options, topic="copy")
         writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
         query = writer.trigger(availableNow=True).start()
-        if broker_dies_after_s is not None:
-            time.sleep(broker_dies_after_s)
-            self.kill_broker()
+        if death is not None:
+            time.sleep(death.after_s)
+            self._mesh.kill(death.node)
+            time.sleep(death.for_s)
+            self._mesh.start_again(death.node)
         try:
             if not query.awaitTermination(_PATIENCE_S):
                 query.stop()
@@ -85,22 +83,36 @@ class KilledQuery:
 
     def problems(self) -> list[str]:
         """Return the broken promises of a finished run: each message once, and nothing left behind."""
-        found = []
-        with self._client() as client:
-            with client.consumer("copy", browse=True) as browser:
-                got = Counter(int(message.body) for message in browser)
-            if missing := sorted(set(range(self._sent)) - set(got)):
-                found.append(f"{len(missing)} of {self._sent} are missing: {missing[:5]}")
-            if twice := sorted(number for number, times in got.items() if times > 1):
-                found.append(f"{len(twice)} came more than once: {twice[:5]}")
-            until = time.monotonic() + _RELEASE_S
-            while any(cursor.holder for cursor in client.cursors()) and time.monotonic() < until:
-                # Spark ends the process that owns the cursor after the query.
-                time.sleep(0.05)
-            if left := client.queue("orders").ready:
-                found.append(f"{left} messages are left in the queue")
-            found += [f"a stage is left: {stage}" for stage in client.stages()]
-            found += [f"a cursor is held: {cursor}" for cursor in client.cursors() if cursor.holder or cursor.lag]
-            if len(client.cursors()) != 1 or len(client.sinks()) != 1:
-                found.append(f"there are {client.cursors()} and {client.sinks()}")
+        found: list[str] = []
+        got: Counter[int] = Counter()
+        sinks = 0
+        for number in range(self._mesh.count):
+            with self._client(number) as client:
+                if "copy" in client.queues():
+                    with client.consumer("copy", browse=True) as browser:
+                        got.update(int(message.body) for message in browser)
+                sinks += len(client.sinks())
+                found += [f"node {number + 1}: {text}" for text in _left(client)]
+        if missing := sorted(set(range(self._sent)) - set(got)):
+            found.append(f"{len(missing)} of {self._sent} are missing: {missing[:5]}")
+        if twice := sorted(number for number, times in got.items() if times > 1):
+            found.append(f"{len(twice)} came more than once: {twice[:5]}")
+        if sinks != 1:
+            found.append(f"there are {sinks} sinks")
         return found
+
+
+def _left(client: Client) -> list[str]:
+    """The messages, stages and leases that a query has left on a node, and should not have."""
+    found = []
+    until = time.monotonic() + _RELEASE_S
+    while any(cursor.holder for cursor in client.cursors()) and time.monotonic() < until:
+        # Spark ends the process that owns the cursor after the query.
+        time.sleep(0.05)
+    if ready := client.queue("orders").ready:
+        found.append(f"{ready} messages are left in the queue")
+    found += [f"a stage is left: {stage}" for stage in client.stages()]
+    found += [f"a cursor is held: {cursor}" for cursor in client.cursors() if cursor.holder or cursor.lag]
+    if len(client.cursors()) != 1:
+        found.append(f"there are the cursors {client.cursors()}")
+    return found

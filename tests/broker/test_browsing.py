@@ -138,6 +138,21 @@ def test_a_window_in_bytes_bounds_what_is_shown_at_a_time() -> None:
     assert over(client, browse)
 
 
+@pytest.mark.parametrize("numbers", [{}, {"lo": 1, "hi": 3}])
+def test_a_run_of_which_no_message_fits_beside_the_ones_before_waits(numbers: dict[str, int]) -> None:
+    house = make_house()
+    client = house.client()
+    sender = client.produce()
+    client.put(sender, b"x" * 60)
+    client.put(sender, b"y" * 60)
+    browse = client.consume(browse=True, window_bytes=100, **numbers)
+    assert client.bodies(browse) == [b"x" * 60]
+    client.settle(browse, (1, 1))
+    assert client.bodies(browse) == [b"x" * 60, b"y" * 60]
+    client.settle(browse, (2, 2))
+    assert over(client, browse)
+
+
 def test_a_queue_that_is_deleted_ends_the_browse_and_says_so() -> None:
     house = make_house()
     client = house.client()

@@ -87,6 +87,7 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
         (lambda client: client.commit_batch("s", 0, [0]), "stages"),
         (lambda client: client.commit_batch("s", 0, range(1, 902)), "stages"),
         (lambda client: client.commit_batch("x" * 129, 0, []), "sink"),
+        (lambda client: client.commit_batch("s", 0, [], purge="news.#"), "purge"),
     ],
     "Client.abandon_batch": [(lambda client: client.abandon_batch("s", "0"), "batch")],  # type: ignore[arg-type]
     "Client.stages": [(lambda client: client.stages(""), "sink")],

@@ -67,6 +67,7 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("delete_cursor", CURSOR, {}),
     ("commit_batch", {"sink": "nightly", "batch": 1, "stages": []}, {"already": False, "messages": 0}),
     ("commit_batch", {"sink": "nightly", "batch": 1, "stages": [7]}, {"already": True}),
+    ("commit_batch", {"sink": "nightly", "batch": 1, "stages": [], "purge": "orders"}, {"already": True}),
     ("abandon_batch", {"sink": "nightly", "batch": 2}, {"stages": 0}),
     ("sinks", {}, {"sinks": [{"sink": "nightly", "user": "", "batch": 1, "placing": 0, "stages": 0}], "more": False}),
     ("stages", {"sink": "nightly"}, {"stages": [], "more": False}),

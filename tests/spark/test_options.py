@@ -6,9 +6,49 @@ import pytest
 from tools import draw_spark_options
 
 from meshq.errors import SettingsError
-from meshq.spark._options_plan import OPTIONS, access_of, read_options, write_settings
+from meshq.spark._options_plan import (
+    BATCH_READ,
+    BATCH_WRITE,
+    EVERYWHERE,
+    OPTIONS,
+    READS,
+    STREAMING_READ,
+    STREAMING_WRITE,
+    WRITES,
+    Use,
+    access_of,
+    read_options,
+    write_settings,
+)
 from meshq.spark._read_settings import read_settings, stream_settings
 
+SETTLED: dict[str, tuple[object, frozenset[Use]]] = {
+    **dict.fromkeys(
+        ("url", "user", "password", "passwordFile", "tls.authorities", "tls.certificate", "tls.key"), (None, EVERYWHERE)
+    ),
+    "partitionTimeout": (60.0, EVERYWHERE),
+    "readTimeout": (30.0, EVERYWHERE),
+    **dict.fromkeys(("subscribe", "subscribePattern", "minPartitions", "maxRecordsPerPartition"), (None, READS)),
+    "startingOffsets": ("earliest", READS),
+    "endingOffsets": ("latest", BATCH_READ),
+    "includeHeaders": (False, READS),
+    "includeMetadata": (False, READS),
+    "pushFilters": (False, BATCH_READ),
+    **dict.fromkeys(
+        ("cursor", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"), (None, STREAMING_READ)
+    ),
+    "maxTriggerDelay": (900.0, STREAMING_READ),
+    "failOnDataLoss": (True, STREAMING_READ),
+    "ackMode": ("eager", STREAMING_READ),
+    "lease": (10.0, STREAMING_READ),
+    "topic": (None, WRITES),
+    "delivery": ("exactly-once", WRITES),
+    "stageTimeout": (3_600.0, WRITES),
+    "purgeOnOverwrite": (False, WRITES),
+    "sinkId": (None, STREAMING_WRITE),
+    "txnAppId": (None, BATCH_WRITE),
+    "txnVersion": (None, BATCH_WRITE),
+}
 URL = {"url": "tcp://127.0.0.1:1"}
 READ = URL | {"subscribe": "orders"}
 
@@ -28,7 +68,7 @@ def test_the_defaults_of_writes() -> None:
     for use in ("batch write", "streaming write"):
         settings = write_settings(read_options(URL, use))  # type: ignore[arg-type]
         assert (settings.topic, settings.exactly_once, settings.sink, settings.batch) == (None, True, None, None)
-        assert settings.stage_timeout_s == 3_600
+        assert settings.stage_timeout_s == 3_600 and settings.purge is None
     assert read_options(READ, "batch read")["endingOffsets"] == "latest"
 
 
@@ -124,6 +164,8 @@ def test_a_cursor_needs_a_name_unless_there_is_one_queue() -> None:
 def test_options_that_do_not_go_together() -> None:
     with pytest.raises(SettingsError, match="password or passwordFile, not both"):
         access_of(read_options(READ | {"password": "x", "passwordFile": "y"}, "batch read"))
+    with pytest.raises(SettingsError, match=r"the key of tls\.certificate"):
+        access_of(read_options(READ | {"tls.key": "key.pem"}, "batch read"))
     more = {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}
     with pytest.raises(SettingsError, match="at most maxOffsetsPerTrigger, which is 5"):
         stream_settings(read_options(READ | more, "streaming read"))
@@ -134,6 +176,38 @@ def test_options_that_do_not_go_together() -> None:
     with pytest.raises(SettingsError, match="exactly-once where txnAppId is given"):
         given = URL | {"txnAppId": "a", "txnVersion": "1", "delivery": "at-least-once"}
         write_settings(read_options(given, "batch write"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "setting", "allowed"),
+    [
+        ("overwrite", {"topic": "t"}, "mode", "append; or purgeOnOverwrite=true"),
+        ("complete", {"topic": "t"}, "outputMode", "append or update; or purgeOnOverwrite=true"),
+        ("overwrite", {"purgeOnOverwrite": "true"}, "topic", "the option topic"),
+        (
+            "overwrite",
+            {"purgeOnOverwrite": "true", "topic": "t", "delivery": "at-least-once"},
+            "delivery",
+            "exactly-once where the mode is overwrite",
+        ),
+    ],
+)
+def test_overwriting_is_asked_for_twice_and_says_where(
+    mode: str, options: dict[str, str], setting: str, allowed: str
+) -> None:
+    use: Use = "streaming write" if mode == "complete" else "batch write"
+    with pytest.raises(SettingsError, match=allowed) as caught:
+        write_settings(read_options(URL | options, use), overwrite=mode)
+    assert caught.value.setting == setting
+    given = URL | options | {"purgeOnOverwrite": "true", "topic": "t", "delivery": "exactly-once"}
+    assert write_settings(read_options(given, use), overwrite=mode).purge == "t"
+    # Whoever appends purges nothing.
+    assert write_settings(read_options(given, use)).purge is None
+
+
+def test_every_option_that_was_settled_is_there_with_its_default_and_its_uses() -> None:
+    found = {option.name: (option.default, option.uses) for option in OPTIONS}
+    assert found == SETTLED
 
 
 def test_a_password_is_in_no_text_of_its_settings() -> None:

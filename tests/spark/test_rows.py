@@ -15,7 +15,7 @@ from meshq.spark._columns_plan import (
 )
 from meshq.spark._losses_plan import Loss, loss_error, losses_among
 from meshq.spark._properties_format import as_bytes, as_text, key_bytes, merged, shown_without_key
-from meshq.spark._sink_plan import Decision, StageResult, decision_of, node_of_sink
+from meshq.spark._sink_plan import Decision, StageResult, check_alone, decision_of, node_of_sink
 
 BASE = "key binary, value binary NOT NULL, topic string NOT NULL, partition int NOT NULL, offset bigint NOT NULL, "
 
@@ -121,6 +121,12 @@ def test_the_node_of_a_sink() -> None:
     assert node_of_sink("s", {"a": [], "b": []}) == node_of_sink("s", {"b": [], "a": []})
     with pytest.raises(UsageError, match="ledgers of the nodes a, b"):
         node_of_sink("s", {"b": ["s"], "a": ["s"]})
+
+
+def test_a_batch_replaces_others_only_where_one_node_has_them_all() -> None:
+    check_alone(["a"])
+    with pytest.raises(UsageError, match="purgeOnOverwrite takes a broker without others, and the cluster has a, b"):
+        check_alone(["b", "a"])
 
 
 def test_what_a_commit_decides() -> None:

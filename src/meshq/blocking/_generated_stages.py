@@ -34,7 +34,7 @@ class StageCalls:
         """
         return self._call(self._inner.abandon_batch, sink, batch)
 
-    def commit_batch(self, sink: str, batch: int, stages: Iterable[int]) -> BatchCommit:
+    def commit_batch(self, sink: str, batch: int, stages: Iterable[int], *, purge: str | None = None) -> BatchCommit:
         """Commit a batch: the messages of these stages are sent, in the order of their partitions, and each once.
 
         On return the decision is stored, and the messages are on their way.  A batch that is not above the last
@@ -43,16 +43,21 @@ class StageCalls:
 
         While the batch before it is on its way the call waits.
 
+        ``purge``: an address, or ``address::queue``: the batch takes the place of what waits there on this node, which
+        goes by the same decision.  What consumers have stays theirs.  Takes ``manage`` there.
+
         Interrupted: it may be committed or not: commit it again.
         Raises:
             SettingsError: a name or a number is not allowed, or there are too many stages.
             NotFoundError: a stage has expired, was abandoned, or is of another node; nothing is committed.
             UsageError: a stage is not prepared, of another batch, or of the same partition as another one.
-            SecurityError: the sink is another user's; or it is new, and the user may send nowhere.
+            SecurityError: the sink is another user's; or it is new, and the user may send nowhere; or the user may not
+                purge.
+            CursorHeldError: a cursor has a queue that is to be purged; nothing is committed.
             AddressFullError: the sink is new, and the disk of the broker is full.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        return self._call(self._inner.commit_batch, sink, batch, stages)
+        return self._call(self._inner.commit_batch, sink, batch, stages, purge=purge)
 
     def delete_sink(self, sink: str) -> None:
         """Delete a sink from the ledger: its last batch is forgotten, and its stages are dropped.  Takes ``manage``.

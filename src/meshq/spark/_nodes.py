@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -14,11 +14,21 @@ import attrs
 
 from meshq.blocking import Client, ClientFactory
 from meshq.client import ClientSettings, TopologyNode
-from meshq.errors import BrokenError, ConnectionBrokenError, NotActiveError, SettingsError
+from meshq.errors import (
+    BrokenError,
+    ConnectionBrokenError,
+    MeshqError,
+    NotActiveError,
+    NotFoundError,
+    SecurityError,
+    SettingsError,
+)
 from meshq.settings import TLS
 from meshq.spark._options_plan import Access
 
 _log: Final = logging.getLogger("meshq.spark")
+#: Spark's name for that folder.
+_STREAM_FOLDER: Final = "streaming_job"
 #: Seconds between two tries to reach a node.
 _PAUSE_S: Final = 0.2
 
@@ -47,6 +57,21 @@ class NodeLink(NamedTuple):
         return self.client.statistics().state == "connected"
 
 
+def missing_queue(links: Iterable[NodeLink], name: str) -> MeshqError:
+    """Make the error of a queue that no node has."""
+    for link in links:
+        # Who may not look there learns nothing.
+        with suppress(SecurityError, BrokenError, NotActiveError):
+            route = link.client.explain_route(name)
+            if route.exists and route.routing == "multicast":
+                allowed = f"the name of a queue: of this multicast address a durable subscription, as {name}::audit"
+                return SettingsError("subscribe", name, allowed)
+    return NotFoundError(
+        f"no node has the queue {name!r}: subscribe names queues, not addresses; make it first, or, for a multicast "
+        f"address, subscribe to a durable subscription of it, address::name"
+    )
+
+
 def _file(name: str | None) -> str | None:
     """A path of a file on this machine: as given, or where Spark has put a file of this bare name."""
     if name is None or "/" in name:
@@ -54,7 +79,9 @@ def _file(name: str | None) -> str | None:
     from pyspark import SparkFiles
 
     there = Path(SparkFiles.get(name))
-    return str(there) if there.exists() else name
+    # The process that has the cursors of a stream is told a folder of its own, below the one with the files.
+    places = [there, there.parents[1] / name] if there.parent.name == _STREAM_FOLDER else [there]
+    return str(next((place for place in places if place.exists()), name))
 
 
 def _settings_of(access: Access) -> ClientSettings:

@@ -218,6 +218,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("includeHeaders", FLAG, False, READS, "Whether there is the column `headers`."),
     Option("includeMetadata", FLAG, False, READS, "Whether there are the columns of metadata."),
     Option(
+        "pushFilters",
+        FLAG,
+        False,
+        BATCH_READ,
+        "Whether conditions on `topic`, `partition`, `node` and `offset` decide what is read at all; others are left "
+        "to Spark. Takes `spark.sql.python.filterPushdown.enabled=true` in the session: without it Spark refuses "
+        "the read.",
+    ),
+    Option(
         "ackMode",
         _one_of("eager", "commit"),
         "eager",
@@ -251,6 +260,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         BATCH_WRITE,
         "With `txnAppId`: the number of the batch; what is not above the last committed one is not sent again.",
+    ),
+    Option(
+        "purgeOnOverwrite",
+        FLAG,
+        False,
+        WRITES,
+        "Whether the mode `overwrite`, or the output mode `complete`, may purge what waits at `topic`: the batch takes "
+        "its place by one decision. Takes `manage` there, `delivery=exactly-once`, and a broker without others.",
     ),
     Option(
         "stageTimeout",
@@ -321,6 +338,8 @@ def access_of(values: Mapping[str, Any]) -> Access:
     """
     if values["password"] is not None and values["passwordFile"] is not None:
         raise SettingsError("passwordFile", values["passwordFile"], "password or passwordFile, not both")
+    if values["tls.key"] is not None and values["tls.certificate"] is None:
+        raise SettingsError("tls.key", values["tls.key"], "the key of tls.certificate, which is to be given, too")
     return Access(
         url=values["url"],
         user=values["user"],
@@ -344,13 +363,15 @@ class WriteSettings:
     sink: str | None
     batch: int | None
     stage_timeout_s: float
+    #: The address in which a batch takes the place of what waits there; None: it is added.
+    purge: str | None = None
 
 
-def write_settings(values: Mapping[str, Any]) -> WriteSettings:
-    """The options of a write.
+def write_settings(values: Mapping[str, Any], *, overwrite: str = "") -> WriteSettings:
+    """The options of a write; ``overwrite``: the mode, if it is one that takes the place of what is there.
 
     Raises:
-        SettingsError: two of them don't go together.
+        SettingsError: two of them don't go together, or the mode takes another one.
     """
     sink, batch = values.get("txnAppId"), values.get("txnVersion")
     if (sink is None) != (batch is None):
@@ -359,10 +380,24 @@ def write_settings(values: Mapping[str, Any]) -> WriteSettings:
     exactly_once = values["delivery"] == "exactly-once"
     if sink is not None and not exactly_once:
         raise SettingsError("delivery", values["delivery"], "exactly-once where txnAppId is given")
+    if overwrite:
+        _check_overwriting(values, overwrite)
     return WriteSettings(
         topic=values["topic"],
         exactly_once=exactly_once,
         sink=sink if sink is not None else values.get("sinkId"),
         batch=batch,
         stage_timeout_s=values["stageTimeout"],
+        purge=values["topic"] if overwrite else None,
     )
+
+
+def _check_overwriting(values: Mapping[str, Any], mode: str) -> None:
+    setting = "outputMode" if mode == "complete" else "mode"
+    adding = "append or update" if mode == "complete" else "append"
+    if not values["purgeOnOverwrite"]:
+        raise SettingsError(setting, mode, f"{adding}; or purgeOnOverwrite=true, which purges what waits at topic")
+    if values["topic"] is None:
+        raise SettingsError("topic", None, f"the option topic where the mode is {mode}: it says what is purged")
+    if values["delivery"] != "exactly-once":
+        raise SettingsError("delivery", values["delivery"], f"exactly-once where the mode is {mode}")

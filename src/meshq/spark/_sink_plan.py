@@ -43,6 +43,19 @@ def node_of_sink(sink: str, ledgers: Mapping[str, Iterable[str]]) -> str:
     return max(sorted(ledgers), key=lambda node: hashlib.sha256(f"{node}/{sink}".encode()).digest())
 
 
+def check_alone(nodes: Iterable[str]) -> None:
+    """See that the cluster has one node, so that this has all messages to replace.
+
+    Raises:
+        UsageError: there are others, which keep what they have.
+    """
+    if len(found := sorted(nodes)) > 1:
+        raise UsageError(
+            f"purgeOnOverwrite takes a broker without others, and the cluster has {', '.join(found)}: a batch and a "
+            f"purge are one decision of one node; write with append, and purge the queues yourself"
+        )
+
+
 def decision_of(results: Iterable[StageResult | None]) -> Decision | None:
     """Return the decision of a commit, by the results of all tasks; None: nothing was staged.
 

@@ -14,7 +14,7 @@ from meshq.client import CursorLag
 from meshq.errors import BrokenError, CursorLostError, MeshqError, NotActiveError, NotFoundError, SettingsError
 from meshq.spark._batches_plan import Backlog, admitted, has_to_wait, most_rows
 from meshq.spark._losses_plan import Loss, loss_error
-from meshq.spark._nodes import Brokers, NodeAddress
+from meshq.spark._nodes import Brokers, NodeAddress, missing_queue
 from meshq.spark._offsets_format import Offset, Place, key_of, parts_of
 from meshq.spark._options_plan import Access
 from meshq.spark._read_settings import ReadSettings, StreamSettings
@@ -64,11 +64,13 @@ class SourceCursors:
 
         Raises:
             NotFoundError: there is no queue to read.
+            SettingsError: it is a multicast address, and no queue.
             CursorHeldError: another query has a cursor.
             MeshqError: as ``client.cursor``.
         """
         queues = self._settings.queues
-        for link in self._brokers.links().values():
+        links = self._brokers.links()
+        for link in links.values():
             names = queues.names or queues.among(link.client.queues())
             for queue in names:
                 key = key_of(queue, link.node)
@@ -78,12 +80,10 @@ class SourceCursors:
                             key, OwnedCursor(self._cursor(link.client, queue, link.node), link.client, link.address)
                         )
         missing = [name for name in queues.names if not any(parts_of(key)[0] == name for key in self._owned)]
-        if missing or not self._owned:
-            what = f"no node has the queue {missing[0]!r}" if missing else f"no node has queues {queues}"
-            raise NotFoundError(
-                f"{what}: subscribe names queues, not addresses; make it first, or, for a multicast address, "
-                f"subscribe to a durable subscription of it, address::name"
-            )
+        if missing:
+            raise missing_queue(links.values(), missing[0])
+        if not self._owned:
+            raise NotFoundError(f"no node has queues {queues}: subscribe to queues that are there; make one first")
 
     def _cursor(self, client: Client, queue: str, node: str) -> Cursor:
         start = self._settings.start.at(queue, node)

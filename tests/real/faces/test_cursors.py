@@ -83,6 +83,8 @@ async def test_a_queue_with_a_cursor_is_nobody_elses(face: Face) -> None:
                     pass
             with pytest.raises(CursorHeldError):
                 await other.purge_queue("orders")
+            with pytest.raises(CursorHeldError, match="nothing is overwritten"):
+                await other.commit_batch("nightly", 1, [], purge="orders")
             with pytest.raises(CursorHeldError, match="who renews") as caught:
                 async with other.cursor("orders", "audit", lease=0.2):
                     pass

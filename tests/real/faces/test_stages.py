@@ -44,8 +44,17 @@ async def test_a_batch_of_two_writers_is_sent_whole_and_once(face: Face, tmp_pat
             again = await other.commit_batch("nightly", 7, named)
             assert again.already and again.messages == 0
             assert await consumer.receive(timeout=0.05) is None
+        # A batch may take the place of what is there.
+        await client.send_many("out", [b"old", b"older"])
+        async with client.stage("nightly", 8) as third:
+            await third.send("out", b"new")
+        assert third.stage_id is not None
+        await client.commit_batch("nightly", 8, [third.stage_id], purge="out")
+        async with client.consumer("out") as consumer:
+            only = await consumer.receive(timeout=5)
+            assert only is not None and only.body == b"new" and await consumer.receive(timeout=0.05) is None
         (sink,) = await client.sinks()
-        assert (sink.sink, sink.user, sink.batch, sink.placing, sink.stages) == ("nightly", "", 7, 0, 0)
+        assert (sink.sink, sink.user, sink.batch, sink.placing, sink.stages) == ("nightly", "", 8, 0, 0)
         await client.delete_sink("nightly")
         with pytest.raises(NotFoundError, match="'nightly'"):
             await client.delete_sink("nightly")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pytest
 
+from meshq import Acceptor
 from meshq.blocking import Broker, Client, connect
+
+
+def _streams() -> bool:
+    try:
+        return importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+    except ModuleNotFoundError:
+        # There is no Spark at all, which the session says.
+        return True
+
+
+#: For tests that read a stream.
+reads_streams = pytest.mark.skipif(not _streams(), reason="PySpark 4.1 reads no streams of queues")
 
 
 @attrs.frozen
@@ -73,11 +88,16 @@ class Job:
 
 @contextmanager
 def job(
-    spark: Any, folder: Path | None = None, *, login: dict[str, str] | None = None, **settings: Any
+    spark: Any,
+    folder: Path | None = None,
+    *,
+    login: dict[str, Any] | None = None,
+    acceptor: str | Acceptor = "tcp://127.0.0.1:0",
+    **settings: Any,
 ) -> Iterator[Job]:
     """A broker, and jobs against it."""
     with (
-        Broker("hq", data_dir=folder, acceptors=["tcp://127.0.0.1:0"], **settings) as broker,
+        Broker("hq", data_dir=folder, acceptors=[acceptor], **settings) as broker,
         connect(broker.urls[0], **(login or {})) as client,
     ):
         yield Job(spark, broker.urls[0], client)

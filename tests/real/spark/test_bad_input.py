@@ -6,16 +6,18 @@ An unknown option, queue or column, a null value and a wrong password stand in `
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meshq import limits
-from meshq.errors import ConnectionBrokenError
-from meshq.spark._nodes import Brokers, NodeAddress
+from meshq.blocking import Broker, connect
+from meshq.errors import ConnectionBrokenError, NotFoundError, SettingsError, UsageError
+from meshq.spark._nodes import Brokers, NodeAddress, missing_queue
 from meshq.spark._options_plan import access_of, read_options
-from tests.real.spark.kit import job, texts
+from tests.real.spark.kit import job, reads_streams, texts
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -31,23 +33,15 @@ def test_a_body_over_the_limit_names_its_row_and_leaves_nothing(spark: Any) -> N
         assert "out" not in work.client.queues() or work.client.queue("out").ready == 0
 
 
-@pytest.mark.parametrize(
-    ("schema", "match"),
-    [
-        ("value string", r"schema\['value'\].*'string'.*binary"),
-        ("valeu binary", "did you mean 'value'"),
-        ("headers array<string>", r"schema\['headers'\].*array<struct<key:string,value:binary>>"),
-    ],
-)
-def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_its_type(
-    spark: Any, schema: str, match: str
-) -> None:
-    with job(spark, queues=["orders"]) as work, pytest.raises(Exception, match=f"(?s)SettingsError.*{match}"):
+def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_its_type(spark: Any) -> None:
+    match = r"(?s)SettingsError.*schema\['headers'\].*array<struct<key:string,value:binary>>"
+    with job(spark, queues=["orders"]) as work, pytest.raises(Exception, match=match):
         reader = spark.read.format("meshq").options(url=work.url, subscribe="orders")
-        reader.schema(schema).load().count()
+        reader.schema("headers array<string>").load().count()
 
 
-def test_a_place_in_an_older_cursor_of_the_same_name_is_refused_and_nothing_is_acknowledged(
+@reads_streams
+def test_the_checkpoint_of_another_cursor_and_of_an_older_one_is_refused_and_nothing_is_acknowledged(
     spark: Any, tmp_path: Path
 ) -> None:
     with job(spark, queues=["orders"]) as work:
@@ -58,6 +52,14 @@ def test_a_place_in_an_older_cursor_of_the_same_name_is_refused_and_nothing_is_a
         work.client.delete_cursor("orders", "orders")
         work.client.send_many("orders", texts(range(3, 7)))
         left = work.client.queue("orders").ready
+        match = r"(?s)SettingsError.*audit.*'orders', of which the checkpoint has the place"
+        with pytest.raises(Exception, match=match):
+            work.run(work.stream("orders", cursor="audit").select("value"), tmp_path / "checkpoint", topic="copy")
+        work.check_nothing_is_left()
+        assert work.client.queue("orders").ready == left
+        # One of the same name, but registered anew.
+        if [cursor.name for cursor in work.client.cursors()] == ["audit"]:
+            work.client.delete_cursor("orders", "audit")
         node = work.client.statistics().node_id.hex()
         match = rf"(?s)CursorLostError.*'orders' of orders@{node} was registered anew.*epoch"
         with pytest.raises(Exception, match=match):
@@ -67,20 +69,37 @@ def test_a_place_in_an_older_cursor_of_the_same_name_is_refused_and_nothing_is_a
         assert sorted(map(int, work.bodies("copy"))) == [0, 1, 2]
 
 
-def test_the_checkpoint_of_another_cursor_is_refused_with_both_named(spark: Any, tmp_path: Path) -> None:
-    with job(spark, queues=["orders"]) as work:
-        work.client.send_many("orders", texts(range(3)))
-        work.run(work.stream("orders").select("value"), tmp_path / "checkpoint", topic="copy")
-        work.check_nothing_is_left()
-        work.client.delete_cursor("orders", "orders")
-        work.client.send("orders", b"9")
-        left = work.client.queue("orders").ready
-        with pytest.raises(
-            Exception, match=r"(?s)SettingsError.*audit.*'orders', of which the checkpoint has the place"
+def test_a_stream_of_an_older_spark_is_refused_with_the_version_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = pytest.importorskip("meshq.spark.hooks._versions")
+    monkeypatch.setattr(versions, "STREAMING", None)
+    with pytest.raises(UsageError, match=r"a streaming read needs PySpark 4\.2 or later; this is 4\."):
+        versions.check_streaming()
+    assert versions.available_now() is object
+
+
+def test_a_file_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret")
+    absent = str(tmp_path / "absent")
+    given = {"url": "tls://127.0.0.1:1", "subscribe": "orders", "user": "app"}
+    for option in ("passwordFile", "tls.authorities", "tls.certificate"):
+        options = given | {"passwordFile": str(tmp_path / "password"), option: absent}
+        with (
+            pytest.raises(SettingsError, match=re.escape(absent)) as caught,
+            Brokers(access_of(read_options(options, "batch read"))) as brokers,
         ):
-            work.run(work.stream("orders", cursor="audit").select("value"), tmp_path / "checkpoint", topic="copy")
-        work.check_nothing_is_left()
-        assert work.client.queue("orders").ready == left
+            brokers.links()
+        assert option.removeprefix("tls.") in str(caught.value)
+
+
+def test_an_address_that_is_no_queue_is_refused_with_what_to_subscribe_to_instead() -> None:
+    with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker, connect(broker.urls[0]) as client:
+        client.create_address("events", "multicast")
+        given = {"url": broker.urls[0], "subscribe": "events"}
+        with Brokers(access_of(read_options(given, "batch read"))) as brokers:
+            links = brokers.links().values()
+            wrong, absent = missing_queue(links, "events"), missing_queue(links, "orders")
+    assert isinstance(wrong, SettingsError) and wrong.setting == "subscribe" and "events::audit" in str(wrong)
+    assert isinstance(absent, NotFoundError) and "'orders'" in str(absent) and "queues, not addresses" in str(absent)
 
 
 def test_a_node_that_an_executor_does_not_reach_is_named_with_its_partition_and_the_urls_that_were_tried(

@@ -7,39 +7,23 @@ from typing import Any
 
 import pytest
 
-from meshq.spark._columns_plan import SOURCE
 from tests.real.spark.kit import job, texts
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_a_read_shows_every_column_and_takes_nothing(spark: Any) -> None:
+def test_a_read_takes_nothing_and_reads_what_is_asked_for(spark: Any) -> None:
     with job(spark) as work:
         work.client.create_queue("orders")
         work.client.send_many("orders", texts(range(600)))
-        properties = {"key": "k", "n": 5, "raw": b"\x00\x01", "none": None}
-        about = {"correlation_id": "c", "reply_to": "back", "content_type": "text/plain", "duplicate_id": b"d"}
-        work.client.send("orders", b"x", properties=properties, priority=7, group="g", ttl=3_600, **about)
         large = bytes(range(256)) * 3_000
         work.client.send("orders", large)
-        frame = work.read("orders", includeHeaders="true", includeMetadata="true")
-        assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
-            (column.name, column.type) for column in SOURCE
-        ]
+        frame = work.read("orders", includeMetadata="true").select("key", "value", "topic", "offset", "node")
         rows = sorted(frame.collect(), key=lambda row: row.offset)
         assert [bytes(row.value) for row in rows[:600]] == texts(range(600))
-        assert [row.offset for row in rows] == list(range(1, 603))
-        assert {(row.topic, row.partition, row.delivery_count) for row in rows} == {("orders", 0, 0)}
-        full = rows[600]
-        assert (bytes(full.key), bytes(full.value), full.priority, full.group_id) == (b"k", b"x", 7, "g")
-        assert [(header.key, header.value and bytes(header.value)) for header in full.headers] == [
-            *(("n", b"5"), ("none", None), ("raw", b"\x00\x01"))
-        ]
-        assert full.properties == {"n": "5", "none": None, "raw": "AAE="}
-        assert (full.correlation_id, full.reply_to, full.content_type) == ("c", "back", "text/plain")
-        assert bytes(full.duplicate_id) == b"d" and rows[0].duplicate_id is None
-        assert 3_590 < (full.expiration - full.timestamp).total_seconds() <= 3_601 and rows[0].expiration is None
-        assert bytes(rows[601].value) == large and rows[601].key is None
+        assert [row.offset for row in rows] == list(range(1, 602))
+        assert {row.topic for row in rows} == {"orders"}
+        assert bytes(rows[600].value) == large and rows[600].key is None
         # A read takes nothing, and is the same again, by more tasks and with fewer columns, and from place to place.
         node = rows[0].node
         few = work.spark.read.schema("offset bigint, node string").format("meshq")
@@ -51,32 +35,28 @@ def test_a_read_shows_every_column_and_takes_nothing(spark: Any) -> None:
         for row in few.selectExpr("spark_partition_id() as task", "offset").collect():
             tasks.setdefault(row.task, []).append(row.offset)
         assert sorted(tasks.values()) == [list(range(11, 207)), list(range(207, 404)), list(range(404, 601))]
-        assert work.client.queue("orders").ready == 602
-
-
-def test_rows_become_messages_with_all_that_their_columns_say(spark: Any, tmp_path: Path) -> None:
-    with job(spark, tmp_path / "hq") as work:
-        frame = spark.range(1).selectExpr(
-            *("'body' as value", "cast('k' as binary) as key", "'one' as topic", "9 as priority"),
-            *(
-                "60000L as ttl_ms",
-                "false as durable",
-                "'g' as group_id",
-                "'d' as duplicate_id",
-                "'c' as correlation_id",
-            ),
-            *("'back' as reply_to", "'text/plain' as content_type"),
-            "array(named_struct('key', 'h', 'value', cast('x' as binary))) as headers",
-            "named_struct('n', 5, 'ok', true, 'f', 1.5D, 's', 'text', 'gone', cast(null as string)) as properties",
+        assert work.client.queue("orders").ready == 601
+        # Conditions on places decide what is read at all, where Spark and the program say so.
+        work.client.create_queue("bills")
+        work.client.send_many("bills", texts(range(10)))
+        frame = work.read("orders,bills", pushFilters="true").where(
+            "topic = 'orders' and offset > 595 and offset < 599"
         )
-        work.save(frame)
-        with work.client.consumer("one") as consumer:
-            message = consumer.receive(5)
-        assert message is not None and message.body == b"body"
-        assert message.properties == {"key": b"k", "h": b"x", "n": 5, "ok": True, "f": 1.5, "s": "text"}
-        assert (message.priority, message.group, message.duplicate_id) == (9, "g", b"d")
-        assert (message.correlation_id, message.reply_to, message.content_type) == ("c", "back", "text/plain")
-        assert message.expiration is not None and message.durable is False
+        with pytest.raises(Exception, match=r"(?s)spark\.sql\.python\.filterPushdown\.enabled"):
+            frame.collect()
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        try:
+            rest = frame.where("value != cast('595' as binary)")
+            assert [(row.topic, row.offset) for row in rest.collect()] == [("orders", 597), ("orders", 598)]
+            plan = rest._jdf.queryExecution().executedPlan().toString()
+            looked = [line for line in plan.splitlines() if "Filter " in line]
+            assert len(looked) == 1 and "value" in looked[0] and "topic" not in looked[0] and "offset" not in looked[0]
+        finally:
+            spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_save_is_sent_once_under_its_name_and_takes_the_place_of_others_if_asked(spark: Any, tmp_path: Path) -> None:
+    with job(spark, tmp_path / "hq") as work:
         # The option goes before the column; a save leaves neither a stage nor a sink.
         work.save(spark.range(500).selectExpr("cast(id as string) as value", "'other' as topic"), topic="many")
         assert sorted(map(int, work.bodies("many"))) == list(range(500))
@@ -94,12 +74,18 @@ def test_rows_become_messages_with_all_that_their_columns_say(spark: Any, tmp_pa
         work.check_nothing_is_left()
         assert work.client.queue("named").ready == 10
         assert [(sink.sink, sink.batch) for sink in work.client.sinks()] == [("job", 4)]
+        # What is there goes by the same decision, once.
+        for version in (5, 5):
+            frame = spark.range(2).selectExpr("concat('new', cast(id as string)) as value")
+            writer = frame.write.format("meshq").options(url=work.url, topic="named", purgeOnOverwrite="true")
+            writer.options(txnAppId="job", txnVersion=version).mode("overwrite").save()
+            work.check_nothing_is_left()
+        assert sorted(work.bodies("named")) == ["new0", "new1"]
 
 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"subscrieb": "x"}, "did you mean 'subscribe'"),
         ({"subscribe": "nothing"}, "NotFoundError.*'nothing'.*queues, not addresses"),
         ({"url": "tcp://127.0.0.1:1"}, "ConnectionBrokenError"),
     ],

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from array import array
 
+import attrs
 import pytest
 
 from meshq import limits
+from meshq.blocking import Broker, connect
 from meshq.errors import SettingsError
+from meshq.spark._nodes import NodeAddress
+from meshq.spark._options_plan import access_of, read_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
-from meshq.spark.hooks._arrow_rows import RowReader, side_by_side  # noqa: E402
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType  # noqa: E402
+
+from meshq.spark.hooks._arrow_rows import PartitionFacts, RowReader, by_reference, side_by_side  # noqa: E402
+from meshq.spark.hooks._source import ReadTask, TaskReader  # noqa: E402
 
 
 def batch(values: list[bytes | str | None], kind: object = None) -> object:
@@ -46,6 +53,37 @@ def test_bodies_behind_something_else_become_an_array_that_begins_with_them() ->
     assert pa.ipc.open_stream(sink.getvalue()).read_all().to_pydict() == {"value": [b"a", b""]}
     whole = side_by_side(2, array("I", [0, 1, 2]).tobytes(), memoryview(b"ab"))
     assert whole.to_pylist() == [b"a", b"b"]
+
+
+def test_a_large_body_is_read_without_a_copy() -> None:
+    body = bytes(range(256)) * 4
+    found = by_reference(body)
+    assert found.to_pylist() == [body] and found.buffers()[2].address == pa.py_buffer(body).address
+
+
+def test_bodies_are_read_in_order_up_to_a_limit_that_the_error_says() -> None:
+    schema = StructType([StructField("value", BinaryType(), False), StructField("offset", LongType(), False)])
+    largest = bytes(limits.MESSAGE_BYTES_MAX)
+    with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker, connect(broker.urls[0]) as client:
+        client.create_queue("orders")
+        for body in (b"a", b"b", largest, b"c", b"d"):
+            client.send("orders", body)
+        client.send("orders", largest + b"x")
+        access = access_of(read_options({"url": broker.urls[0], "subscribe": "orders"}, "batch read"))
+        node = client.statistics().node_id.hex()
+        address = NodeAddress(node, tuple(broker.urls))
+        reader = TaskReader(access, schema, fail_on_loss=True)
+        task = ReadTask(facts=PartitionFacts("orders", 0, node), lo=1, hi=6, address=address)
+        batches = list(reader.read(task))
+        assert [number for one in batches for number in one.column("offset").to_pylist()] == [1, 2, 3, 4, 5]
+        values = [value.as_buffer() for one in batches for value in one.column("value")]
+        assert [len(value) for value in values] == [1, 1, limits.MESSAGE_BYTES_MAX, 1, 1]
+        # Small bodies share a batch, and the large one is alone in its own.
+        assert [one.num_rows for one in batches] == [2, 1, 2]
+        over = rf"message 6 of orders@{node} has {len(largest) + 1} bytes.*at most {limits.MESSAGE_BYTES_MAX} bytes"
+        with pytest.raises(SettingsError, match=over) as caught:
+            list(reader.read(attrs.evolve(task, lo=6, hi=7)))
+        assert caught.value.setting == "value"
 
 
 def test_what_has_more_than_bodies_is_read_row_by_row() -> None:

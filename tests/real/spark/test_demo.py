@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+from tests.real.spark.kit import reads_streams
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), reads_streams]
 #: A tenth of the flights.
 ROWS = 33_677
 

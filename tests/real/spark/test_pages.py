@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.real.spark.kit import job, texts
+from tests.real.spark.kit import job, reads_streams, texts
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), reads_streams]
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "with-spark.md"
 
 

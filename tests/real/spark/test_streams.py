@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.real.spark.kit import job, texts
+from tests.real.spark.kit import job, reads_streams, texts
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), reads_streams]
 
 
 def test_a_stream_is_copied_once_over_runs_and_an_old_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
@@ -56,7 +56,9 @@ def test_a_second_query_on_a_cursor_is_refused_with_the_owner_named(spark: Any, 
         assert work.client.queue("orders").ready == 1
 
 
-def test_at_least_once_sends_with_duplicate_ids(spark: Any, tmp_path: Path) -> None:
+def test_at_least_once_sends_with_duplicate_ids_and_complete_takes_the_place_of_what_is_there(
+    spark: Any, tmp_path: Path
+) -> None:
     with job(spark) as work:
         work.client.create_queue("orders")
         work.client.create_queue("other")
@@ -70,3 +72,15 @@ def test_at_least_once_sends_with_duplicate_ids(spark: Any, tmp_path: Path) -> N
             assert next(browser).duplicate_id == f"{query.id}-0-0-0".encode()
         assert work.client.sinks() == []
         assert [(cursor.queue, cursor.name) for cursor in work.client.cursors()] == [("orders", "totals")]
+        # A table that is written whole each time leaves its last state.
+        frame = work.stream("orders", cursor="totals").groupBy("topic").count()
+        frame = frame.selectExpr("concat(topic, ' ', cast(count as string)) as value")
+        for expected in ("orders 3", "orders 7"):
+            work.check_nothing_is_left()
+            work.client.send_many("orders", texts(range(3 if expected == "orders 3" else 4)))
+            about = {"url": work.url, "topic": "state", "purgeOnOverwrite": "true"}
+            writer = frame.writeStream.format("meshq").outputMode("complete").options(**about)
+            writer = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True)
+            writer.start().awaitTermination()
+            work.check_nothing_is_left()
+            assert work.bodies("state") == [expected]

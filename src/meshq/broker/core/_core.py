@@ -46,6 +46,7 @@ from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.broker.settlement._message_times import MessageTimes
 from meshq.broker.settlement._redelivery import Redelivery
+from meshq.broker.staging._overwriting import Overwriting
 from meshq.broker.staging._stage_placing import StagePlacing
 from meshq.broker.staging._stages import Stages
 from meshq.broker.transactions import TransactionManager
@@ -216,6 +217,7 @@ class Core:
             memory=self.memory,
             timers=self.timers,
             event_bus=settings.event_bus,
+            overwriting=Overwriting(self.router, self.acknowledger, self.pending.schedule_dispatch),
             schedule=self.running_operations.schedule,
         )
         self.transactions: TransactionManager = TransactionManager(

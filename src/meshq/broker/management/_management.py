@@ -358,7 +358,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     ),
     "cursors": Operation(cursor_work.cursors, {"queue": _AFTER, "after": _COUNT}, (), asks=True),
     "commit_batch": Operation(
-        stage_work.commit_batch, {"sink": _NAME, "batch": _NUMBER, "stages": _NUMBERS}, (), asks=True
+        stage_work.commit_batch, {"sink": _NAME, "batch": _NUMBER, "stages": _NUMBERS, "purge": _AFTER}, (), asks=True
     ),
     "abandon_batch": Operation(stage_work.abandon_batch, {"sink": _NAME, "batch": _NUMBER}, (), asks=True),
     "sinks": Operation(stage_work.sinks, {"after": _COUNT}, (), asks=True),

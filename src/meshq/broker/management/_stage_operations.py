@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from meshq.address import MANAGEMENT
+from meshq.address import MANAGEMENT, parse_target
 from meshq.broker.access._access import may, permit, permit_keeping
 from meshq.broker.management._pages import page_of
 from meshq.broker.work._long_operations import Values
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 _PAGE_ROWS: Final = 64
 
 
-def commit_batch(core: Core, asker: Requester | None, sink: str, batch: int, stages: bytes | list[int]) -> Values:
-    """Commit a batch: the stages that count, and no others of the sink up to it; `already`: it was committed before."""
+def commit_batch(
+    core: Core, asker: Requester | None, sink: str, batch: int, stages: bytes | list[int], purge: str = ""
+) -> Values:
+    """Commit a batch: the stages that count, and no others of the sink up to it; `already`: it was committed before.
+    With `purge`, an address, what waits there goes by the same decision; that takes `manage` there."""
+    if purge:
+        permit(asker, "manage", parse_target(purge, "purge").address)
     user = _user(core, asker, sink)
     if asker is not None and core.transactions.stages.ledger.owner(sink) is None:
         permit_keeping(asker)
-    decision = core.transactions.stages.commit(sink, batch, _numbers(stages), user)
+    decision = core.transactions.stages.commit(sink, batch, _numbers(stages), user, purge)
     return {"already": decision.already, "messages": decision.messages}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def pieces(rows: Sequence[int]) -> list[range]:
     """Return rising numbers as few ranges; rows at equal distances are one range."""
     if isinstance(rows, range):
-        return [rows]
+        return [rows] if rows else []
     found: list[range] = []
     at, end = 0, len(rows)
     while at < end:

@@ -78,7 +78,7 @@ _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "peer": {"left": False, "over": False, "store": b"", "turn": 0, "link": b""},
     "cursor": {"user": "", "fence": 0, "holder": "", "token": "", "max_lag": 0},
     "stage": {"user": "", "prepared": False, "dropped": False, "messages": 0},
-    "sink": {"user": "", "placing": b""},
+    "sink": {"user": "", "placing": b"", "purge": ""},
     "binding": {"filter": "", "turn": 0, "path": "", "node_name": "", "relay": 0, "durable": True},
 }
 

@@ -118,6 +118,13 @@ class Acknowledger:
             self._record(queue, spans, ended)
         return removed
 
+    def remove_purged(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
+        """Remove some of the messages that are not unacked, as ``purge`` removes all."""
+        self._watermarks.cover_given(queue)
+        for start in range(0, len(spans), limits.STEP_MESSAGES_MAX):
+            part = spans[start : start + limits.STEP_MESSAGES_MAX]
+            self._record(queue, part, [queue.remove(span, "purged") for span in part])
+
     def drop_oldest(self, queue: Queue, count: int) -> int:
         """Take out the messages that have waited longest; returns how many there were to take."""
         self._watermarks.cover_given(queue)

@@ -55,6 +55,8 @@ class SinkFacts:
     batch: int
     #: The numbers of its stages, in the order of their partitions; those that are gone are placed.
     placing: tuple[int, ...] = ()
+    #: Where that batch takes the place of what was there before, as long as some of that may be left; empty: nowhere.
+    purge: str = ""
 
 
 class StageMachine:
@@ -119,13 +121,15 @@ class Verdict(NamedTuple):
 class LedgerMachine:
     """The stages and the sinks of a node."""
 
-    __slots__ = ("sinks", "stages")
+    __slots__ = ("sinks", "stages", "unpurged")
 
     def __init__(self) -> None:
         #: By name: the entries, with the positions of their records.
         self.sinks: dict[str, tuple[SinkFacts, int]] = {}
         #: By number.
         self.stages: dict[int, StageMachine] = {}
+        #: Sinks whose last batch replaces something of which a part may still be there; an ordered set.
+        self.unpurged: dict[str, None] = {}
 
     def of(self, sink: str) -> Iterator[StageMachine]:
         """The stages of a sink, the oldest first."""
@@ -207,6 +211,8 @@ class LedgerMachine:
             return Verdict(already=True)
         self._check_sinks(sink)
         winners = self._winners(sink, batch, numbers)
+        if sink in self.unpurged:
+            raise decline("batch_placing", f"what the last batch of the sink {sink!r} replaces is still being purged")
         if left := self.placing(sink):
             before = self.sinks[sink][0].batch
             raise decline("batch_placing", f"{len(left)} stages of batch {before} of the sink {sink!r} are left")
@@ -244,6 +250,13 @@ class LedgerMachine:
         self.sinks[facts.sink] = facts, position
         for stage in verdict.winners:
             stage.life.on("win")
+        if facts.purge:
+            self.unpurged[facts.sink] = None
+
+    def purged(self, facts: SinkFacts, position: int) -> None:
+        """Note that the messages that the last batch of a sink replaces are purged, which was written down."""
+        self.sinks[facts.sink] = facts, position
+        del self.unpurged[facts.sink]
 
     def check_abandon(self, sink: str, batch: int, user: str) -> list[StageMachine]:
         """Return the stages of a batch that may be abandoned; none if it is committed.
@@ -269,6 +282,7 @@ class LedgerMachine:
         A stage that was not prepared has lost its writer; one of a batch up to the last that its commit did not name
         was to be dropped then.
         """
+        self.unpurged = {name: None for name, (facts, _) in self.sinks.items() if facts.purge}
         for facts, _ in self.sinks.values():
             for number in facts.placing:
                 stage = self.stages.get(number)
@@ -282,8 +296,8 @@ class LedgerMachine:
 
     @property
     def watched(self) -> bool:
-        """Whether time may change something: a stage waits, or is to be placed or removed."""
-        return bool(self.stages)
+        """Whether time may change something: a stage waits, or is to be placed or removed, or something is purged."""
+        return bool(self.stages or self.unpurged)
 
     @property
     def moving(self) -> list[StageMachine]:

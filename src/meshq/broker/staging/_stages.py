@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,9 +23,18 @@ from meshq.broker.records._row_options import RowOptions
 from meshq.broker.stages._ledger_machine import LedgerMachine, SinkFacts, StageFacts, StageMachine, Verdict
 from meshq.broker.stages._stage_life import DROPPING, OPEN, PLACING
 from meshq.broker.staging._memory_line import MemoryLine
+from meshq.broker.staging._overwriting import Overwriting
 from meshq.broker.staging._stage_placing import StagePlacing
 from meshq.broker.work._long_operations import AnswerWait, LongOperation, Needs, Steps, Values
-from meshq.errors import AddressFullError, BusyError, ClosedError, JournalBrokenError, MeshqError, NotFoundError
+from meshq.errors import (
+    AddressFullError,
+    BusyError,
+    ClosedError,
+    CursorHeldError,
+    JournalBrokenError,
+    MeshqError,
+    NotFoundError,
+)
 from meshq.notifications import BatchCommitted, StageExpired
 from meshq.wire import decline
 
@@ -52,6 +62,7 @@ class Stages:
         memory: MemoryBound,
         timers: TimerService,
         event_bus: EventBus,
+        overwriting: Overwriting,
         schedule: Callable[[LongOperation], None],
     ) -> None:
         """``schedule`` begins a long operation."""
@@ -67,6 +78,7 @@ class Stages:
         self.memory_line: MemoryLine = MemoryLine(memory)
         self._timers = timers
         self._event_bus = event_bus
+        self._overwriting = overwriting
         self._schedule = schedule
         # The sinks that are being placed, and the numbers of the stages that are being removed; an ordered set.
         self._under_way: dict[str | int, None] = {}
@@ -142,11 +154,14 @@ class Stages:
 
     # -- deciding
 
-    def commit(self, sink: str, batch: int, numbers: Sequence[int], user: str) -> BatchDecision:
+    def commit(self, sink: str, batch: int, numbers: Sequence[int], user: str, purge: str = "") -> BatchDecision:
         """Commit a batch: the named stages count, and are placed; other stages of the sink up to the batch do not.
+
+        ``purge``: an address; what waits there now goes, and the batch takes its place.
 
         Raises:
             SettingsError, SecurityError, NotFoundError, UsageError, BusyError: as ``LedgerMachine.verdict``.
+            CursorHeldError: a cursor has a queue that is to be purged.
             AddressFullError: the sink is new, and the disk is full.
             JournalBrokenError: the disk has failed.
         """
@@ -157,11 +172,17 @@ class Stages:
                 # Written anew by a program that did not know.
                 self._drop(stage)
             return BatchDecision(True, 0)
+        if purge:
+            self._overwriting.check(purge)
         owner = ledger.owner(sink)
         order = tuple(stage.facts.number for stage in verdict.winners)
-        facts = SinkFacts(sink=sink, user=user if owner is None else owner, batch=batch, placing=order)
+        facts = SinkFacts(sink=sink, user=user if owner is None else owner, batch=batch, placing=order, purge=purge)
         position = self._records.write_sink(facts)
         ledger.decided(facts, position, verdict)
+        if purge:
+            # The records of this follow the one of the decision at once: what comes later is behind all of them.
+            self._overwriting.purge(purge)
+            self._note_purged(sink)
         return self._decided(facts, verdict)
 
     def _decided(self, facts: SinkFacts, verdict: Verdict) -> BatchDecision:
@@ -176,6 +197,10 @@ class Stages:
             self._drop(stage)
         self._release_queue.when_all_is_durable(partial(self._is_durable, facts.sink, self._decisions))
         return BatchDecision(False, messages)
+
+    def _note_purged(self, sink: str) -> None:
+        facts = attrs.evolve(self.ledger.sinks[sink][0], purge="")
+        self.ledger.purged(facts, self._records.write_sink(facts))
 
     def _is_durable(self, sink: str, decision: int) -> None:
         if self._undecided[sink] == decision:
@@ -206,6 +231,8 @@ class Stages:
         ledger = self.ledger
         if ledger.owner(sink) is None:
             raise NotFoundError(f"the ledger has no sink {sink!r}")
+        if sink in ledger.unpurged:
+            raise BusyError(f"what the last batch of the sink {sink!r} replaces is still being purged")
         if left := ledger.placing(sink):
             raise BusyError(f"{len(left)} stages of the last batch of the sink {sink!r} are still being placed")
         for stage in list(ledger.of(sink)):
@@ -256,7 +283,17 @@ class Stages:
         except _DISK_ERRORS:
             # The node ends, or the next second finds the disk as it should be.
             return
+        self._finish_purges()
         self._resume()
+
+    def _finish_purges(self) -> None:
+        """Finish the purges that the last life has decided and not finished."""
+        for sink in list(self.ledger.unpurged):
+            facts, position = self.ledger.sinks[sink]
+            with suppress(CursorHeldError, *_DISK_ERRORS):
+                # Until the cursor has gone the batch waits, as it does for an address that is full.
+                self._overwriting.finish(facts.purge, position)
+                self._note_purged(sink)
 
     def restored(self) -> None:
         """Restore the stages from the journal; the first second resumes their work."""
@@ -269,7 +306,8 @@ class Stages:
         """Begin to place committed stages and to remove dropped ones, where that is not under way."""
         for stage in self.ledger.moving:
             sink, number = stage.facts.sink, stage.facts.number
-            if stage.life.state == PLACING and sink not in self._under_way and sink not in self._undecided:
+            waits = sink in self._under_way or sink in self._undecided or sink in self.ledger.unpurged
+            if stage.life.state == PLACING and not waits:
                 self._begin(sink, self._place_batch(sink))
             elif stage.life.state == DROPPING and number not in self._under_way:
                 self._begin(number, self._remove(stage))

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from meshq import limits
+from meshq.address import parse_place
 from meshq.client.send._envelope import EnvelopeEncoder
 from meshq.client.session._client_context import ClientContext
 from meshq.client.transactions._stage import Stage, check_stage
@@ -99,7 +100,9 @@ class StageCalls:
         """
         return Stage(self._context, self._encoder, check_stage(sink, batch, partition, attempt, timeout))
 
-    async def commit_batch(self, sink: str, batch: int, stages: Iterable[int]) -> BatchCommit:
+    async def commit_batch(
+        self, sink: str, batch: int, stages: Iterable[int], *, purge: str | None = None
+    ) -> BatchCommit:
         """Commit a batch: the messages of these stages are sent, in the order of their partitions, and each once.
 
         On return the decision is stored, and the messages are on their way.  A batch that is not above the last
@@ -108,22 +111,31 @@ class StageCalls:
 
         While the batch before it is on its way the call waits.
 
+        ``purge``: an address, or ``address::queue``: the batch takes the place of what waits there on this node, which
+        goes by the same decision.  What consumers have stays theirs.  Takes ``manage`` there.
+
         Checkpoint: always.  Cancellation: it may be committed or not: commit it again.
         Raises:
             SettingsError: a name or a number is not allowed, or there are too many stages.
             NotFoundError: a stage has expired, was abandoned, or is of another node; nothing is committed.
             UsageError: a stage is not prepared, of another batch, or of the same partition as another one.
-            SecurityError: the sink is another user's; or it is new, and the user may send nowhere.
+            SecurityError: the sink is another user's; or it is new, and the user may send nowhere; or the user may not
+                purge.
+            CursorHeldError: a cursor has a queue that is to be purged; nothing is committed.
             AddressFullError: the sink is new, and the disk of the broker is full.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         check_sink(sink)
         check_number("batch", batch)
+        about = {}
+        if purge is not None:
+            parse_place(purge, "purge")
+            about["purge"] = purge
         packed = _packed(stages)
         pause = _PAUSE_S
         while True:
             try:
-                values = await self._context.ask("commit_batch", sink=sink, batch=batch, stages=packed)
+                values = await self._context.ask("commit_batch", sink=sink, batch=batch, stages=packed, **about)
             except BusyError as error:
                 if error.refusal != "batch_placing":
                     raise

@@ -42,6 +42,12 @@ def side_by_side(count: int, offsets: bytes, body: bytes | memoryview) -> Any:
     return pa.Array.from_buffers(pa.binary(), count, [None, marks.buffers()[1], data])
 
 
+def by_reference(body: bytes) -> Any:
+    """Return one body as an array over its own bytes: a large one is not copied on its way to Spark."""
+    marks = pa.py_buffer(array("i", (0, len(body))))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, marks, pa.py_buffer(body)])
+
+
 class _Rows:
     """The rows of a part of a run, column by column; nothing is decoded that no column asks for."""
 
@@ -77,7 +83,7 @@ class _Rows:
                 raise SettingsError(
                     "value", None, f"bodies of at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<{text}>"
                 )
-            return pa.array([message.body for message in self.messages()], pa.binary())
+            return by_reference(self.messages()[0].body)
         offsets = view.body_offsets(self.start, self.end)
         if offsets is not None:
             return side_by_side(self.count, offsets, view.run.body)
@@ -166,7 +172,9 @@ class BatchBuilder:
         self._schema = schema
         self._facts = facts
         self._makers = [(_COLUMNS[field.name], field.type) for field in schema]
-        self._parts: list[Any] = []
+        # Batches that are joined into one; a large body is one of its own, since to join is to copy.
+        self._parts: list[list[Any]] = []
+        self._joining = False
         self._rows = self._bytes = 0
 
     def add(self, part: RunPart) -> None:
@@ -174,10 +182,16 @@ class BatchBuilder:
         rows = _Rows(part, self._facts)
         if not self._makers:
             # A count asks for no column.
-            self._parts.append(pa.RecordBatch.from_struct_array(pa.array([{}] * rows.count, pa.struct([]))))
+            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows.count, pa.struct([])))
         else:
             arrays = [make(rows, kind) for make, kind in self._makers]
-            self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        joins = rows.run.large is None
+        if joins and self._joining:
+            self._parts[-1].append(batch)
+        else:
+            self._parts.append([batch])
+        self._joining = joins
         self._rows += rows.count
         large, run = part.run.large, part.run.view.run
         self._bytes += len(run.body) * rows.count // run.rows if large is None else large.size
@@ -188,13 +202,14 @@ class BatchBuilder:
         return self._rows >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES
 
     def take(self) -> Iterator[Any]:
-        """The gathered rows as one batch; nothing if there are none."""
-        parts, self._parts = self._parts, []
+        """The gathered rows, in order, in as few batches as large bodies allow; nothing if there are none."""
+        parts, self._parts, self._joining = self._parts, [], False
         self._rows = self._bytes = 0
-        if len(parts) == 1:
-            yield parts[0]
-        elif parts:
-            yield from pa.Table.from_batches(parts).combine_chunks().to_batches()
+        for one in parts:
+            if len(one) == 1:
+                yield one[0]
+            else:
+                yield from pa.Table.from_batches(one).combine_chunks().to_batches()
 
 
 class OutgoingRow(NamedTuple):

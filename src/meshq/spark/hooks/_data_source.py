@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from meshq.errors import SettingsError
 from meshq.spark._columns_plan import check_read, check_written, columns_read, ddl_of
 from meshq.spark._options_plan import FLAG, access_of, read_options, write_settings
 from meshq.spark._read_settings import read_settings, stream_settings
 from meshq.spark.hooks._sink import BatchWriter, StreamWriter
-from meshq.spark.hooks._source import BatchReader, StreamReader
+from meshq.spark.hooks._source import BatchReader, FilteredBatchReader, StreamReader
 from meshq.spark.hooks._versions import check_streaming
 
 _GROUPS: Final = ("includeHeaders", "includeMetadata")
@@ -34,7 +33,8 @@ def batch_reader(options: Mapping[str, str], schema: Any) -> Any:
     """
     values = read_options(options, "batch read")
     check_read(_fields(schema))
-    return BatchReader(schema, access_of(values), read_settings(values), values["endingOffsets"])
+    kind = FilteredBatchReader if values["pushFilters"] else BatchReader
+    return kind(schema, access_of(values), read_settings(values), values["endingOffsets"])
 
 
 def stream_reader(options: Mapping[str, str], schema: Any) -> Any:
@@ -56,10 +56,9 @@ def batch_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> An
         SettingsError: an option, a column or the mode is not allowed.
     """
     values = read_options(options, "batch write")
-    if overwrite:
-        raise SettingsError("mode", "overwrite", "append: a queue is not overwritten; purge it first")
+    settings = write_settings(values, overwrite="overwrite" if overwrite else "")
     check_written(_fields(schema), topic=values["topic"] is not None)
-    return BatchWriter(access_of(values), write_settings(values))
+    return BatchWriter(access_of(values), settings)
 
 
 def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> Any:
@@ -69,7 +68,6 @@ def stream_writer(options: Mapping[str, str], schema: Any, overwrite: bool) -> A
         SettingsError: an option, a column or the mode is not allowed.
     """
     values = read_options(options, "streaming write")
-    if overwrite:
-        raise SettingsError("outputMode", "complete", "append or update: a queue is not overwritten")
+    settings = write_settings(values, overwrite="complete" if overwrite else "")
     check_written(_fields(schema), topic=values["topic"] is not None)
-    return StreamWriter(access_of(values), write_settings(values))
+    return StreamWriter(access_of(values), settings)

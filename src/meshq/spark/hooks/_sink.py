@@ -29,7 +29,7 @@ from meshq.errors import (
 )
 from meshq.spark._nodes import Brokers, NodeAddress
 from meshq.spark._options_plan import Access, WriteSettings
-from meshq.spark._sink_plan import StageResult, decision_of, node_of_sink
+from meshq.spark._sink_plan import StageResult, check_alone, decision_of, node_of_sink
 from meshq.spark.hooks._arrow_rows import RowReader
 
 _log: Final = logging.getLogger("meshq.spark")
@@ -163,7 +163,8 @@ class PartWriter:
         done = self._decide(
             decision.node,
             f"the sink {decision.sink!r}",
-            lambda client: client.commit_batch(decision.sink, batch, decision.stages),
+            lambda client: client.commit_batch(decision.sink, batch, decision.stages, purge=self._settings.purge),
+            alone=self._settings.purge is not None,
         )
         if done.already:
             _log.warning("batch %d of the sink %r was committed before, and is not sent again", batch, decision.sink)
@@ -180,12 +181,15 @@ class PartWriter:
     def _abandon(self, sink: str, node: str, batch: int) -> None:
         self._decide(node, f"the sink {sink!r}", lambda client: client.abandon_batch(sink, batch))
 
-    def _decide(self, node: str, what: str, call: Callable[[Client], T]) -> T:
-        """Make a call at a node that can be repeated, until it was answered."""
+    def _decide(self, node: str, what: str, call: Callable[[Client], T], *, alone: bool = False) -> T:
+        """Make a call at a node that can be repeated, until it was answered; ``alone``: only where no other node is."""
         until = time.monotonic() + self._access.reach_s
         with Brokers(self._access) as brokers:
             while True:
-                address = brokers.addresses().get(node, NodeAddress(node, ()))
+                addresses = brokers.addresses()
+                if alone:
+                    check_alone(addresses)
+                address = addresses.get(node, NodeAddress(node, ()))
                 try:
                     with brokers.reached(address, what) as client:
                         return call(client)

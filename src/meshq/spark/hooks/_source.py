@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any, Final
 
@@ -26,8 +26,9 @@ from meshq.errors import (
     UnblockedError,
 )
 from meshq.spark._batches_plan import Slice, slices_of
+from meshq.spark._filters_plan import Condition, Pruning, pruned
 from meshq.spark._losses_plan import loss_error, losses_among
-from meshq.spark._nodes import Brokers, NodeAddress, NodeLink
+from meshq.spark._nodes import Brokers, NodeAddress, NodeLink, missing_queue
 from meshq.spark._offsets_format import Bounds, Offset, bounds_of, key_of, parts_of, ranges_between
 from meshq.spark._options_plan import Access
 from meshq.spark._read_settings import ReadSettings, StreamSettings
@@ -136,22 +137,29 @@ class BatchReader(DataSourceReader):
         self._access = access
         self._reader = TaskReader(access, schema, fail_on_loss=False)
         self._end = bounds_of("endingOffsets", ending)
+        self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
         """Plan at least one task for each queue of a node that is not empty."""
         with Brokers(self._access) as brokers:
-            found = brokers.links().values()
-            ranges: dict[str, tuple[int, int]] = {}
-            addresses = {link.node: link.address for link in found}
-            for link in found:
-                for queue in self._settings.queues.among(link.client.queues()):
-                    ranges[key_of(queue, link.node)] = self._range(link, queue)
-        for name in self._settings.queues.names:
-            if not any(parts_of(key)[0] == name for key in ranges):
-                raise NotFoundError(f"no node has the queue {name!r}; subscribe names queues, not addresses")
-        for bounds in (self._settings.start, self._end):
-            bounds.check_known(ranges)
-        ordinals = {key: ordinal for ordinal, key in enumerate(sorted(ranges))}
+            links = brokers.links()
+            found = {
+                key_of(queue, link.node): link
+                for link in links.values()
+                for queue in self._settings.queues.among(link.client.queues())
+            }
+            for name in self._settings.queues.names:
+                if not any(parts_of(key)[0] == name for key in found):
+                    raise missing_queue(links.values(), name)
+            for bounds in (self._settings.start, self._end):
+                bounds.check_known(found)
+            ordinals = {key: ordinal for ordinal, key in enumerate(sorted(found))}
+            ranges = {
+                key: self._pruning.part_of(*self._range(link, parts_of(key)[0]))
+                for key, link in found.items()
+                if self._pruning.reads(parts_of(key)[0], ordinals[key], link.node)
+            }
+        addresses = {node: link.address for node, link in links.items()}
         slices = slices_of(ranges, self._settings.min_tasks, self._settings.max_rows_of_task)
         return [_task(one, addresses, ordinals) for one in slices]
 
@@ -172,6 +180,21 @@ class BatchReader(DataSourceReader):
             # Spark's own stand-in where there is no partition.
             return iter(())
         return self._reader.read(partition)
+
+
+class FilteredBatchReader(BatchReader):
+    """A reader that leaves out the queues and sequences that conditions rule out."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Keep to the conditions on partitions and sequences; return the other conditions, for Spark."""
+        conditions = [Condition(type(one).__name__, _column(one), getattr(one, "value", None)) for one in filters]
+        self._pruning, whole = pruned(conditions)
+        return [filter for filter, done in zip(filters, whole, strict=True) if not done]
+
+
+def _column(condition: Any) -> str:
+    path: tuple[str, ...] = getattr(condition, "attribute", ())
+    return path[0] if len(path) == 1 else ""
 
 
 def _bound(bounds: Bounds, queue: str, node: str, tail: int) -> int:
