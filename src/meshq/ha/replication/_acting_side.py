@@ -29,9 +29,6 @@ from meshq.logs import Warnings
 from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed, SyncProgress
 from meshq.wire import Log, Logged, Replicate, decline
 
-#: Seconds between two notifications about one copy, at least.
-PROGRESS_S = 1.0
-
 
 class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     """A node's part as the one that is followed.
@@ -122,20 +119,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         feeder, term = self.feeder, self.term
         if feeder is None or term is None:
             return () if self.dropped is None else (self.dropped,)
-        return (self._shown(feeder, term, "link" if feeder.ended else ""),)
-
-    def _shown(self, feeder: Feeder, term: ReplicationTerm, reason: str) -> Replica:
-        wanted = feeder.wanted
-        return Replica(
-            name=wanted.node_name,
-            instance=wanted.instance,
-            url=wanted.place,
-            in_sync=not reason and self._counts(term),
-            records_behind=term.replicator.behind,
-            bytes_behind=term.replicator.backlog.size_bytes,
-            since=feeder.since,
-            dropped_reason=reason,
-        )
+        reason = "link" if feeder.ended else ""
+        return (feeder.shown(reason, in_sync=self._counts(term)),)
 
     # -- whoever wants to follow
 
@@ -192,7 +177,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         size_bytes = feeder.left.size_bytes
         self._notify(SyncBegun, replica=wanted.node_name, records=term.replicator.placed, bytes=size_bytes)
         self._nursery.start_soon(feeder.run)
-        self._nursery.start_soon(self._tell_progress, feeder, term)
+        self._nursery.start_soon(feeder.tell_progress, self._copied)
         self._nursery.start_soon(self._watch, feeder, term)
         self._changed.tell()
         return feeder
@@ -301,17 +286,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             if not feeder.ended and (reason := replicator.expired(trio.current_time())):
                 feeder.end(reason)
 
-    async def _tell_progress(self, feeder: Feeder, term: ReplicationTerm) -> None:
-        """Notify how much of a copy is left, whenever that is less than before."""
-        told = feeder.left.records, feeder.left.size_bytes
-        while True:
-            await trio.sleep(PROGRESS_S)
-            if self.feeder is not feeder or feeder.ended or term.replicator.state != "copying":
-                return
-            left = feeder.left.records, feeder.left.size_bytes
-            if left != told:
-                self._notify(SyncProgress, replica=feeder.wanted.node_name, records_left=left[0], bytes_left=left[1])
-                told = left
+    def _copied(self, feeder: Feeder) -> None:
+        if self.feeder is feeder:
+            left = feeder.left
+            name = feeder.wanted.node_name
+            self._notify(SyncProgress, replica=name, records_left=left.records, bytes_left=left.size_bytes)
 
     def _came_in_sync(self) -> None:
         feeder, term = self.feeder, self.term
@@ -491,7 +470,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if feeder is None or term is None:
             return
         was = term.replicator.state
-        self.dropped = self._shown(feeder, term, reason)
+        self.dropped = feeder.shown(reason, in_sync=False)
         term.replicator.drop()
         term.changed.tell()
         if self.votes is not None and self.votes.decide and not (term.ended or term.order or term.leaving):

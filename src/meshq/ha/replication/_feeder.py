@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from meshq.abc import Env, RecordSource, ReplicaEnd, ReplicaLine, ReplicatedBatch, StoredBatch, StoredSegment
+from meshq.abc import Env, RecordSource, Replica, ReplicaEnd, ReplicaLine, ReplicatedBatch, StoredBatch, StoredSegment
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError, RefusedError
 from meshq.ha.replication._batch_format import pack_batch
@@ -24,6 +24,8 @@ QUEUE_BYTES_MAX = 64 * MIB
 BODY_BYTES = 1 * MIB
 #: Seconds between two looks whether the last batch before the end of a copy is on the disk.
 LOOK_S = 0.002
+#: Seconds between two looks how much of a copy is left.
+PROGRESS_S = 1.0
 POOL = "ha"
 
 
@@ -145,6 +147,34 @@ class Feeder(ReplicaEnd[Logged]):
         self._over(reason, known)
 
     # -- the log
+
+    def shown(self, reason: str, *, in_sync: bool) -> Replica:
+        """The replica as a program sees it; ``reason``: why it is given up, or empty."""
+        return Replica(
+            name=self.wanted.node_name,
+            instance=self.wanted.instance,
+            url=self.wanted.place,
+            in_sync=in_sync and not reason,
+            records_behind=self._term.replicator.behind,
+            bytes_behind=self._term.replicator.backlog.size_bytes,
+            since=self.since,
+            dropped_reason=reason,
+        )
+
+    async def tell_progress(self, tell: Callable[[Feeder], None]) -> None:
+        """Tell whenever less of the copy is left than before, until there is no copy.
+
+        Checkpoint: always.  Cancellation: nothing is told any more.
+        """
+        told = self.left.records, self.left.size_bytes
+        while True:
+            await trio.sleep(PROGRESS_S)
+            if self.ended or self._term.replicator.state != "copying":
+                return
+            left = self.left.records, self.left.size_bytes
+            if left != told:
+                tell(self)
+                told = left
 
     async def run(self) -> None:
         """Send the log until the link ends.
