@@ -23,11 +23,11 @@ TABLE: Final = Path(__file__).with_name("documented_errors.toml")
 SERVICE_MEMBERS: Final = frozenset(name for name in vars(Service) if not name.startswith("_"))
 #: Services are objects of the broker's own loop: the other faces return a class that calls into that loop.
 RESULTS_OF_FACES: Final = {"Broker.service": "ServiceInThread"}
+#: For trio programs: the other faces run their brokers in threads anyway, drain these by a stop, and have no calls for
+#: networks.
+TRIO_ALONE: Final = {"Broker": {"run_in_thread", "drain", "network", "add_network", "remove_network"}}
 #: What the parts of the trio client and broker say to each other.
 INNER: Final = {
-    # For trio programs: the other faces run their brokers in threads anyway, drain these by a stop, and have no calls
-    # for networks.
-    "Broker": {"run_in_thread", "drain", "network"},
     "Client": {"over"},
     "ClientFactory": {"link", "log_link", "probe"},
     "BroadcastGroup": SERVICE_MEMBERS,
@@ -97,7 +97,7 @@ def callables() -> Iterator[tuple[str, str]]:
         yield name, inspect.getdoc(thing) or ""
         if not inspect.isclass(thing):
             continue
-        hidden = (INNER.get(name, set()) - {"run_in_thread", "drain"}) | SERVICE.get(name, set())
+        hidden = INNER.get(name, set()) | SERVICE.get(name, set())
         # What a public class has from another one is told there.
         above = {member for base in thing.__mro__[1:] if base in classes for member in vars(base)}
         for member, value in inspect.getmembers_static(thing):

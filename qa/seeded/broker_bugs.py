@@ -34,7 +34,7 @@ BUGS: Final = (
     Bug(
         name="truncate at the first bad batch",
         function="meshq.store:scan",
-        old="    later = _later_header(data, end, keys)\n",
+        old='    later = _later_header(data, end, keys) if tail == "torn" else None\n',
         new="    later = None\n",
         checkers=("Q1",),
         required=True,

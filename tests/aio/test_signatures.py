@@ -11,7 +11,7 @@ import meshq
 from meshq import aio, blocking
 from meshq.client import EventStream
 from tests.blocking.test_signatures import BUILT, parameters
-from tests.documented_errors import INNER, RESULTS_OF_FACES, errors_named
+from tests.documented_errors import INNER, RESULTS_OF_FACES, TRIO_ALONE, errors_named
 
 PAIRS = {
     **{name: (getattr(meshq, name), getattr(aio, name)) for name in aio.__all__ if name in meshq._HOME},
@@ -24,7 +24,7 @@ def members(name: str) -> list[tuple[str, Any, Any]]:
     """Each public member of a trio class, and the one that a task of asyncio uses instead."""
     there, here = PAIRS[name]
     names = [name for name, _ in inspect.getmembers(there) if not name.startswith("_") or name in DUNDERS]
-    names = [member for member in names if member not in INNER.get(name, ())]
+    names = [member for member in names if member not in {*INNER.get(name, ()), *TRIO_ALONE.get(name, ())}]
     if name in BUILT:
         names.append("__init__")
     return [(f"{name}.{member}", getattr(there, member), getattr(here, member, None)) for member in names]

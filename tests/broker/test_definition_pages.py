@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from meshq import limits
 from meshq.broker import records
 from meshq.broker.records import _state
 from meshq.errors import DamagedError
@@ -29,6 +28,8 @@ EXAMPLE: list[dict[str, Any]] = [
         "subscription": "shared",
         "filter": "a = 1",
         "on_use": False,
+        "routes": "",
+        "wanted": "",
     },
     {"kind": "numbers", "last": 1000},
     {"kind": "divert", "name": "d", "address": "news", "forwarding_address": "log", "filter": "", "exclusive": False},
@@ -73,7 +74,7 @@ def test_the_example_of_the_page_is_written_and_read_as_it_says() -> None:
     encoded = [records.encode_definition(values) for values in EXAMPLE]
     assert found == b"".join(encoded)
     assert [records.decode_definition(payload) for payload in encoded] == EXAMPLE
-    assert f"at most {limits.HEADER_BYTES_MAX:,} bytes" in PAGE
+    assert f"at most {_state._DEFINITION_BYTES_MAX:,} bytes" in PAGE
 
 
 def test_a_node_recovers_the_example_of_the_page_and_a_queue_in_front_of_its_address() -> None:

@@ -157,7 +157,11 @@ def test_definitions_are_read_back_and_nothing_else_is_one(values: dict[str, Any
 def test_what_a_definition_leaves_out_is_as_it_is_by_default_and_is_not_written() -> None:
     old = {"kind": "queue", "name": "q", "address": "a", "number": 7}
     read = records.decode_definition(encode_map(old))
-    assert read == {**old, "paused": False, "subscription": "", "filter": "", "on_use": False}
+    assert read == {
+        **old,
+        **dict.fromkeys(("paused", "on_use"), False),
+        **dict.fromkeys(("subscription", "filter", "routes", "wanted"), ""),
+    }
     assert records.encode_definition(read) == encode_map(old)
     paused = {**read, "paused": True}
     assert records.decode_definition(records.encode_definition(paused)) == paused

@@ -35,6 +35,8 @@ BRIEF_BROKER: Final = {"qa.simulation.scenario.DURATION_S": 10.0, "qa.simulation
 BRIEF: Final[Mapping[str, Mapping[str, float]]] = {
     **dict.fromkeys(("mesh", "redistribution", "discovery", "drain"), BRIEF_MESH),
     "chain": BRIEF_CHAIN,
+    # These take a tenth of a second.
+    "grouping": {},
     **dict.fromkeys(("broker", "storage", "turns", "replicated"), BRIEF_BROKER),
 }
 #: Within so many brief runs a bug has to be caught, and else within so many whole ones.
