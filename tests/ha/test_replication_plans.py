@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import attrs
 import pytest
 
 from meshq.abc import StoredBatch, StoredSegment
 from meshq.errors import DamagedError, RemoteProtocolError, UsageError
+from meshq.ha.replication._admission_plan import Admission
 from meshq.ha.replication._catch_up_plan import (
     NEARLY_RECORDS,
     ROUNDS_MAX,
@@ -24,6 +26,7 @@ from meshq.ha.replication._saved_stores_plan import Moves, plan_moves, saved_num
 from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing
 from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start
 from meshq.ids import Position
+from meshq.wire import Replicate
 
 BOUNDS = ReplicationBounds(sync_s=30.0, slow_s=5.0)
 
@@ -348,3 +351,25 @@ def test_a_primary_starts_alone_only_if_it_knows_that_nobody_has_served_after_it
 ) -> None:
     own = Standpoint(epoch=epoch, acted=acted, in_sync=in_sync, primary=True)
     assert may_start(own, [None], first=True, refused=refused, asked=asked) is starts
+
+
+# -- who may follow
+
+
+def test_a_node_that_does_not_belong_to_the_pair_or_has_the_name_of_its_primary_is_refused() -> None:
+    admission = Admission(name="a", node_id=b"n" * 16, group="g", fingerprint=b"", locked_epoch=None)
+    fits = Replicate(instance=bytes(16), node_name="b", node_id=b"n" * 16, group="g")
+
+    def reason(admission: Admission = admission, **about: Any) -> str:
+        return (admission.refusal(attrs.evolve(fits, **about)) or ("", ""))[0]
+
+    assert reason() == reason(node_id=b"", group="") == ""
+    # Those that vote could not tell the two, and both would win one vote.
+    assert reason(node_name="a") == "node_id"
+    assert (reason(node_id=b"m" * 16), reason(group="h"), reason(fingerprint=b"f")) == (
+        "node_id",
+        "group",
+        "encryption_key",
+    )
+    assert reason(epoch=5) == ""
+    assert reason(attrs.evolve(admission, locked_epoch=4), epoch=5) == "node_id"

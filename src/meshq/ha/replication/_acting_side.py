@@ -10,6 +10,7 @@ import trio
 from meshq.abc import NodeControl, Replica, ReplicaEnd, ReplicaHost, ReplicaLine, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
+from meshq.ha.replication._admission_plan import Admission
 from meshq.ha.replication._catch_up_plan import SyncLeft
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import BodyFile
@@ -198,27 +199,16 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _check(self, wanted: Replicate, node_id: bytes, term: ReplicationTerm) -> None:
         """Check a node that wants to follow.  Raises: MeshqError."""
-        rules, name, who = self._rules, self._control.name, wanted.node_name
-        if wanted.node_id and wanted.node_id != node_id:
-            about = f"{who!r} is to follow the node {wanted.node_id.hex()}, and {name!r} is {node_id.hex()}"
-            raise self._refused("node_id", wanted, about)
-        if wanted.group and rules.group_name and wanted.group != rules.group_name:
-            about = f"{who!r} is of the group {wanted.group!r}, and {name!r} of {rules.group_name!r}"
-            raise self._refused("group", wanted, about)
-        if bool(wanted.fingerprint) != bool(self._control.encryption_keys) or (
-            wanted.fingerprint and wanted.fingerprint != self._reach.fingerprint(wanted.instance)
-        ):
-            about = f"{who!r} and {name!r} do not encrypt with the same key (journal.encryption_keys)"
-            raise self._refused("encryption_key", wanted, about)
-        if who == name and (self.role is not None or (self.votes is not None and self.votes.are_known)):
-            about = f"a node with the name {name!r} wants to follow the node {name!r}: a quorum tells nodes by name"
-            raise self._refused("node_id", wanted, about)
-        if self.role is not None and wanted.epoch > term.epoch:
-            about = (
-                f"{who!r} knows of epoch {wanted.epoch} of the node id, and {name!r} serves with the lock"
-                f" of the quorum in epoch {term.epoch}: one of the two stores is of another quorum"
-            )
-            raise self._refused("node_id", wanted, about)
+        name = self._control.name
+        admission = Admission(
+            name=name,
+            node_id=node_id,
+            group=self._rules.group_name or "",
+            fingerprint=self._reach.fingerprint(wanted.instance),
+            locked_epoch=None if self.role is None else term.epoch,
+        )
+        if (found := admission.refusal(wanted)) is not None:
+            raise self._refused(found[0], wanted, found[1])
         feeder = self.feeder
         if feeder is not None and self._is_again(wanted, feeder.wanted):
             if wanted.instance == feeder.wanted.instance:
