@@ -16,7 +16,7 @@ from meshq.client import LogPiece
 from meshq.env import real_env
 from meshq.errors import ConnectionBrokenError, RefusedError
 from meshq.ha.replication._feeder import Feeder
-from meshq.ha.replication._node_directory import BodyFile
+from meshq.ha.replication._node_directory import BodyFile, NodeDirectory
 from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
@@ -69,6 +69,24 @@ async def test_a_link_that_blinks_lets_nobody_take_over_and_the_replica_comes_ba
         await second.ha.wait_for(phase="in_sync", timeout=60)
         await first.ha.wait_for(in_sync=True, timeout=60)
         assert (first.state, first.ha.epoch, second.state) == ("active", 1, "waiting")
+
+
+async def test_a_replica_that_can_not_read_what_it_remembers_does_not_take_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with machines() as (ground, nursery):
+        first, second = await pair(ground, nursery)
+
+        def fails(self: NodeDirectory) -> Any:
+            raise OSError(5, "once")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(NodeDirectory, "standing", fails)
+            await ground.crash(first)
+            await trio.sleep(3)
+            assert (second.state, second.ha.phase) == ("waiting", "searching")
+        await trio.sleep(3)
+        assert second.state == "waiting"
 
 
 async def test_a_primary_that_asks_nobody_steps_back_when_the_one_that_took_over_asks_it() -> None:

@@ -23,7 +23,7 @@ from meshq.ha.replication._catch_up_plan import (
 from meshq.ha.replication._replica_machine import FOLLOWING_TRANSITIONS, Following
 from meshq.ha.replication._replicator_machine import REPLICA_TRANSITIONS, ReplicationBounds, Replicator
 from meshq.ha.replication._saved_stores_plan import Moves, plan_moves, saved_number, to_remove
-from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing
+from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing, forgotten
 from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start
 from meshq.ids import Position
 from meshq.wire import Replicate
@@ -325,6 +325,13 @@ def test_a_node_remembers_its_standing_and_damage_is_found() -> None:
     for damaged in (data[:-1], data.replace(b"3", b"4"), b"", b"x\n{}"):
         with pytest.raises(DamagedError, match="standing"):
             decode_standing(damaged, "/d/standing")
+
+
+def test_a_node_that_can_not_read_what_it_remembers_goes_by_less_than_it_knew() -> None:
+    standing = Standing(epoch=3, activation=7, acted=True, in_sync=True, partner="b", members=("a", "b"))
+    assert forgotten(standing, 0) == standing
+    after = forgotten(standing, 5)
+    assert (after.named, after.activation, after.in_sync, after.members) == (5, 0, False, ())
 
 
 # -- two nodes that meet

@@ -20,7 +20,7 @@ from meshq.ha.replication._replica_machine import Following
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._role_report import role_report
-from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._standing_format import Standing, forgotten
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.replication.meeting._asking import Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
@@ -68,8 +68,8 @@ class ReplicationPart:
         self._remembering = trio.Lock()
         # A role that came back is not given back again before.
         self._no_failback_before = -math.inf
-        # The latest epoch of another node that waits.
-        self._newest = 0
+        # The latest epoch of another node that waits, and of a log that was followed in this life.
+        self._newest = self._followed = 0
         # Whether a term of this node has ended in this life: then it looks for the other one first.
         self._stepped_back = False
         # When the node that serves was last known to.
@@ -190,11 +190,16 @@ class ReplicationPart:
             before=attrs.evolve(self._standing, as_backup=not self._rules.primary),
             progress=self._progressed,
         )
+        known = False
         try:
             end = await follower.run()
         finally:
-            self._standing = await self._read_standing()
-        self._vacant_since = trio.current_time() if end.node is not None else self._vacant_since
+            known = await self._read_standing(follower)
+        if not known:
+            # What is here may be whole, and nothing says so any more.
+            end = attrs.evolve(end, may_take_over=False)
+        if end.node is not None:
+            self._vacant_since, self._followed = trio.current_time(), max(self._followed, end.node.epoch)
         if not end.may_take_over:
             if end.node is not None:
                 await self._doubt()
@@ -238,16 +243,19 @@ class ReplicationPart:
         if self._life.state in ("syncing", "in_sync", "voting"):
             self._life.on("lose")
 
-    async def _read_standing(self) -> Standing:
+    async def _read_standing(self, follower: Follower) -> bool:
+        """Read the memory that a node has after it followed; return whether that could be done."""
         with trio.CancelScope(shield=True):
             try:
                 found = await self._env.threads.run(self._directory.standing, pool=POOL)
                 self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
             except (MeshqError, OSError) as error:
                 self._complain(error)
-                return self._standing
-        self._acting.standing = found
-        return found
+                found = forgotten(self._standing, 0 if follower.node is None else follower.node.epoch)
+                self._standing = self._acting.standing = found
+                return False
+        self._standing = self._acting.standing = found
+        return True
 
     def _wanted(self, *, asks: bool = False, ends: bytes = b"") -> Replicate:
         control, ttl_s = self._control, self._reach.connection_ttl
@@ -315,7 +323,12 @@ class ReplicationPart:
     # -- taking the role
 
     async def _begin(self, epoch: int, activation: int, reason: str, node_id: bytes | None = None) -> ActiveTerm:
-        """Begin a term: the epoch is remembered before anything is served."""
+        """Begin a term: the epoch is remembered before anything is served.
+
+        Raises: RefusedError: this node has followed the log of such an epoch.
+        """
+        if epoch <= self._followed:
+            raise RefusedError(f"{self._control.name!r} can't serve in epoch {epoch}: it has followed {self._followed}")
         self._standing = standing = attrs.evolve(
             self._standing,
             epoch=epoch,
