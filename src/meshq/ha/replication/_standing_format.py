@@ -55,7 +55,7 @@ class Standing:
 
 
 def forgotten(standing: Standing, epoch: int) -> Standing:
-    """Return what a node goes by when its memory can't be read after it followed a log of an epoch; 0: it followed none.
+    """Return what a node goes by that can't read its memory after it followed the log of an epoch; 0: it followed none.
 
     Its store may be a copy that is not whole by now: it has no counter, and never serves by itself.
     """
