@@ -8,6 +8,8 @@ import pytest
 import trio
 
 from meshq import Broker, MajorityVote, MeshqError, Message, ReplicationPrimary
+from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.ha.replication._standing_format import Standing
 from tests.ha.test_replication_brokers import bodies
 from tests.ha.voted import TTL_S, VotingMachines, voting_machines
 
@@ -92,6 +94,7 @@ async def test_a_primary_that_is_to_ask_steps_back_without_a_majority_and_serves
         ground.part("a", "b", "c", "d")
         ground.part("b", "c", "d")
         await first.ha.wait_for(phase="isolated", timeout=60)
+        await trio.sleep(0.1)
         assert first.state == "waiting"
         assert [(one.question, one.needed, one.granted) for one in ground.votes["a"]][:1] == [("stay", 2, False)]
         await trio.sleep(10)
@@ -127,3 +130,29 @@ async def test_a_primary_that_is_started_again_asks_first_and_does_not_serve_bes
         await ground.crash(again)
         await ground.run(nursery, "b", ReplicationPrimary(quorum=MajorityVote()))
         assert serving(ground) == ["b"]
+
+
+async def test_a_primary_that_can_not_store_that_it_goes_on_alone_confirms_nothing_and_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with voting_machines("cde") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        real, failed = NodeDirectory.remember, list[int]()
+
+        def remember(self: NodeDirectory, standing: Standing) -> None:
+            if standing.members == ("a",) and not failed:
+                failed.append(standing.number)
+                raise OSError(5, "once")
+            real(self, standing)
+
+        monkeypatch.setattr(NodeDirectory, "remember", remember)
+        ground.part("b", "a", "c", "d", "e")
+        async with ground.talker("a", call_timeout=20) as client:
+            with pytest.raises(MeshqError):
+                await client.send("q", Message(b"1"))
+        assert failed and ground.votes["a"][0].granted and first.ha.phase == "isolated"
+        await first.ha.wait_for(phase="active", timeout=60)
+        # In the next term it serves by another vote, which is on its disk.
+        assert (first.ha.epoch, second.ha.phase) == (2, "voting")
+        ground.network.heal()
+        await until_role(second, "in_sync")

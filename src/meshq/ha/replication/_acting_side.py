@@ -296,6 +296,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     async def _enroll(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm) -> None:
         """Let a replica count once this node knows durably who votes when one of the two is lost."""
         done = await votes.enroll(feeder.wanted.node_name)
+        if done and self.term is term and self.feeder is None:
+            # It was dropped meanwhile, and the memory says that it counts.
+            await votes.leave_out()
         if self.feeder is not feeder or self.term is not term or feeder.ended:
             return
         if done:
@@ -436,7 +439,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
                     await trio.sleep(votes.wait_s)
                     continue
                 superseded = not poll.granted
-            self._conclude(feeder, term, drop=reason, order="superseded" if superseded else "")
+            order = "superseded" if superseded else ""
+            # Nothing is confirmed before the disk says that the other one has not all of it.
+            if not order and not await votes.leave_out():
+                order = "vote_lost"
+            self._conclude(feeder, term, drop=reason, order=order)
             return
 
     def _conclude(self, feeder: Feeder, term: ReplicationTerm, *, drop: str = "", order: str = "") -> None:

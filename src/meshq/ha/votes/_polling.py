@@ -11,6 +11,7 @@ from meshq.abc import Entropy
 from meshq.client import ClientFactory, LogLink
 from meshq.errors import MeshqError
 from meshq.ha.quorum import MajorityVote
+from meshq.ha.votes._ballot_box_machine import LIFE_BYTES
 from meshq.ha.votes._count_machine import BOX_ID_CHARACTERS, Count, Voters, box_of
 from meshq.ha.votes._voter import YES
 from meshq.ids import IDENTITY_BYTES
@@ -46,6 +47,7 @@ class Pollster:
         self._factory = factory
         self._wanted = wanted
         self._entropy = entropy
+        self._life = entropy.token(LIFE_BYTES)
         #: The settings of a vote.
         self.policy: MajorityVote = policy
 
@@ -76,7 +78,8 @@ class Pollster:
         """
         count = Count(voters, self.policy, least=least)
         await trio.lowlevel.checkpoint()
-        wanted = attrs.evolve(self._wanted(), votes=True, number=number, vote=self._entropy.token(IDENTITY_BYTES))
+        attempt = self._life + self._entropy.token(IDENTITY_BYTES - LIFE_BYTES)
+        wanted = attrs.evolve(self._wanted(), votes=True, number=number, vote=attempt)
         over = trio.Event()
         if count.decision is None:
             async with trio.open_nursery() as nursery:
