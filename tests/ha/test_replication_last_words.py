@@ -212,6 +212,8 @@ def fed() -> tuple[Feeder, Line, ReplicationTerm]:
     calls: dict[str, Any] = {"in_sync": lambda: None, "lost": lambda one: None, "over": lambda reason, known: None}
     env = real_env()
     feeder = Feeder(WANTED, line, term, source=cast("Any", None), files=BodyFile(env.disk, "/none"), env=env, **calls)
+    feeder.say_in_sync()
+    line.sent.clear()
     term.bodies.begin()
     term.taker = feeder.take
     return feeder, line, term
@@ -242,6 +244,18 @@ async def test_a_replica_that_can_not_go_on_after_the_last_word_was_not_handed_t
     assert term.yielded
     feeder.heard(Logged(kind="failed", reason="disk"), 0)
     assert not term.yielded
+
+
+async def test_a_role_is_handed_only_to_a_replica_that_was_told_that_it_is_in_sync_once_that_is_on_the_disk() -> None:
+    feeder, line, term = fed()
+    feeder.told = False
+    feeder.leaving()
+    assert (line.sent, term.yielded) == (["stopped"], False)
+    feeder, line, term = fed()
+    # The disk has not taken it.
+    term.noted = False
+    feeder.leaving()
+    assert (line.sent, term.yielded, term.leaving) == ([], False, True)
 
 
 async def test_a_feeder_that_has_ended_takes_no_news_of_the_next_one() -> None:

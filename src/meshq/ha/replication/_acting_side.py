@@ -344,7 +344,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         """Whether the replica that is in sync may take over."""
         feeder, role = self.feeder, self.role
         known = role is None or (feeder is not None and role.counts(feeder.wanted.node_name))
-        return known and term.replicator.in_sync
+        return known and term.replicator.in_sync and feeder is not None and feeder.told
 
     def _count(self, feeder: Feeder) -> None:
         """Note that a replica is in sync, and notify."""

@@ -83,13 +83,19 @@ class PairVotes:
             self._control.board.notify(VoteHeld, question=question, granted=poll.granted, **about)
         return poll
 
-    async def tell(self, number: int, voters: Voters) -> None:
+    async def tell(self, number: int, voters: Voters, lasts: Callable[[], bool], told: trio.Event) -> None:
         """Have the others know that this node has made a change, without waiting for them to agree.
+
+        They are told until more than half know it, as long as the change ``lasts``; ``told`` is set then.
 
         Checkpoint: always.
         Cancellation: some know it.
         """
-        await self._pollster.hold(number, voters)
+        while not (await self._pollster.hold(number, voters, least=True, made=True)).granted:
+            await trio.sleep(self.wait_s)
+            if not lasts():
+                return
+        told.set()
 
     # -- of a node that serves
 

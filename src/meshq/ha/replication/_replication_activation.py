@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import trio
@@ -115,16 +116,32 @@ class ReplicationPart:
         while term is None or term.order is None or term.order == term.told:
             await self._changed.wait()
             term = self._acting.term
+        if term.order.reason in ("failback", "forced"):
+            await self.leaves()
+            if term.order.at_once and self._acting.feeder is not None:
+                # The links end without a word then.
+                self._acting.feeder.leaving()
         term.told = term.order
         return term.order
+
+    async def leaves(self) -> None:
+        """Have it on the disk that the replica goes on, before it is told: where others vote both could win later."""
+        term, votes = self._acting.term, self._acting.votes
+        await trio.lowlevel.checkpoint()
+        if term is None or votes is None or term.noted is not None:
+            return
+        term.noted = None if self._acting.in_sync and not votes.decide else False
+        if self._acting.in_sync and votes.decide:
+            # From here on nothing is confirmed without the replica.
+            term.leaving = True
+            term.noted = await self._change(partial(attrs.evolve, acted=False))
 
     async def release(self, *, failover: bool) -> None:
         """Give the role up: the replica has taken it, or takes it now."""
         term = self._acting.term
-        if term is not None and term.yielded:
-            # The other node has as much, and goes first.
-            async with self._remembering:
-                await self._remember(attrs.evolve(self._standing, acted=False))
+        if term is not None and term.yielded != bool(term.noted):
+            # A replica that has heard the last word has as much, and goes first; one that has not does not.
+            await self._change(partial(attrs.evolve, acted=not term.yielded))
         self._acting.end()
         await trio.lowlevel.checkpoint()
         self._stepped_back = True
@@ -157,9 +174,6 @@ class ReplicationPart:
             raise RefusedError("no replica is in sync that could take over")
         final = back and not self._rules.restart_backup
         self._order(StepBack(reason="failback" if back else "forced", at_once=force, final=final))
-        if force and self._acting.feeder is not None:
-            # The links end without a word then.
-            self._acting.feeder.leaving()
         return term.epoch
 
     async def hand_over(self, *, back: bool, force: bool) -> None:

@@ -70,8 +70,10 @@ class Pollster:
         if header is not None and header.instance:
             found.setdefault(header.instance.hex(), url)
 
-    async def hold(self, number: int, voters: Voters, *, least: bool = False) -> Poll:
+    async def hold(self, number: int, voters: Voters, *, least: bool = False, made: bool = False) -> Poll:
         """Ask all voters once for the change of a number; votes of an attempt that is lost are given back.
+
+        ``made``: the change is made already: no vote is given back, and one for a later change of this node is as good.
 
         Checkpoint: always.
         Cancellation: votes that were given stay so, until another attempt or change.
@@ -84,7 +86,7 @@ class Pollster:
         if count.decision is None:
             async with trio.open_nursery() as nursery:
                 for voter in count.asked:
-                    nursery.start_soon(self._one, voter, wanted, count, over)
+                    nursery.start_soon(self._one, voter, wanted, count, over, made)
                 with trio.move_on_after(self.policy.quorum_vote_wait):
                     await over.wait()
                 if count.close():
@@ -93,26 +95,31 @@ class Pollster:
                 nursery.cancel_scope.deadline = trio.current_time() + BACK_S
         return Poll(count=count, granted=count.close())
 
-    async def _one(self, voter: str, wanted: Replicate, count: Count, over: trio.Event) -> None:
+    async def _one(self, voter: str, wanted: Replicate, count: Count, over: trio.Event, made: bool) -> None:
         """Ask a voter; once the vote is lost give a vote back that it has given."""
 
         async def keep(link: LogLink, header: Log) -> None:
-            self._add(voter, header, count, over)
-            if header.flags & YES:
+            self._add(voter, header, wanted, count, over, made)
+            if header.flags & YES and not made:
                 await over.wait()
                 if not count.decision:
                     link.tell(Logged(kind="withdraw"))
                     await link.receive()
 
         if await self._ask(voter[BOX_ID_CHARACTERS:], wanted, keep) is None:
-            self._add(voter, None, count, over)
+            self._add(voter, None, wanted, count, over, made)
 
-    def _add(self, voter: str, header: Log | None, count: Count, over: trio.Event) -> None:
+    def _add(
+        self, voter: str, header: Log | None, wanted: Replicate, count: Count, over: trio.Event, made: bool
+    ) -> None:
         if header is None or header.instance.hex() != box_of(voter):
             # Another one is there now, which has not voted before.
             decision = count.add(voter, False)
         else:
-            decision = count.add(voter, bool(header.flags & YES), header.name)
+            # A vote for an earlier change says nothing of this one.
+            holder = header.name if header.number >= wanted.number else ""
+            yes = bool(header.flags & YES) or (made and holder == wanted.node_name)
+            decision = count.add(voter, yes, holder)
         if decision is not None:
             over.set()
 
