@@ -218,10 +218,10 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if not term.replicator.free:
             raise decline("too_many_sessions", f"{name!r} has a replica already")
 
-    def _end_left(self, feeder: Feeder) -> None:
+    def _end_left(self, feeder: Feeder, *, known: bool = True) -> None:
         """End the old link of a node, which follows by one link: so it does not take over."""
-        feeder.end("left", known=True)
-        if not self._recorded(feeder):
+        feeder.end("left", known=known)
+        if known and not self._recorded(feeder):
             self._drop("left")
 
     async def _look_who(self, feeder: Feeder) -> None:
@@ -229,7 +229,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         wanted = feeder.wanted
         log = (await self._asker.ask(wanted.place, name=wanted.node_name)).log
         if log is not None and log.instance != wanted.instance and self.feeder is feeder:
-            self._end_left(feeder)
+            # Another machine may have its name and its place now: where others vote that says nothing of the replica.
+            self._end_left(feeder, known=self.votes is None or not self.votes.decide)
 
     def _is_again(self, wanted: Replicate, before: Replicate) -> bool:
         return bool(wanted.place) and (wanted.place, wanted.node_name) == (before.place, before.node_name)
@@ -427,7 +428,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             answer = await self._asker.ask(wanted.place, ends=wanted.instance, name=wanted.node_name)
             log = answer.log
             superseded = log is not None and self._goes_first(log, term)
-            if not superseded and (log is None or log.epoch == CLAIMED):
+            # What a node of its name says in another life may be the word of another machine.
+            if not superseded and (log is None or log.epoch == CLAIMED or log.instance != wanted.instance):
                 # Who has nothing to confirm lets the other one ask first.
                 with trio.move_on_after(0.0 if answer.gone else silent_s):
                     while not term.replicator.behind:

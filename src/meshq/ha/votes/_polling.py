@@ -34,6 +34,14 @@ class Poll:
         return not self.granted and self.count.elects(holder)
 
 
+@attrs.frozen(kw_only=True)
+class KnownVoters:
+    """The voters that have answered.  ``number``: the latest change for which one of them has voted; 0: none has."""
+
+    voters: tuple[str, ...]
+    number: int
+
+
 class Pollster:
     """Asks for one life of a node.  ``factory``: makes links to a URL; ``wanted``: makes the question."""
 
@@ -51,24 +59,25 @@ class Pollster:
         #: The settings of a vote.
         self.policy: MajorityVote = policy
 
-    async def who(self, urls: Iterable[str]) -> tuple[str, ...]:
+    async def who(self, urls: Iterable[str]) -> KnownVoters:
         """Ask the nodes at these URLs for their ids as voters; return the voters that have answered.
 
         Checkpoint: always.
         Cancellation: the questions are dropped.
         """
-        found: dict[str, str] = {}
+        found: dict[str, tuple[str, int]] = {}
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(WHO_S):
             async with trio.open_nursery() as nursery:
                 for url in urls:
                     nursery.start_soon(self._who, url, found)
-        return tuple(sorted(f"{box}{url}" for box, url in found.items()))
+        voters = tuple(sorted(f"{box}{url}" for box, (url, _) in found.items()))
+        return KnownVoters(voters=voters, number=max((number for _, number in found.values()), default=0))
 
-    async def _who(self, url: str, found: dict[str, str]) -> None:
+    async def _who(self, url: str, found: dict[str, tuple[str, int]]) -> None:
         header = await self._ask(url, attrs.evolve(self._wanted(), votes=True), None)
         if header is not None and header.instance:
-            found.setdefault(header.instance.hex(), url)
+            found.setdefault(header.instance.hex(), (url, header.number))
 
     async def hold(self, number: int, voters: Voters, *, least: bool = False, made: bool = False) -> Poll:
         """Ask all voters once for the change of a number; votes of an attempt that is lost are given back.
