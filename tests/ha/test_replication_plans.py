@@ -10,7 +10,6 @@ import pytest
 
 from meshq.abc import StoredBatch, StoredSegment
 from meshq.errors import DamagedError, RemoteProtocolError, UsageError
-from meshq.ha.replication._admission_plan import Admission
 from meshq.ha.replication._catch_up_plan import (
     NEARLY_RECORDS,
     ROUNDS_MAX,
@@ -24,6 +23,7 @@ from meshq.ha.replication._replica_machine import FOLLOWING_TRANSITIONS, Followi
 from meshq.ha.replication._replicator_machine import REPLICA_TRANSITIONS, ReplicationBounds, Replicator
 from meshq.ha.replication._saved_stores_plan import Moves, plan_moves, saved_number, to_remove
 from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing, forgotten
+from meshq.ha.replication.meeting._admission_plan import Admission
 from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start
 from meshq.ids import Position
 from meshq.wire import Replicate

@@ -196,8 +196,7 @@ def says(epoch: int, kind: str = "waiting") -> Answer:
 
 async def settled(*answers: Answer, pause_s: float = 0.0, votes: Any = None) -> tuple[list[str], list[str]]:
     """End the link to a replica in sync, which answers so; return the orders, and the reasons for a drop."""
-    orders: list[str] = []
-    drops: list[str] = []
+    orders, drops = list[str](), list[str]()
     pauses = OwnPauses(trio.current_time() - pause_s, 0.1)
     reach: Any = type("R", (), {"call_timeout": 2.0, "patience": 4.0, "pause_s_max": 2.0})()
     control: Any = type("C", (), {"instance": OWN, "name": "a", "board": None})()
@@ -221,10 +220,7 @@ async def settled(*answers: Answer, pause_s: float = 0.0, votes: Any = None) -> 
         side.feeder = feeder = cast("Feeder", type("F", (), {"wanted": wanted})())
         side._drop = drops.append  # type: ignore[method-assign]
         nursery.start_soon(running, pauses)
-        if votes is None:
-            await side._settle(feeder, term, "link")
-        else:
-            await side._settle_by_votes(votes, feeder, term, "link")
+        await (side._settle_by_votes(votes, feeder, term, "link") if votes else side._settle(feeder, term, "link"))
         nursery.cancel_scope.cancel()
     return orders, drops
 
@@ -232,14 +228,11 @@ async def settled(*answers: Answer, pause_s: float = 0.0, votes: Any = None) -> 
 class Wins:
     """Votes that are won."""
 
-    wait_s, stays = 1.0, False
-
     def __init__(self, *, stores: bool = True) -> None:
-        self.held: list[str] = []
-        self._stores = stores
+        self.held, self._stores = list[str](), stores
 
     async def hold(self, question: str) -> Any:
-        self.held.append(question)
+        self.held += [question]
         return type("Poll", (), {"granted": True})()
 
     async def leave_out(self) -> bool:
@@ -247,12 +240,10 @@ class Wins:
 
 
 async def test_a_word_of_another_life_is_no_word_of_the_replica_where_others_vote() -> None:
-    same, other = says(1), says(1)
-    other = Answer(log=attrs.evolve(cast("Log", other.log), instance=bytes(16)), lives=True)
+    same, other = says(1), Answer(log=attrs.evolve(cast("Log", says(1).log), instance=bytes(16)), lives=True)
     for answer, held in ((same, []), (other, ["stay"])):
         votes = Wins()
-        assert await settled(answer, votes=votes) == ([], ["link"])
-        assert votes.held == held
+        assert (await settled(answer, votes=votes), votes.held) == (([], ["link"]), held)
     assert await settled(same, votes=Wins(stores=False)) == (["vote_lost"], [])
 
 

@@ -10,7 +10,6 @@ import trio
 from meshq.abc import NodeControl, Replica, ReplicaEnd, ReplicaHost, ReplicaLine, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError
-from meshq.ha.replication._admission_plan import Admission
 from meshq.ha.replication._catch_up_plan import SyncLeft
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import BodyFile
@@ -22,6 +21,7 @@ from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._replicator_machine import ReplicationBounds
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting._admission_plan import Admission
 from meshq.ha.replication.meeting._answered import Answered
 from meshq.ha.replication.meeting._asking import PAUSE_S, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way

@@ -119,7 +119,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
 
     def _tell(self) -> trio.Event:
-        """Have the voters know that this node takes the role, whatever they say; return when they do."""
+        """Tell the voters in the background that this node takes the role; return an event, set once they know."""
         acting, told = self._acting, trio.Event()
         # Also before the term begins.
         acting.claiming = True

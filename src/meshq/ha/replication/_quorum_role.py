@@ -195,7 +195,7 @@ class QuorumRole:
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:
-        """Surround what is done with the lock, one after the other.
+        """Surround a use of the lock; two uses follow each other.
 
         The role may be given up while a slow disk holds this up for longer than ``release`` waits: then the lock is
         given back at the end, or no other node would ever get it.

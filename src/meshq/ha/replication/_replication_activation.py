@@ -69,8 +69,8 @@ class ReplicationPart:
         self._remembering = trio.Lock()
         # A role that came back is not given back again before.
         self._no_failback_before = -math.inf
-        # The latest epoch of another node that waits, and of a log that was followed in this life.
-        self._newest = self._followed = 0
+        # The latest epoch of another node that waits.
+        self._newest = 0
         # Whether a term of this node has ended in this life: then it looks for the other one first.
         self._stepped_back = False
         # When the node that serves was last known to.
@@ -213,7 +213,7 @@ class ReplicationPart:
             # What is here may be whole, and nothing says so any more.
             end = attrs.evolve(end, may_take_over=False)
         if end.node is not None:
-            self._vacant_since, self._followed = trio.current_time(), max(self._followed, end.node.epoch)
+            self._vacant_since = trio.current_time()
         if not end.may_take_over:
             if end.node is not None:
                 await self._doubt()
@@ -337,12 +337,7 @@ class ReplicationPart:
     # -- taking the role
 
     async def _begin(self, epoch: int, activation: int, reason: str, node_id: bytes | None = None) -> ActiveTerm:
-        """Begin a term: the epoch is remembered before anything is served.
-
-        Raises: RefusedError: this node has followed the log of such an epoch.
-        """
-        if epoch <= self._followed:
-            raise RefusedError(f"{self._control.name!r} can't serve in epoch {epoch}: it has followed {self._followed}")
+        """Begin a term: the epoch is remembered before anything is served."""
         self._standing = standing = attrs.evolve(
             self._standing,
             epoch=epoch,

@@ -55,7 +55,7 @@ class Standing:
 
 
 def forgotten(standing: Standing, epoch: int) -> Standing:
-    """Return what a node goes by that can't read its memory after it followed the log of an epoch; 0: it followed none.
+    """Return the memory of a node whose file can't be read after the log of an epoch was followed; 0: none was.
 
     Its store may be a copy that is not whole by now: it has no counter, and never serves by itself.
     """

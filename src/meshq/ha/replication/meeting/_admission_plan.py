@@ -1,4 +1,4 @@
-"""Who may follow a node that serves: why another node is refused."""
+"""The admission of a node that wants to follow: each reason to refuse it."""
 
 from __future__ import annotations
 
