@@ -16,7 +16,7 @@ from meshq.client import LogPiece
 from meshq.env import real_env
 from meshq.errors import ConnectionBrokenError, RefusedError
 from meshq.ha.replication._feeder import Feeder
-from meshq.ha.replication._node_directory import BodyFile
+from meshq.ha.replication._node_directory import BodyFile, NodeDirectory
 from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
@@ -69,6 +69,24 @@ async def test_a_link_that_blinks_lets_nobody_take_over_and_the_replica_comes_ba
         await second.ha.wait_for(phase="in_sync", timeout=60)
         await first.ha.wait_for(in_sync=True, timeout=60)
         assert (first.state, first.ha.epoch, second.state) == ("active", 1, "waiting")
+
+
+async def test_a_replica_that_can_not_read_what_it_remembers_does_not_take_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with machines() as (ground, nursery):
+        first, second = await pair(ground, nursery)
+
+        def fails(self: NodeDirectory) -> Any:
+            raise OSError(5, "once")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(NodeDirectory, "standing", fails)
+            await ground.crash(first)
+            await trio.sleep(3)
+            assert (second.state, second.ha.phase) == ("waiting", "searching")
+        await trio.sleep(3)
+        assert second.state == "waiting"
 
 
 async def test_a_primary_that_asks_nobody_steps_back_when_the_one_that_took_over_asks_it() -> None:
@@ -194,6 +212,8 @@ def fed() -> tuple[Feeder, Line, ReplicationTerm]:
     calls: dict[str, Any] = {"in_sync": lambda: None, "lost": lambda one: None, "over": lambda reason, known: None}
     env = real_env()
     feeder = Feeder(WANTED, line, term, source=cast("Any", None), files=BodyFile(env.disk, "/none"), env=env, **calls)
+    feeder.say_in_sync()
+    line.sent.clear()
     term.bodies.begin()
     term.taker = feeder.take
     return feeder, line, term
@@ -224,6 +244,18 @@ async def test_a_replica_that_can_not_go_on_after_the_last_word_was_not_handed_t
     assert term.yielded
     feeder.heard(Logged(kind="failed", reason="disk"), 0)
     assert not term.yielded
+
+
+async def test_a_role_is_handed_only_to_a_replica_that_was_told_that_it_is_in_sync_once_that_is_on_the_disk() -> None:
+    feeder, line, term = fed()
+    feeder.told = False
+    feeder.leaving()
+    assert (line.sent, term.yielded) == (["stopped"], False)
+    feeder, line, term = fed()
+    # The disk has not taken it.
+    term.noted = False
+    feeder.leaving()
+    assert (line.sent, term.yielded, term.leaving) == ([], False, True)
 
 
 async def test_a_feeder_that_has_ended_takes_no_news_of_the_next_one() -> None:

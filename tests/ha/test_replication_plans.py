@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import attrs
 import pytest
@@ -21,9 +22,11 @@ from meshq.ha.replication._catch_up_plan import (
 from meshq.ha.replication._replica_machine import FOLLOWING_TRANSITIONS, Following
 from meshq.ha.replication._replicator_machine import REPLICA_TRANSITIONS, ReplicationBounds, Replicator
 from meshq.ha.replication._saved_stores_plan import Moves, plan_moves, saved_number, to_remove
-from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing
+from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing, forgotten
+from meshq.ha.replication.meeting._admission_plan import Admission
 from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start
 from meshq.ids import Position
+from meshq.wire import Replicate
 
 BOUNDS = ReplicationBounds(sync_s=30.0, slow_s=5.0)
 
@@ -324,6 +327,13 @@ def test_a_node_remembers_its_standing_and_damage_is_found() -> None:
             decode_standing(damaged, "/d/standing")
 
 
+def test_a_node_that_can_not_read_what_it_remembers_goes_by_less_than_it_knew() -> None:
+    standing = Standing(epoch=3, activation=7, acted=True, in_sync=True, partner="b", members=("a", "b"))
+    assert forgotten(standing, 0) == standing
+    after = forgotten(standing, 5)
+    assert (after.named, after.activation, after.in_sync, after.members) == (5, 0, False, ())
+
+
 # -- two nodes that meet
 
 
@@ -348,3 +358,25 @@ def test_a_primary_starts_alone_only_if_it_knows_that_nobody_has_served_after_it
 ) -> None:
     own = Standpoint(epoch=epoch, acted=acted, in_sync=in_sync, primary=True)
     assert may_start(own, [None], first=True, refused=refused, asked=asked) is starts
+
+
+# -- who may follow
+
+
+def test_a_node_that_does_not_belong_to_the_pair_or_has_the_name_of_its_primary_is_refused() -> None:
+    admission = Admission(name="a", node_id=b"n" * 16, group="g", fingerprint=b"", locked_epoch=None)
+    fits = Replicate(instance=bytes(16), node_name="b", node_id=b"n" * 16, group="g")
+
+    def reason(admission: Admission = admission, **about: Any) -> str:
+        return (admission.refusal(attrs.evolve(fits, **about)) or ("", ""))[0]
+
+    assert reason() == reason(node_id=b"", group="") == ""
+    # Those that vote could not tell the two, and both would win one vote.
+    assert reason(node_name="a") == "node_id"
+    assert (reason(node_id=b"m" * 16), reason(group="h"), reason(fingerprint=b"f")) == (
+        "node_id",
+        "group",
+        "encryption_key",
+    )
+    assert reason(epoch=5) == ""
+    assert reason(attrs.evolve(admission, locked_epoch=4), epoch=5) == "node_id"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -193,10 +194,9 @@ def says(epoch: int, kind: str = "waiting") -> Answer:
     return Answer(log=Log(kind=kind, name="b", epoch=epoch, node_id=NODE, instance=THEIRS, flags=0), lives=True)
 
 
-async def settled(*answers: Answer, pause_s: float = 0.0) -> tuple[list[str], list[str]]:
+async def settled(*answers: Answer, pause_s: float = 0.0, votes: Any = None) -> tuple[list[str], list[str]]:
     """End the link to a replica in sync, which answers so; return the orders, and the reasons for a drop."""
-    orders: list[str] = []
-    drops: list[str] = []
+    orders, drops = list[str](), list[str]()
     pauses = OwnPauses(trio.current_time() - pause_s, 0.1)
     reach: Any = type("R", (), {"call_timeout": 2.0, "patience": 4.0, "pause_s_max": 2.0})()
     control: Any = type("C", (), {"instance": OWN, "name": "a", "board": None})()
@@ -220,9 +220,31 @@ async def settled(*answers: Answer, pause_s: float = 0.0) -> tuple[list[str], li
         side.feeder = feeder = cast("Feeder", type("F", (), {"wanted": wanted})())
         side._drop = drops.append  # type: ignore[method-assign]
         nursery.start_soon(running, pauses)
-        await side._settle(feeder, term, "link")
+        await (side._settle_by_votes(votes, feeder, term, "link") if votes else side._settle(feeder, term, "link"))
         nursery.cancel_scope.cancel()
     return orders, drops
+
+
+class Wins:
+    """Votes that are won."""
+
+    def __init__(self, *, stores: bool = True) -> None:
+        self.held, self._stores = list[str](), stores
+
+    async def hold(self, question: str) -> Any:
+        self.held += [question]
+        return type("Poll", (), {"granted": True})()
+
+    async def leave_out(self) -> bool:
+        return self._stores
+
+
+async def test_a_word_of_another_life_is_no_word_of_the_replica_where_others_vote() -> None:
+    same, other = says(1), Answer(log=attrs.evolve(cast("Log", says(1).log), instance=bytes(16)), lives=True)
+    for answer, held in ((same, []), (other, ["stay"])):
+        votes = Wins()
+        assert (await settled(answer, votes=votes), votes.held) == (([], ["link"]), held)
+    assert await settled(same, votes=Wins(stores=False)) == (["vote_lost"], [])
 
 
 async def running(pauses: OwnPauses) -> None:

@@ -110,6 +110,16 @@ class Activation(ABC):
         """Note that the node is active now; called at most once in a term."""
         return
 
+    async def leaves(self) -> None:
+        """Prepare for the end of the term: the node is about to tell its links, because it stops or steps back.
+
+        The broker's ``stop_timeout`` is the time for this call.
+
+        Checkpoint: none, unless the policy has something to do then.
+        Cancellation: the term ends all the same.
+        """
+        return
+
     def scales_down(self) -> None:
         """Note that the node hands its messages over to another node, and serves no client in this term."""
         return

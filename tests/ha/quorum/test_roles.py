@@ -238,3 +238,31 @@ def test_a_node_that_knows_of_a_later_epoch_than_the_quorum_does_not_claim() -> 
     refused = decide_claim(record, name="a", activation=4, epoch=4)
     assert isinstance(refused, NoClaim) and refused.reason == "unknown" and "epoch 4" in refused.text
     assert not isinstance(decide_claim(record, name="a", activation=4, epoch=3), NoClaim)
+
+
+async def test_a_lock_that_a_slow_disk_holds_up_is_given_back_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (side, role), trio.open_nursery() as nursery:
+
+        async def slow(counter: int) -> None:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(4)
+
+        monkeypatch.setattr(role, "_store", slow)
+        answers: list[bool] = []
+
+        async def leave_out() -> None:
+            answers.append(await role.leave_out("b"))
+
+        nursery.start_soon(leave_out)
+        await trio.sleep(0.5)
+        began = trio.current_time()
+        await role.release()
+        # It waits no longer than that, and does not act any more.
+        assert trio.current_time() - began < 3 and (role.record, role.until) == (None, 0.0)
+        other = Side("c", side.quorum).role()
+        await other.open(nursery, ID)
+        assert not await other.acquire()
+        await trio.sleep(2)
+        assert (answers, role.record) == ([False], None)
+        assert await other.acquire()
+        nursery.cancel_scope.cancel()

@@ -70,7 +70,8 @@ class Linked:
             kind="vote",
             instance=box.rjust(16, b"\0"),
             flags=1 if says in ("yes", "other") else 0,
-            name="b" if says == "no" else "",
+            number=2 if says == "old" else 3,
+            name={"no": "b", "old": "b", "own": "a"}.get(says, ""),
         )
         return LogPiece(header=header, first=0, body=b"")
 
@@ -107,16 +108,33 @@ async def test_who_is_not_there_and_who_has_lost_its_memory_has_not_voted() -> N
     links = Links(p="yes", q="gone", r="other")
     began = trio.current_time()
     poll = await pollster(links).hold(3, links.voters)
-    assert (poll.granted, poll.count.yes, sorted(links.given_back)) == (False, 1, ["p", "r"])
+    assert (poll.granted, sorted(links.given_back)) == (False, ["p", "r"])
+    # An answer that comes after the decision is not counted.
+    assert poll.count.yes <= 1
     assert trio.current_time() - began < 2
     lost = Links(p="no", q="no", r="yes")
     assert (await pollster(lost).hold(3, lost.voters)).lost_to("b")
+    # Those that have voted for the change before this one have not voted against it.
+    lost = Links(p="old", q="old", r="yes")
+    assert not (await pollster(lost).hold(3, lost.voters)).lost_to("b")
+
+
+async def test_a_change_that_is_made_is_told_without_taking_a_vote_back() -> None:
+    links = Links(p="yes", q="gone", r="no")
+    assert not (await pollster(links).hold(3, links.voters, made=True)).granted
+    assert links.given_back == []
+    # A voter that knows of it already, or of a later one, was told.
+    links = Links(p="yes", q="gone", r="own")
+    assert (await pollster(links).hold(3, links.voters, made=True)).granted
+    assert not (await pollster(links).hold(3, links.voters)).granted
 
 
 async def test_voters_say_who_they_are_and_the_silent_ones_are_waited_for_three_seconds() -> None:
     links = Links(p="no", q="silent", r="gone")
     began = trio.current_time()
-    assert await pollster(links).who(["p", "q", "r"]) == links.voters.now[:1]
+    found = await pollster(links).who(["p", "q", "r"])
+    assert (found.voters, found.number) == (links.voters.now[:1], 3)
+    assert (await pollster(links).who([])).number == 0
     assert trio.current_time() - began == 3
     assert [one.vote for one in links.asked] == [b""] * 3
 

@@ -7,7 +7,11 @@ import math
 import pytest
 import trio
 
-from meshq import Broker, MajorityVote, MeshqError, Message, ReplicationPrimary
+from meshq import Broker, MajorityVote, MeshqError, Message, ReplicationBackup, ReplicationPrimary
+from meshq.ha._store_claim import StoreClaim
+from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.ha.replication._standing_format import Standing
+from meshq.ha.votes._voter import BoxFile
 from tests.ha.test_replication_brokers import bodies
 from tests.ha.voted import TTL_S, VotingMachines, voting_machines
 
@@ -92,6 +96,7 @@ async def test_a_primary_that_is_to_ask_steps_back_without_a_majority_and_serves
         ground.part("a", "b", "c", "d")
         ground.part("b", "c", "d")
         await first.ha.wait_for(phase="isolated", timeout=60)
+        await trio.sleep(0.1)
         assert first.state == "waiting"
         assert [(one.question, one.needed, one.granted) for one in ground.votes["a"]][:1] == [("stay", 2, False)]
         await trio.sleep(10)
@@ -127,3 +132,82 @@ async def test_a_primary_that_is_started_again_asks_first_and_does_not_serve_bes
         await ground.crash(again)
         await ground.run(nursery, "b", ReplicationPrimary(quorum=MajorityVote()))
         assert serving(ground) == ["b"]
+
+
+async def test_a_primary_that_can_not_store_that_it_goes_on_alone_confirms_nothing_and_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with voting_machines("cde") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        real, failed = NodeDirectory.remember, list[int]()
+
+        def remember(self: NodeDirectory, standing: Standing) -> None:
+            if standing.members == ("a",) and not failed:
+                failed.append(standing.number)
+                raise OSError(5, "once")
+            real(self, standing)
+
+        monkeypatch.setattr(NodeDirectory, "remember", remember)
+        ground.part("b", "a", "c", "d", "e")
+        async with ground.talker("a", call_timeout=20) as client:
+            with pytest.raises(MeshqError):
+                await client.send("q", Message(b"1"))
+        assert failed and ground.votes["a"][0].granted and first.ha.phase == "isolated"
+        await first.ha.wait_for(phase="active", timeout=60)
+        # In the next term it serves by another vote, which is on its disk.
+        assert (first.ha.epoch, second.ha.phase) == (2, "voting")
+        ground.network.heal()
+        await until_role(second, "in_sync")
+
+
+async def test_a_stop_that_can_not_be_stored_is_told_to_nobody_and_the_replica_asks_as_after_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with voting_machines("cde") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        real = NodeDirectory.remember
+
+        def remember(self: NodeDirectory, standing: Standing) -> None:
+            if not standing.acted:
+                raise OSError(5, "no bytes")
+            real(self, standing)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(NodeDirectory, "remember", remember)
+            ground.part("b", "c", "d", "e")
+            await first.stop()
+        await until_role(second, "voting")
+        assert serving(ground) == []
+        ground.network.heal()
+        await until_role(second, "active")
+
+
+async def test_a_stop_is_on_the_disk_before_the_replica_hears_of_it_and_voters_hear_of_it_until_they_know() -> None:
+    async with voting_machines("cde") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        ground.part("b", "c", "d", "e")
+        await first.stop()
+        await until_role(second, "active")
+        assert not NodeDirectory(ground.disks["a"].mount(), "/data").standing().acted
+        ground.network.heal()
+        await trio.sleep(5)
+        number = NodeDirectory(ground.disks["b"].mount(), "/data").standing().number
+        for name in "cde":
+            box = BoxFile(ground.disks[name].mount(), "/data", name).read()
+            assert box is not None and [(one.number, one.holder) for one in box.given.values()] == [(number, "b")]
+
+
+async def test_voters_are_told_of_a_claim_and_the_other_node_is_not_elected_beside_it() -> None:
+    async with voting_machines("cde") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        await ground.crash(first)
+        await ground.crash(second)
+        StoreClaim(ground.disks["b"].mount(), "/data").mark(1)
+        await until_role(await ground.run(nursery, "b", ReplicationBackup(quorum=QUICK)), "active")
+        assert serving(ground) == ["b"]
+        ground.part("a", "b")
+        again = await ground.run(nursery, "a", ReplicationPrimary(quorum=QUICK, wait_for_activation=False))
+        await again.ha.wait_for(phase="isolated", timeout=120)
+        await trio.sleep(5)
+        assert serving(ground) == ["b"]
+        assert not any(one.granted for one in ground.votes["a"])

@@ -10,6 +10,7 @@ from meshq import MajorityVote
 from meshq.errors import DamagedError
 from meshq.ha.votes import BALLOTS_MAX, Ballot, BallotBox, Count, GivenVote, Voters, majority
 from meshq.ha.votes._ballot_box_format import decode_box, encode_box, file_of
+from meshq.ha.votes._ballot_box_machine import LIVES_MAX
 
 NODE = b"n" * 16
 
@@ -64,6 +65,25 @@ def test_a_vote_of_an_attempt_that_was_lost_is_given_to_another_one_and_a_later_
     assert gives(one, asks("b", 3, b"3"))
     assert one.taken_back(asks("b", 3, b"2")) is None
     assert not gives(one, asks("a", 3))
+
+
+def test_a_vote_for_attempts_of_several_lives_stays_until_each_of_them_was_taken_back() -> None:
+    one = box()
+    attempts = [bytes([life]) * 8 + bytes([number]) * 8 for life, number in ((1, 1), (2, 1), (2, 2))]
+    # The first one was won; those of a later life are lost, and say so late.
+    for attempt in attempts:
+        assert gives(one, asks("a", 3, attempt))
+    assert one.last(NODE).attempts == (attempts[0], attempts[2])
+    assert one.taken_back(asks("a", 3, attempts[1])) is None
+    back = one.taken_back(asks("a", 3, attempts[2]))
+    assert back == GivenVote(number=3, holder="a", vote=attempts[0])
+    one.adopt(NODE, back)
+    assert not gives(one, asks("b", 3))
+    assert one.taken_back(asks("a", 3, attempts[0])) == GivenVote(number=2)
+    for life in range(20):
+        assert gives(one, asks("a", 3, bytes([life]) * 16))
+    assert len(one.last(NODE).attempts) == LIVES_MAX
+    assert one.last(NODE).attempts[-1] == bytes([19]) * 16
 
 
 def test_a_box_is_bounded() -> None:

@@ -21,6 +21,7 @@ from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._replicator_machine import ReplicationBounds
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting._admission_plan import Admission
 from meshq.ha.replication.meeting._answered import Answered
 from meshq.ha.replication.meeting._asking import PAUSE_S, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
@@ -198,27 +199,16 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _check(self, wanted: Replicate, node_id: bytes, term: ReplicationTerm) -> None:
         """Check a node that wants to follow.  Raises: MeshqError."""
-        rules, name, who = self._rules, self._control.name, wanted.node_name
-        if wanted.node_id and wanted.node_id != node_id:
-            about = f"{who!r} is to follow the node {wanted.node_id.hex()}, and {name!r} is {node_id.hex()}"
-            raise self._refused("node_id", wanted, about)
-        if wanted.group and rules.group_name and wanted.group != rules.group_name:
-            about = f"{who!r} is of the group {wanted.group!r}, and {name!r} of {rules.group_name!r}"
-            raise self._refused("group", wanted, about)
-        if bool(wanted.fingerprint) != bool(self._control.encryption_keys) or (
-            wanted.fingerprint and wanted.fingerprint != self._reach.fingerprint(wanted.instance)
-        ):
-            about = f"{who!r} and {name!r} do not encrypt with the same key (journal.encryption_keys)"
-            raise self._refused("encryption_key", wanted, about)
-        if who == name and (self.role is not None or (self.votes is not None and self.votes.are_known)):
-            about = f"a node with the name {name!r} wants to follow the node {name!r}: a quorum tells nodes by name"
-            raise self._refused("node_id", wanted, about)
-        if self.role is not None and wanted.epoch > term.epoch:
-            about = (
-                f"{who!r} knows of epoch {wanted.epoch} of the node id, and {name!r} serves with the lock"
-                f" of the quorum in epoch {term.epoch}: one of the two stores is of another quorum"
-            )
-            raise self._refused("node_id", wanted, about)
+        name = self._control.name
+        admission = Admission(
+            name=name,
+            node_id=node_id,
+            group=self._rules.group_name or "",
+            fingerprint=self._reach.fingerprint(wanted.instance),
+            locked_epoch=None if self.role is None else term.epoch,
+        )
+        if (found := admission.refusal(wanted)) is not None:
+            raise self._refused(found[0], wanted, found[1])
         feeder = self.feeder
         if feeder is not None and self._is_again(wanted, feeder.wanted):
             if wanted.instance == feeder.wanted.instance:
@@ -228,10 +218,10 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if not term.replicator.free:
             raise decline("too_many_sessions", f"{name!r} has a replica already")
 
-    def _end_left(self, feeder: Feeder) -> None:
+    def _end_left(self, feeder: Feeder, *, known: bool = True) -> None:
         """End the old link of a node, which follows by one link: so it does not take over."""
-        feeder.end("left", known=True)
-        if not self._recorded(feeder):
+        feeder.end("left", known=known)
+        if known and not self._recorded(feeder):
             self._drop("left")
 
     async def _look_who(self, feeder: Feeder) -> None:
@@ -239,7 +229,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         wanted = feeder.wanted
         log = (await self._asker.ask(wanted.place, name=wanted.node_name)).log
         if log is not None and log.instance != wanted.instance and self.feeder is feeder:
-            self._end_left(feeder)
+            # Another machine may have its name and its place now: where others vote that says nothing of the replica.
+            self._end_left(feeder, known=self.votes is None or not self.votes.decide)
 
     def _is_again(self, wanted: Replicate, before: Replicate) -> bool:
         return bool(wanted.place) and (wanted.place, wanted.node_name) == (before.place, before.node_name)
@@ -306,6 +297,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     async def _enroll(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm) -> None:
         """Let a replica count once this node knows durably who votes when one of the two is lost."""
         done = await votes.enroll(feeder.wanted.node_name)
+        if done and self.term is term and self.feeder is None:
+            # It was dropped meanwhile, and the memory says that it counts.
+            await votes.leave_out()
         if self.feeder is not feeder or self.term is not term or feeder.ended:
             return
         if done:
@@ -351,7 +345,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         """Whether the replica that is in sync may take over."""
         feeder, role = self.feeder, self.role
         known = role is None or (feeder is not None and role.counts(feeder.wanted.node_name))
-        return known and term.replicator.in_sync
+        return known and term.replicator.in_sync and feeder is not None and feeder.told
 
     def _count(self, feeder: Feeder) -> None:
         """Note that a replica is in sync, and notify."""
@@ -434,7 +428,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             answer = await self._asker.ask(wanted.place, ends=wanted.instance, name=wanted.node_name)
             log = answer.log
             superseded = log is not None and self._goes_first(log, term)
-            if not superseded and (log is None or log.epoch == CLAIMED):
+            # What a node of its name says in another life may be the word of another machine.
+            if not superseded and (log is None or log.epoch == CLAIMED or log.instance != wanted.instance):
                 # Who has nothing to confirm lets the other one ask first.
                 with trio.move_on_after(0.0 if answer.gone else silent_s):
                     while not term.replicator.behind:
@@ -446,7 +441,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
                     await trio.sleep(votes.wait_s)
                     continue
                 superseded = not poll.granted
-            self._conclude(feeder, term, drop=reason, order="superseded" if superseded else "")
+            order = "superseded" if superseded else ""
+            # Nothing is confirmed before the disk says that the other one has not all of it.
+            if not order and not await votes.leave_out():
+                order = "vote_lost"
+            self._conclude(feeder, term, drop=reason, order=order)
             return
 
     def _conclude(self, feeder: Feeder, term: ReplicationTerm, *, drop: str = "", order: str = "") -> None:

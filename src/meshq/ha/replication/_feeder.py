@@ -69,6 +69,8 @@ class Feeder(ReplicaEnd[Logged]):
         self._written: deque[int] = deque()
         #: Whether the replica has the counter of the store on its disk, as it has said.
         self.counted: bool = False
+        #: Whether the replica was told that it is in sync: only then does it take over.
+        self.told: bool = False
         self._ended = False
 
     # -- from the link
@@ -94,6 +96,7 @@ class Feeder(ReplicaEnd[Logged]):
 
     def say_in_sync(self, number: int = 0, voters: tuple[str, ...] = ()) -> None:
         """Tell the replica that it is in sync, by which change of the pair, and who votes about the next one."""
+        self.told = True
         said = Log(kind="in_sync", members=(self.wanted.node_name,), number=number, voters=voters)
         self._say(said, self._term.replicator.has)
         self._line.flush()
@@ -110,6 +113,9 @@ class Feeder(ReplicaEnd[Logged]):
     def leaving(self) -> None:
         """Say which position is the last one."""
         order, self._term.leaving = self._term.order, True
+        if self._term.noted is False:
+            # The replica asks for votes, as after a crash: this node would do so, too, in its next life.
+            return
         last = Log(kind="stopped") if order is None else Log(kind="yielded", name=order.reason)
         while self._queue and self._queue[0][0].kind != "body":
             self._line.send(*self._queue.popleft())
@@ -119,7 +125,7 @@ class Feeder(ReplicaEnd[Logged]):
             return
         replicator = self._term.replicator
         # A replica that is in sync and hears that takes over, be it that its disk is a little behind.
-        self._term.yielded = replicator.in_sync
+        self._term.yielded = replicator.in_sync and self.told
         self._line.send(last, replicator.placed)
         self._line.flush()
 

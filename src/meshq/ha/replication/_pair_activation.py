@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -21,6 +22,9 @@ from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start, un
 from meshq.ha.replication.meeting._standpoints import CLAIMED, standpoint, standpoint_of
 from meshq.ha.votes import Poll, Pollster, elected
 from meshq.wire import Log, Replicate
+
+#: Seconds for which the voters are told of a claim before clients are served; those that are not there hold up nobody.
+TOLD_S: Final = 3.0
 
 
 class ReplicationActivation(ReplicationPart, Activation):
@@ -54,6 +58,9 @@ class ReplicationActivation(ReplicationPart, Activation):
         """Wait until this node may serve."""
         if self._standing.claimed:
             self._standing = self._standing.unclaimed
+            told = self._tell()
+            with trio.move_on_after(TOLD_S):
+                await told.wait()
             return await self._take("started")
         own = standpoint(self._standing, primary=self._rules.primary)
         first = self._rules.primary and not self._stepped_back
@@ -111,6 +118,17 @@ class ReplicationActivation(ReplicationPart, Activation):
         before = self._standing
         return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
 
+    def _tell(self) -> trio.Event:
+        """Tell the voters in the background that this node takes the role; return an event, set once they know."""
+        acting, told = self._acting, trio.Event()
+        # Also before the term begins.
+        acting.claiming = True
+        voters, number = self._votes.voters, self._standing.number + 1
+        self._nursery.start_soon(
+            self._votes.tell, number, voters, lambda: acting.claiming or acting.term is not None, told
+        )
+        return told
+
     # -- a replica that has lost its primary
 
     async def _takes_over(self, url: str, end: FollowEnd, began: float) -> bool:
@@ -118,7 +136,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         if end.reason != "crash":
             # It has said itself that it goes: others only have to know.
             if self._votes.decide:
-                self._nursery.start_soon(self._votes.tell, self._standing.number + 1, self._votes.voters)
+                self._tell()
             return True
         # A node that had a pause may have been dropped meanwhile.
         paused_s = self._pauses.longest_s

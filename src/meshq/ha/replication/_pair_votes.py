@@ -83,13 +83,19 @@ class PairVotes:
             self._control.board.notify(VoteHeld, question=question, granted=poll.granted, **about)
         return poll
 
-    async def tell(self, number: int, voters: Voters) -> None:
+    async def tell(self, number: int, voters: Voters, lasts: Callable[[], bool], told: trio.Event) -> None:
         """Have the others know that this node has made a change, without waiting for them to agree.
+
+        They are told until more than half know it, as long as the change ``lasts``; ``told`` is set then.
 
         Checkpoint: always.
         Cancellation: some know it.
         """
-        await self._pollster.hold(number, voters)
+        while not (await self._pollster.hold(number, voters, least=True, made=True)).granted:
+            await trio.sleep(self.wait_s)
+            if not lasts():
+                return
+        told.set()
 
     # -- of a node that serves
 
@@ -103,8 +109,10 @@ class PairVotes:
         names = (self._control.name, name)
 
         def enrolled(before: Standing) -> Standing:
-            voters = Voters(before.voters).next(found)
-            return attrs.evolve(before, number=before.number + 1, members=names, voters=voters, later=())
+            voters = Voters(before.voters).next(found.voters)
+            # Behind votes that were given already, of which an older copy of the directory does not know, none is won.
+            number = max(before.number, found.number) + 1
+            return attrs.evolve(before, number=number, members=names, voters=voters, later=())
 
         return await self._change(enrolled)
 
@@ -131,7 +139,7 @@ class PairVotes:
             if not lives or (lives == looked and now < again):
                 continue
             looked, again = lives, now + ASK_S
-            found = Voters(self._standing().voters).next(await self._pollster.who(lives))
+            found = Voters(self._standing().voters).next((await self._pollster.who(lives)).voters)
             if found == self._standing().voters or feeder.ended:
                 continue
             names = (self._control.name, feeder.wanted.node_name)
@@ -141,5 +149,6 @@ class PairVotes:
             feeder.say_voters(told, found)
             while term.knows_voters < told and not feeder.ended:
                 await term.changed.wait()
-            if not feeder.ended:
-                await self._change(partial(attrs.evolve, voters=found, later=()))
+            if not feeder.ended and not await self._change(partial(attrs.evolve, voters=found, later=())):
+                # The next change would forget those of whom the replica knows by now.
+                feeder.end("disk")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
@@ -59,6 +60,8 @@ class QuorumRole:
         self._turn = trio.Lock()
         self._scope = trio.CancelScope()
         self._closing = False
+        # Whether the lock is to be given back as soon as nothing is done with it.
+        self._owed = False
         # The replica that is being added, or may have been.
         self._adding = ""
         #: The record under which the node serves; None: it does not.
@@ -102,7 +105,8 @@ class QuorumRole:
     @property
     def until(self) -> float:
         """The moment until which the lock is surely held; 0.0 when it is not."""
-        until = self._session.held_until if self._session is not None and not self._closing else 0.0
+        closing = self._closing or self._owed
+        until = self._session.held_until if self._session is not None and not closing else 0.0
         # A provider may leave a moment that is over.
         return until if until > trio.current_time() else 0.0
 
@@ -149,7 +153,7 @@ class QuorumRole:
         Cancellation: the lock may be held; ``release`` gives it back.
         Raises: as ``QuorumSession.acquire``.
         """
-        async with self._turn:
+        async with self._in_turn():
             return await self._open.acquire()
 
     async def claim(self, *, activation: int, epoch: int, against: int | None = None) -> QuorumRecord | NoClaim | None:
@@ -164,7 +168,7 @@ class QuorumRole:
             ConnectionBrokenError: the quorum can't be asked.
             OSError: the counter could not be stored.
         """
-        async with self._turn:
+        async with self._in_turn():
             found = await claim(
                 self._open, name=self._name, activation=activation, store=self._store, epoch=epoch, against=against
             )
@@ -180,11 +184,29 @@ class QuorumRole:
     async def release(self) -> None:
         """Give the lock back, so that another node gets it at once; bounded in time, also if it is cancelled."""
         self.close()
+        self._owed = True
         with trio.CancelScope(shield=True, deadline=trio.current_time() + RELEASE_S):
             async with self._turn:
-                await self._give_back()
+                if self._owed:
+                    self._owed = False
+                    await self._give_back()
         self.record, self._adding, self._closing = None, "", False
         await trio.lowlevel.checkpoint()
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """Surround a use of the lock; two uses follow each other.
+
+        The role may be given up while a slow disk holds this up for longer than ``release`` waits: then the lock is
+        given back at the end, or no other node would ever get it.
+        """
+        async with self._turn:
+            try:
+                yield
+            finally:
+                if self._owed:
+                    self._owed = False
+                    await self._give_back()
 
     async def _give_back(self) -> None:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + RELEASE_S):
@@ -252,7 +274,7 @@ class QuorumRole:
 
     async def _change(self, step: Callable[[QuorumSession, QuorumRecord], Awaitable[QuorumRecord]]) -> bool:
         """Change the record, however often the quorum has to be asked, while the lock is held; but not for ever."""
-        async with self._turn:
+        async with self._in_turn():
             deadline = self.until + self._patience_s
             while trio.current_time() < min(self.until, deadline) and (before := self.record) is not None:
                 with trio.CancelScope(deadline=deadline) as self._scope:
@@ -261,7 +283,10 @@ class QuorumRole:
                         record = await session.read()
                         if (record.epoch, record.holder) != (before.epoch, before.holder):
                             raise RefusedError("another node has the record of the node id", outcome="not_done")
-                        self.record = await step(session, record)
+                        record = await step(session, record)
+                        if self._owed:
+                            return False
+                        self.record = record
                         return True
                     except MeshqError as error:
                         self._complain(error)

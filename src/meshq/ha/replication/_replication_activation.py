@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import trio
@@ -20,7 +21,7 @@ from meshq.ha.replication._replica_machine import Following
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._role_report import role_report
-from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._standing_format import Standing, forgotten
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.replication.meeting._asking import Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
@@ -115,16 +116,32 @@ class ReplicationPart:
         while term is None or term.order is None or term.order == term.told:
             await self._changed.wait()
             term = self._acting.term
+        if term.order.reason in ("failback", "forced"):
+            await self.leaves()
+            if term.order.at_once and self._acting.feeder is not None:
+                # The links end without a word then.
+                self._acting.feeder.leaving()
         term.told = term.order
         return term.order
+
+    async def leaves(self) -> None:
+        """Have it on the disk that the replica goes on, before it is told: where others vote both could win later."""
+        term, votes = self._acting.term, self._acting.votes
+        await trio.lowlevel.checkpoint()
+        if term is None or votes is None or term.noted is not None:
+            return
+        term.noted = None if self._acting.in_sync and not votes.decide else False
+        if self._acting.in_sync and votes.decide:
+            # From here on nothing is confirmed without the replica.
+            term.leaving = True
+            term.noted = await self._change(partial(attrs.evolve, acted=False))
 
     async def release(self, *, failover: bool) -> None:
         """Give the role up: the replica has taken it, or takes it now."""
         term = self._acting.term
-        if term is not None and term.yielded:
-            # The other node has as much, and goes first.
-            async with self._remembering:
-                await self._remember(attrs.evolve(self._standing, acted=False))
+        if term is not None and term.yielded != bool(term.noted):
+            # A replica that has heard the last word has as much, and goes first; one that has not does not.
+            await self._change(partial(attrs.evolve, acted=not term.yielded))
         self._acting.end()
         await trio.lowlevel.checkpoint()
         self._stepped_back = True
@@ -157,9 +174,6 @@ class ReplicationPart:
             raise RefusedError("no replica is in sync that could take over")
         final = back and not self._rules.restart_backup
         self._order(StepBack(reason="failback" if back else "forced", at_once=force, final=final))
-        if force and self._acting.feeder is not None:
-            # The links end without a word then.
-            self._acting.feeder.leaving()
         return term.epoch
 
     async def hand_over(self, *, back: bool, force: bool) -> None:
@@ -190,11 +204,16 @@ class ReplicationPart:
             before=attrs.evolve(self._standing, as_backup=not self._rules.primary),
             progress=self._progressed,
         )
+        known = False
         try:
             end = await follower.run()
         finally:
-            self._standing = await self._read_standing()
-        self._vacant_since = trio.current_time() if end.node is not None else self._vacant_since
+            known = await self._read_standing(follower)
+        if not known:
+            # What is here may be whole, and nothing says so any more.
+            end = attrs.evolve(end, may_take_over=False)
+        if end.node is not None:
+            self._vacant_since = trio.current_time()
         if not end.may_take_over:
             if end.node is not None:
                 await self._doubt()
@@ -238,16 +257,19 @@ class ReplicationPart:
         if self._life.state in ("syncing", "in_sync", "voting"):
             self._life.on("lose")
 
-    async def _read_standing(self) -> Standing:
+    async def _read_standing(self, follower: Follower) -> bool:
+        """Read the memory that a node has after it followed; return whether that could be done."""
         with trio.CancelScope(shield=True):
             try:
                 found = await self._env.threads.run(self._directory.standing, pool=POOL)
                 self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
             except (MeshqError, OSError) as error:
                 self._complain(error)
-                return self._standing
-        self._acting.standing = found
-        return found
+                found = forgotten(self._standing, 0 if follower.node is None else follower.node.epoch)
+                self._standing = self._acting.standing = found
+                return False
+        self._standing = self._acting.standing = found
+        return True
 
     def _wanted(self, *, asks: bool = False, ends: bytes = b"") -> Replicate:
         control, ttl_s = self._control, self._reach.connection_ttl

@@ -54,6 +54,16 @@ class Standing:
         return attrs.evolve(self, epoch=max(self.epoch, self.named) + CLAIM_EPOCHS - 1, number=number, claimed=False)
 
 
+def forgotten(standing: Standing, epoch: int) -> Standing:
+    """Return the memory of a node whose file can't be read after the log of an epoch was followed; 0: none was.
+
+    Its store may be a copy that is not whole by now: it has no counter, and never serves by itself.
+    """
+    if not epoch:
+        return standing
+    return attrs.evolve(standing, named=max(standing.named, epoch), activation=0, in_sync=False, members=())
+
+
 def encode_standing(standing: Standing) -> bytes:
     """Return the bytes of the file."""
     body = json.dumps(attrs.asdict(standing), sort_keys=True).encode()

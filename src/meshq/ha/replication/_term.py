@@ -42,6 +42,9 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         self.yielded: bool = False
         #: Whether the last word was said: the replica may take over then, and is given up no more.
         self.leaving: bool = False
+        #: Whether the disk has, before the last word, that the replica goes on; None: that is not asked for.
+        #: False: no last word is said.
+        self.noted: bool | None = None
         #: The order to end the term, and the one of which the broker was told; None: there is none.
         self.order: StepBack | None = None
         self.told: StepBack | None = None

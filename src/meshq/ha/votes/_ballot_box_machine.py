@@ -12,15 +12,20 @@ from typing import Final
 
 import attrs
 
+from meshq.ids import IDENTITY_BYTES
+
 #: Node ids about which one node votes, at most.
 BALLOTS_MAX: Final = 4_096
+#: The bytes of an attempt by which the life of the node that asks is known, and lives whose attempts one vote is for.
+LIFE_BYTES: Final = 8
+LIVES_MAX: Final = 8
 
 
 @attrs.frozen(kw_only=True)
 class Ballot:
     """A question: may ``holder`` make the change of a ``number`` for a node id?
 
-    ``vote``: the attempt that the answer is part of.
+    ``vote``: the attempt that the answer is part of; it begins with the life of the node that asks.
     """
 
     node_id: bytes
@@ -31,11 +36,28 @@ class Ballot:
 
 @attrs.frozen(kw_only=True)
 class GivenVote:
-    """The last vote about a node id: for which change, for whom (empty: it was taken back), and in which attempt."""
+    """The last vote about a node id: for which change, for whom (empty: it was taken back), and in which attempts.
+
+    ``vote``: the last attempt of each life of the node that asked, one behind the other; which of them was won is not
+    known here, so the vote stays until each of them was taken back.
+    """
 
     number: int = 0
     holder: str = ""
     vote: bytes = b""
+
+    @property
+    def attempts(self) -> tuple[bytes, ...]:
+        """The attempts, in their order."""
+        return tuple(self.vote[at : at + IDENTITY_BYTES] for at in range(0, len(self.vote), IDENTITY_BYTES))
+
+    def also_in(self, attempt: bytes) -> bytes:
+        """Return the attempts with one more, in the place of an earlier one of its life.
+
+        A node that asks again in one life has not won before.
+        """
+        kept = [one for one in self.attempts if one[:LIFE_BYTES] != attempt[:LIFE_BYTES]]
+        return b"".join((*kept[: LIVES_MAX - 1], attempt))
 
 
 class BallotBox:
@@ -65,7 +87,8 @@ class BallotBox:
             return None
         if ballot.node_id not in self._given and len(self._given) >= BALLOTS_MAX:
             return None
-        return GivenVote(number=ballot.number, holder=ballot.holder, vote=ballot.vote)
+        vote = last.also_in(ballot.vote) if again else ballot.vote
+        return GivenVote(number=ballot.number, holder=ballot.holder, vote=vote)
 
     def taken_back(self, ballot: Ballot) -> GivenVote | None:
         """Return the vote to store once an attempt was lost; None: its vote is not the last one.
@@ -73,9 +96,10 @@ class BallotBox:
         The number stays: a vote for a change before it is not given any more.
         """
         last = self.last(ballot.node_id)
-        if (last.number, last.holder, last.vote) != (ballot.number, ballot.holder, ballot.vote):
+        if (last.number, last.holder) != (ballot.number, ballot.holder) or ballot.vote not in last.attempts:
             return None
-        return GivenVote(number=ballot.number - 1)
+        left = b"".join(one for one in last.attempts if one != ballot.vote)
+        return attrs.evolve(last, vote=left) if left else GivenVote(number=ballot.number - 1)
 
     def adopt(self, node_id: bytes, vote: GivenVote) -> None:
         """Note a vote that is durable now."""

@@ -261,6 +261,9 @@ class BrokerRun:
         self._note_role()
         report.make()
         await turn.over.wait()
+        if self._activation is not None:
+            with trio.move_on_after(self._settings.stop_timeout):
+                await self._activation.leaves()
         if turn.step_back is None:
             self._change_state("stop")
             await node.stop()
