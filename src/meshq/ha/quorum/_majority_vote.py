@@ -20,9 +20,7 @@ LEASE_S: Final = (0.05, 3_600.0)
 
 def _size(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not int or not 1 <= value <= SIZE_MAX):
-        raise SettingsError(
-            attribute.name, value, f"a whole number from 1 to {SIZE_MAX}, or left out (None)"
-        )
+        raise SettingsError(attribute.name, value, f"a whole number from 1 to {SIZE_MAX}, or left out (None)")
 
 
 @attrs.frozen(kw_only=True)

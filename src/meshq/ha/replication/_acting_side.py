@@ -435,6 +435,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             log = answer.log
             superseded = log is not None and self._goes_first(log, term)
             if not superseded and (log is None or log.epoch == CLAIMED):
+                votes.say_held(wanted.node_name)
                 # Who has nothing to confirm lets the other one ask first.
                 with trio.move_on_after(0.0 if answer.gone else silent_s):
                     while not term.replicator.behind:
