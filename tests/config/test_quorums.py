@@ -125,7 +125,7 @@ def test_other_words_for_the_settings_of_a_vote_are_understood() -> None:
             "ha.quorum.size: -1 is not allowed; allowed: a whole",
         ),
         ("quorum = 3\n", 7, "ha.quorum: 3 is not allowed; allowed: a table"),
-        ("[ha.quorum]\n", 7, "ha.quorum: the key 'hosts' is missing"),
+        ("[ha.quorum]\n", 7, "ha.quorum: the key 'kind' is missing; allowed: majority, zookeeper, mesh"),
         ('[ha.quorum]\nhosts = "a"\n', 8, "ha.quorum.hosts: 'a' is not allowed"),
         ('[ha.quorum]\nhosts = "a:1"\n', 8, "ha.quorum.hosts: 'a:1' is not allowed; allowed: a loopback"),
         (

@@ -13,9 +13,10 @@ from meshq.errors import SettingsError
 from meshq.ha import MajorityVote, MeshQuorum, ZooKeeperQuorum
 from meshq.settings import Secret
 
-#: The kinds of quorums, as a file names them; unless given it is the one of ``DEFAULT``.
+#: The kinds of quorums, as a file names them; one of ``DEFAULT`` needs no kind where its ``HOSTS`` are given.
 QUORUMS: Final[dict[str, type[Any]]] = {"majority": MajorityVote, "zookeeper": ZooKeeperQuorum, "mesh": MeshQuorum}
 DEFAULT: Final = "zookeeper"
+HOSTS: Final = frozenset({"hosts", "connect-string", "connect_string"})
 CLASS: Final = ("class_name", "class-name")
 #: Other names of keys; those of ``MILLISECONDS`` are numbers of milliseconds, the time of a vote is one of seconds.
 KEYS: Final = {

@@ -29,7 +29,8 @@ class MajorityVote:
 
     ``size``: None: more than half of the others that are known have to say yes, and nobody when there are no others.
     A number: the size of the cluster, the pair counted once; more than half of it have to say yes (one for 1 and 2,
-    which ask nobody where nobody is known), if that is more than half of the others.  ``vote_retries``: so many votes follow a first one that was lost; ``inf``: until one is won.
+    which ask nobody where nobody is known), if that is more than half of the others.  ``vote_retries``: so many votes
+    follow a first one that was lost; ``inf``: until one is won.
     ``vote_retry_wait``: seconds between two votes.  ``quorum_vote_wait``: seconds after which a vote is cut.
     ``lease``: seconds for which a node acts after other nodes have agreed to it.
 
