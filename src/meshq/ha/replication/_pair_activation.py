@@ -208,7 +208,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         super()._progressed(step, follower)
 
     def _say(self, text: str, *, level: int = logging.WARNING) -> None:
-        """Log why the node waits, and show that as its last error; empty: it does not wait any more."""
+        """Log why the node waits, and show that as its last error; an empty text ends that."""
         if text:
             self._warnings.say("waits", text, text, level=level)
             self._last_error = text

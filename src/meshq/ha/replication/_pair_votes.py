@@ -88,7 +88,7 @@ class PairVotes:
         return poll
 
     def _lost(self, question: str, count: Count) -> str:
-        """Say what a lost vote means to the node."""
+        """Return a text for operators about a vote that was lost."""
         what = "takes over when it has won a vote, and has lost one"
         if question == "stay" and self._control.board.report.role == "primary":
             what = "confirms nothing until it has won a vote, and has lost one"
