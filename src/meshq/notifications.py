@@ -343,8 +343,8 @@ class RoleChanged(Notification):
     ``backup``.
 
     ``epoch``: of the node that serves.  ``reason``: ``started``, ``crash``, ``stopped``, ``forced``, ``failback``,
-    ``superseded``, ``lease_lost`` or ``isolated``.  ``without_service``: the seconds from the last moment in which
-    another node was known to serve.
+    ``superseded``, ``lease_lost``, ``vote_lost`` or ``isolated``.  ``without_service``: the seconds from the last
+    moment in which another node was known to serve.
     """
 
     kind = "role_changed"

@@ -152,6 +152,16 @@ def test_a_reader_that_does_not_read_keeps_the_newest(monkeypatch: pytest.Monkey
     assert house.core.settings.event_bus.dropped == 25 - 11
 
 
+@pytest.mark.parametrize("name", ["Consumer.Queue.>", "Producer.Topic.a.>", ">"])
+def test_a_pattern_of_advisories_tells_nothing_and_is_refused(name: str) -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    reading(client, name)
+    answer = header_of(client.last(FrameType.ANSWER), Answer)
+    assert answer.code == USAGE and "is no advisory; there are" in answer.text
+    assert not house.core.router.addresses
+
+
 def test_a_broker_without_advisory_support_tells_nothing_and_says_so() -> None:
     house = make_house(FakeLog(), advisory_support=False)
     client = house.client()

@@ -102,8 +102,9 @@ def test_with_no_class_named_it_is_that_of_zookeeper_and_one_of_ones_own_gets_it
 def test_other_words_for_the_settings_of_a_vote_are_understood() -> None:
     """K75."""
     assert renamed({"vote_retries": 3, "vote_retries_wait": 2.0}) == {"vote_retries": 3, "vote_retry_wait": 2.0}
-    dashed = {"quorum-size": 3, "vote-retries": 4, "vote-retries-wait": 2_000, "quorum-vote-wait": 500}
-    assert renamed(dashed) == {"size": 3, "vote_retries": 4, "vote_retry_wait": 2.0, "quorum_vote_wait": 0.5}
+    dashed = {"quorum-size": 3, "vote-retries": 4, "vote-retries-wait": 2_000, "quorum-vote-wait": 30}
+    assert renamed(dashed) == {"size": 3, "vote_retries": 4, "vote_retry_wait": 2.0, "quorum_vote_wait": 30}
+    assert renamed({"quorum-size": -1}) == renamed({"quorum_size": -1}) == {}
     with pytest.raises(SettingsError, match="the same as 'vote_retry_wait'"):
         renamed({"vote_retry_wait": 1.0, "vote_retries_wait": 2.0})
 
@@ -116,8 +117,15 @@ def test_other_words_for_the_settings_of_a_vote_are_understood() -> None:
             8,
             "ha.quorum.kind: 'etcd' is not allowed; allowed: majority, zookeeper, mesh",
         ),
+        ("vote-retries = 3\n", 7, "ha.vote-retries: stands in the table 'quorum' of the policy, as 'vote_retries'"),
+        ("quorum-vote-wait = 3\n", 7, "ha.quorum-vote-wait: stands in the table 'quorum' of the policy"),
+        (
+            '[ha.quorum]\nkind = "majority"\nsize = -1\n',
+            9,
+            "ha.quorum.size: -1 is not allowed; allowed: a whole",
+        ),
         ("quorum = 3\n", 7, "ha.quorum: 3 is not allowed; allowed: a table"),
-        ("[ha.quorum]\n", 7, "ha.quorum: the key 'hosts' is missing"),
+        ("[ha.quorum]\n", 7, "ha.quorum: the key 'kind' is missing; allowed: majority, zookeeper, mesh"),
         ('[ha.quorum]\nhosts = "a"\n', 8, "ha.quorum.hosts: 'a' is not allowed"),
         ('[ha.quorum]\nhosts = "a:1"\n', 8, "ha.quorum.hosts: 'a:1' is not allowed; allowed: a loopback"),
         (
@@ -218,8 +226,8 @@ def test_a_policy_in_a_file_takes_the_settings_of_a_vote(tmp_path: Path) -> None
     text = 'kind = "majority"\nsize = 5\nvote_retries = 3\nvote_retries_wait = 2\nquorum_vote_wait = 7\n'
     found = quorum(tmp_path, text)
     assert found == MajorityVote(size=5, vote_retries=3, vote_retry_wait=2.0, quorum_vote_wait=7.0)
-    for policy in ("replication_primary", "replication_backup"):
-        given = f'[ha]\npolicy = "{policy}"\nvote_on_replication_failure = true\n'
+    for policy, spelled in (("replication_primary", "_"), ("replication_backup", "_"), ("replication_backup", "-")):
+        given = f'[ha]\npolicy = "{policy}"\n{"vote_on_replication_failure".replace("_", spelled)} = true\n'
         ha: Any = load(tmp_path, given, PAIR)._settings.ha
         assert ha.vote_on_replication_failure is True
         assert ha.quorum == MajorityVote()

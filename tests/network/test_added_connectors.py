@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from meshq import NetworkConnector, NotActiveError, NotFoundError, SettingsError
@@ -50,6 +52,12 @@ async def test_what_can_not_be_added_or_removed_is_named() -> None:
             await broker.add_network(to("b"))
         with pytest.raises(SettingsError, match="uri"):
             await broker.add_network(NetworkConnector("far", "static:(tcp://far.example:1)"))
+        wrong: Any = "to-b"
+        with pytest.raises(SettingsError, match=r"connector='to-b' is not allowed; allowed: a NetworkConnector"):
+            await broker.add_network(wrong)
+        wrong = broker.network("to-b")
+        with pytest.raises(SettingsError, match="allowed: the name of a network connector"):
+            await broker.remove_network(wrong)
         with pytest.raises(NotFoundError, match="no network connector 'far'; known: 'to-b'"):
             await broker.remove_network("far")
         await made.stop("a")

@@ -51,7 +51,7 @@ class RoleReport:
     one first.  ``in_sync``: the names of the nodes that have all that was confirmed, as far as this node knows;
     ``replicas``: those that follow, and the last one that was dropped.  ``records_behind``, ``bytes_behind``: of the
     node itself, if it follows.  ``unprotected``: it serves without a replica that its policy asks for.
-    ``last_error``: the last thing that went wrong; empty: nothing did.
+    ``last_error``: the last thing that went wrong, or why the node waits; empty: nothing did since it serves.
     """
 
     role: str = "live_only"

@@ -55,6 +55,7 @@ POLICY_WORDS: Final = {"master": "primary", "live": "primary", "slave": "backup"
 POLICY_KEYS: Final = {
     "allow_fail_back": "allow_failback",
     "max_saved_replicated_journals_size": "max_saved_replicated_journals",
+    "vote-on-replication-failure": "vote_on_replication_failure",
 }
 
 

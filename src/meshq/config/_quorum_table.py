@@ -13,11 +13,12 @@ from meshq.errors import SettingsError
 from meshq.ha import MajorityVote, MeshQuorum, ZooKeeperQuorum
 from meshq.settings import Secret
 
-#: The kinds of quorums, as a file names them; unless given it is the one of ``DEFAULT``.
+#: The kinds of quorums, as a file names them; one of ``DEFAULT`` needs no kind where its ``HOSTS`` are given.
 QUORUMS: Final[dict[str, type[Any]]] = {"majority": MajorityVote, "zookeeper": ZooKeeperQuorum, "mesh": MeshQuorum}
 DEFAULT: Final = "zookeeper"
+HOSTS: Final = frozenset({"hosts", "connect-string", "connect_string"})
 CLASS: Final = ("class_name", "class-name")
-#: Other names of keys; those of ``MILLISECONDS`` are numbers of milliseconds.
+#: Other names of keys; those of ``MILLISECONDS`` are numbers of milliseconds, the time of a vote is one of seconds.
 KEYS: Final = {
     "connect-string": "hosts",
     "connect_string": "hosts",
@@ -26,6 +27,7 @@ KEYS: Final = {
     "vote-retries": "vote_retries",
     "quorum_size": "size",
     "quorum-size": "size",
+    "quorum-vote-wait": "quorum_vote_wait",
 }
 MILLISECONDS: Final = {
     "session-ms": "session",
@@ -36,8 +38,11 @@ MILLISECONDS: Final = {
     "retries_ms": "retry_interval",
     "vote-retry-wait": "vote_retry_wait",
     "vote-retries-wait": "vote_retry_wait",
-    "quorum-vote-wait": "quorum_vote_wait",
 }
+#: Under these names -1 stands for a size that is left out.
+SIZES: Final = ("quorum_size", "quorum-size")
+#: Settings of a vote, which other brokers have in the table of the policy.
+OF_VOTES: Final = ("size", "vote_retries", "vote_retry_wait", "quorum_vote_wait")
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +60,10 @@ def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
         SettingsError: a setting is there under two names, or a number of milliseconds is none.
     """
     found: dict[str, Any] = {}
+    left_out = [name for name in SIZES if type(table.get(name)) is int and table[name] == -1]
     for name, value in table.items():
+        if name in left_out:
+            continue
         meant = KEYS.get(name) or MILLISECONDS.get(name, name)
         if meant in found or (meant != name and meant in table):
             raise SettingsError(name, value, f"once: it is the same as {meant!r}, which is there, too")
@@ -63,6 +71,12 @@ def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
             raise SettingsError(name, value, "a number of milliseconds")
         found[meant] = value / 1_000 if name in MILLISECONDS else value
     return found
+
+
+def meant_for_votes(name: str) -> str:
+    """The setting of a vote that a key of a policy's own table means; empty: it means none."""
+    meant = KEYS.get(name) or MILLISECONDS.get(name, name)
+    return meant if meant in OF_VOTES else ""
 
 
 def own_quorum(name: object, properties: Mapping[str, Any]) -> QuorumProvider:

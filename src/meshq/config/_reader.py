@@ -35,7 +35,7 @@ from meshq.config._lines_format import KeyLines, Path, shown
 from meshq.config._older_keys_format import with_policy
 from meshq.config._pool_table import PoolTable
 from meshq.config._problems import SECRETS, WrongTypeError, said, seen, seen_as
-from meshq.config._quorum_table import CLASS, DEFAULT, QUORUMS, AuthTable, own_quorum, renamed
+from meshq.config._quorum_table import CLASS, DEFAULT, HOSTS, QUORUMS, AuthTable, meant_for_votes, own_quorum, renamed
 from meshq.config._units_format import in_units
 from meshq.directories import StoreDirectories
 from meshq.discovery import DiscoveryGroup
@@ -294,6 +294,9 @@ class Reader:
                 return MISSING
             if alias in rest:
                 rest[meant] = rest.pop(alias)
+        for key in [one for one in rest if meant_for_votes(one)]:
+            self._problem(f"stands in the table 'quorum' of the policy, as {meant_for_votes(key)!r}", key)
+            del rest[key]
         return self.table(rest, POLICIES[name])
 
     def _quorum(self, value: object, kind: Any) -> Any:
@@ -309,6 +312,9 @@ class Reader:
             if rest:
                 raise WrongTypeError(f"{', '.join(rest)}: not beside a class; allowed: class_name and properties")
             return own_quorum(own[0], properties)
+        if "kind" not in rest and not HOSTS & {*rest, *properties}:
+            self._problem(f"the key 'kind' is missing; allowed: {known}")
+            return MISSING
         name = rest.pop("kind", DEFAULT)
         if not isinstance(name, str) or name not in QUORUMS:
             self._problem(f"{seen(name)} is not allowed; allowed: {known}", "kind")

@@ -15,7 +15,7 @@ from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageR
 from meshq.concurrency import BackgroundBlock
 from meshq.directories import StoreDirectories
 from meshq.env import default_env
-from meshq.errors import NotActiveError, UsageError
+from meshq.errors import NotActiveError, SettingsError, UsageError
 from meshq.ids import NodeId
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
@@ -199,10 +199,12 @@ class Broker:
         Checkpoint: always.
         Cancellation: the connector is served or not; ``network`` says which.
         Raises:
-            SettingsError: the broker has a network connector of this name, or a URL can't be dialed.
+            SettingsError: it is no ``NetworkConnector``, the broker has one of its name, or a URL can't be dialed.
             NotActiveError: the broker isn't active.
         """
         check_in_trio("Broker")
+        if getattr(connector, "kind", None) != "network_connector":
+            raise SettingsError("connector", connector, "a NetworkConnector(...)")
         await self._active().served.add(connector)
 
     async def remove_network(self, name: str) -> None:
@@ -214,10 +216,13 @@ class Broker:
         Checkpoint: always.
         Cancellation: it ends all the same.
         Raises:
+            SettingsError: ``name`` is no text.
             NotFoundError: the broker has none of this name.
             NotActiveError: the broker isn't active.
         """
         check_in_trio("Broker")
+        if not isinstance(name, str):
+            raise SettingsError("name", name, "the name of a network connector")
         served = self._active().served
         await served.remove(served.find(name, "network_connector"))
 

@@ -28,7 +28,7 @@ def check_sendable(address: str) -> str:
         UsageError: the address is reserved for the broker.
     """
     if tells_events(address):
-        raise UsageError(f"{address!r} tells what happens in the broker: nobody else sends to it")
+        raise UsageError(f"{address!r} is for what a broker tells of itself: nobody else sends to it")
     return check_open(address)
 
 

@@ -74,13 +74,15 @@ def check_advisory(name: str, *, supported: bool) -> None:
     """Check that a new address may be made: one whose name begins like that of an advisory has to be one.
 
     Raises:
-        UsageError: advisories are switched off, or none has this name.
+        UsageError: advisories are switched off, or none has this name; a pattern is the name of no address.
     """
     if not name.startswith(ADVISORY):
         return
     if not supported:
         raise UsageError(f"{name!r} tells nothing: the broker has advisory_support=False")
-    named = any(name.startswith(f"{one}.") and name != f"{one}." for one in _ALL)
+    # The other wildcards are in no name of an address.
+    pattern = ">" in name.split(".")
+    named = any(name.startswith(f"{one}.") and name != f"{one}." for one in _ALL) and not pattern
     if name not in (CONNECTION, *_ALL) and not named:
         allowed = f"{CONNECTION}, or {', '.join(_ALL)}, each alone or with a dot and the name of an address"
         raise UsageError(f"{name!r} is no advisory; there are {allowed}")

@@ -20,16 +20,17 @@ LEASE_S: Final = (0.05, 3_600.0)
 
 def _size(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not int or not 1 <= value <= SIZE_MAX):
-        raise SettingsError(attribute.name, value, f"a whole number from 1 to {SIZE_MAX}, or None")
+        raise SettingsError(attribute.name, value, f"a whole number from 1 to {SIZE_MAX}, or left out (None)")
 
 
 @attrs.frozen(kw_only=True)
 class MajorityVote:
     """The classic vote: a node that has lost its partner asks the other nodes of the cluster that serve.
 
-    ``size``: None: more than half of the others have to say yes, and nobody when there are no others.  A number: the
-    size of the cluster, whoever can be asked; half of it has to say yes, rounded down, for 1 and 2, and more than half
-    for more.  ``vote_retries``: so many votes follow a first one that was lost; ``inf``: until one is won.
+    ``size``: None: more than half of the others that are known have to say yes, and nobody when there are no others.
+    A number: the size of the cluster, the pair counted once; more than half of it have to say yes (one for 1 and 2,
+    which ask nobody where nobody is known), if that is more than half of the others.  ``vote_retries``: so many votes
+    follow a first one that was lost; ``inf``: until one is won.
     ``vote_retry_wait``: seconds between two votes.  ``quorum_vote_wait``: seconds after which a vote is cut.
     ``lease``: seconds for which a node acts after other nodes have agreed to it.
 

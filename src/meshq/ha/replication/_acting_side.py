@@ -430,6 +430,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             superseded = log is not None and self._goes_first(log, term)
             # What a node of its name says in another life may be the word of another machine.
             if not superseded and (log is None or log.epoch == CLAIMED or log.instance != wanted.instance):
+                votes.say_held(wanted.node_name)
                 # Who has nothing to confirm lets the other one ask first.
                 with trio.move_on_after(0.0 if answer.gone else silent_s):
                     while not term.replicator.behind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +12,7 @@ import attrs
 import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl
-from meshq.errors import invariant
+from meshq.errors import ConnectionBrokenError, invariant
 from meshq.ha.quorum import MajorityVote
 from meshq.ha.replication._follower import FollowedNode, FollowEnd, Follower
 from meshq.ha.replication._pair_votes import PairVotes
@@ -43,6 +44,7 @@ class ReplicationActivation(ReplicationPart, Activation):
             reach,
             standing=lambda: self._standing,
             change=self._change,
+            show=self._say,
             stays=rules.vote_on_replication_failure,
         )
         # The node that is lost, while this one may take over from it.
@@ -50,6 +52,9 @@ class ReplicationActivation(ReplicationPart, Activation):
         self._vote_scope = trio.CancelScope()
         # When a node that is to go on alone may ask for votes again.
         self._ask_at = -math.inf
+        # Why the node waits, as it was said last, and the votes about the node that is lost.
+        self._said = ""
+        self._held = 0
 
     def _question(self) -> Replicate:
         return attrs.evolve(self._wanted(), node_id=self._acting.node_id)
@@ -111,6 +116,11 @@ class ReplicationActivation(ReplicationPart, Activation):
         starts = starts or may_start(own, answers, first=first, refused=refused, asked=self._made_primary)
         if own.epoch >= max(self._newest, self._named) and starts and await self._may_begin(waiting):
             return False, "started"
+        if not self._last_error or self._last_error.startswith(ConnectionBrokenError.__name__):
+            others = [one for one in self._standing.members or (self._standing.partner,) if one != self._control.name]
+            who = " and ".join(repr(one) for one in others if one) or "a node that serves"
+            asked = ", ".join(self._reach.urls)
+            self._say(f"{self._control.name!r} waits for {who}; it has asked {asked}", level=logging.INFO)
         return False, ""
 
     async def _take(self, reason: str) -> ActiveTerm:
@@ -164,7 +174,7 @@ class ReplicationActivation(ReplicationPart, Activation):
 
     async def _is_elected(self, url: str, end: FollowEnd) -> bool:
         """Ask for votes, and again after each pause, until one is won, or the primary is there again."""
-        self._lost_node, self._vote_scope = end.node, trio.CancelScope()
+        self._lost_node, self._vote_scope, self._held = end.node, trio.CancelScope(), 0
         self._life.on("vote")
         self._show()
         won = False
@@ -174,6 +184,9 @@ class ReplicationActivation(ReplicationPart, Activation):
         finally:
             self._lost_node = None
         if not (won and self._acting.claiming):
+            if not won and self._held > self._policy.vote_retries:
+                lost = "its primary" if end.node is None else repr(end.node.name)
+                self._say(f"{self._control.name!r} asks for votes no more, after {self._held}: it waits for {lost}")
             return False
         if not self._votes.voters.sets:
             text = f"{self._control.name!r} takes over without a vote: it knows of no other node in the cluster"
@@ -181,6 +194,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         return True
 
     async def _vote(self) -> bool:
+        self._held += 1
         return (await self._votes.hold("failed")).granted
 
     async def _stays_away(self, url: str, end: FollowEnd, until: float) -> bool:
@@ -205,6 +219,21 @@ class ReplicationActivation(ReplicationPart, Activation):
     def _give_up(self, follower: Follower) -> None:
         super()._give_up(follower)
         self._vote_scope.cancel()
+
+    def _progressed(self, step: str, follower: Follower) -> None:
+        if step == "begun":
+            self._say("")
+        super()._progressed(step, follower)
+
+    def _say(self, text: str, *, level: int = logging.WARNING) -> None:
+        """Log why the node waits, and show that as its last error; an empty text ends that."""
+        if text:
+            self._warnings.say("waits", text, text, level=level)
+            self._last_error = text
+        elif self._said == self._last_error:
+            self._last_error = ""
+        self._said = text
+        self._show()
 
     # -- a node that served last
 

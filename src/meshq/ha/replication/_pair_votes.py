@@ -14,7 +14,7 @@ from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
-from meshq.ha.votes import Poll, Pollster, Voters
+from meshq.ha.votes import Count, Poll, Pollster, Voters
 from meshq.notifications import VoteHeld
 
 #: Seconds between two looks at the nodes of the cluster, and those after which all of them are asked who they are.
@@ -25,7 +25,8 @@ ASK_S: Final = 15.0
 class PairVotes:
     """The votes about one node.
 
-    ``standing``: returns its memory; ``change``: changes that durably, and returns whether it could.
+    ``standing``: returns its memory; ``change``: changes that durably, and returns whether it could.  ``show``: tells
+    an operator why the node waits; empty: nothing keeps it.
     ``stays``: a node that serves and loses the vote steps back.
     """
 
@@ -37,6 +38,7 @@ class PairVotes:
         *,
         standing: Callable[[], Standing],
         change: Callable[[Callable[[Standing], Standing]], Awaitable[bool]],
+        show: Callable[[str], None],
         stays: bool,
     ) -> None:
         self._pollster = pollster
@@ -44,6 +46,7 @@ class PairVotes:
         self._reach = reach
         self._standing = standing
         self._change = change
+        self._show = show
         #: Whether a node that serves asks for leave to stay, and steps back without it.
         self.stays: bool = stays
         #: Seconds between two votes.
@@ -81,7 +84,28 @@ class PairVotes:
             count = poll.count
             about = {"asked": len(count.asked), "needed": count.needed, "yes": count.yes}
             self._control.board.notify(VoteHeld, question=question, granted=poll.granted, **about)
+        self._show("" if poll.granted else self._lost(question, poll.count))
         return poll
+
+    def _lost(self, question: str, count: Count) -> str:
+        """Return a text for operators about a vote that was lost."""
+        what = "takes over when it has won a vote, and has lost one"
+        if question == "stay" and self._control.board.report.role == "primary":
+            what = "confirms nothing until it has won a vote, and has lost one"
+        elif question == "stay":
+            what = "serves alone when it has won a vote, and has lost one"
+        tally = f"{count.yes} of the {count.needed} votes needed ({len(count.asked)} asked)"
+        return f"{self._control.name!r} {what}: {tally}{self._too_many(count.needed)}"
+
+    def _too_many(self, needed: int) -> str:
+        known = max(map(len, self.voters.sets), default=0)
+        size = self._pollster.policy.size
+        return f"; a size of {size} needs more votes than there are nodes known that vote" if needed > known else ""
+
+    def say_held(self, replica: str) -> None:
+        """Show that nothing is confirmed since the replica was lost."""
+        name = self._control.name
+        self._show(f"{name!r} confirms nothing until {replica!r}, which it has lost, answers, or a vote is won")
 
     async def tell(self, number: int, voters: Voters, lasts: Callable[[], bool], told: trio.Event) -> None:
         """Have the others know that this node has made a change, without waiting for them to agree.
@@ -122,6 +146,7 @@ class PairVotes:
         Checkpoint: always.
         Cancellation: noted or not.
         """
+        self._show("")
         alone = (self._control.name,)
         return await self._change(lambda one: attrs.evolve(one, number=one.number + 1, members=alone, later=()))
 

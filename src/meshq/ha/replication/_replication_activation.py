@@ -23,7 +23,7 @@ from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._role_report import role_report
 from meshq.ha.replication._standing_format import Standing, forgotten
 from meshq.ha.replication._term import ReplicationTerm
-from meshq.ha.replication.meeting._asking import Asker
+from meshq.ha.replication.meeting._asking import STRANGERS, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._standpoints import is_stranger, order_of
 from meshq.lifecycle import LifeCycle
@@ -160,6 +160,8 @@ class ReplicationPart:
             if term.start is not None:
                 self._acting.node_id = bytes(term.start.node_id)
             self._life.on("activate")
+            # Whatever kept it from serving is over.
+            self._last_error = ""
             self._show()
             self._changed.tell()
 
@@ -192,7 +194,7 @@ class ReplicationPart:
         try:
             link = self._reach.factory(url).log_link(self._wanted(), instance=self._control.instance)
         except MeshqError as error:
-            self._complain(error)
+            self._complain(error, url)
             return FollowEnd(error=error)
         self._follower = follower = Follower(
             link,
@@ -219,8 +221,12 @@ class ReplicationPart:
                 await self._doubt()
             self._acting.claiming = False
             self._lose()
-        if end.error is not None and not isinstance(end.error, NotActiveError):
-            self._complain(end.error)
+        failure = end.error
+        # A node without a policy, such as one that only votes, is no node of the pair.
+        if isinstance(failure, OSError) or (
+            failure is not None and not isinstance(failure, NotActiveError) and failure.refusal not in STRANGERS
+        ):
+            self._complain(failure, url)
         self._show()
         return end
 
@@ -413,8 +419,9 @@ class ReplicationPart:
 
     # -- what is seen
 
-    def _complain(self, error: Exception) -> None:
+    def _complain(self, error: Exception, url: str = "") -> None:
         text = f"{type(error).__name__}: {error}"
+        text = text if url in text else f"{text} ({url})"
         if isinstance(error, ConnectionBrokenError) and not self._last_error.startswith(type(error).__name__):
             # A node that is not there is no news where another one has said what is wrong.
             text = self._last_error or text
