@@ -127,3 +127,26 @@ def test_a_definition_whose_record_could_not_be_read_again_is_not_written() -> N
     house = make_house(FakeLog())
     with pytest.raises(UsageError, match=r"8,192 are possible"):
         house.core.definitions._records.write({"kind": "address", "name": "x" * 9_000, "routing": "anycast"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "to-b.t",
+        f"to-b.t@{'a' * 31}",
+        f"to-b.t@{'A' * 32}",
+        f"@{'a' * 32}",
+        f"to-b.t@{'a' * 32}#0",
+        f"to-b.t@{'a' * 32}#0-x",
+        f"to-b.t@{'a' * 32}#00-{'0' * 16}",
+        f"to-b.t@{'a' * 32}#4000-{'0' * 16}",
+        f"to-b.t@{'a' * 32}#99999999999-{'0' * 16}",
+    ],
+)
+def test_a_name_that_no_connector_gives_is_refused(name: str) -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    keep(client, name=f"{NETWORK_KEPT}{name}")
+    assert client.code == USAGE and not house.core.router.queues
+    keep(client, name=f"{NETWORK_KEPT}to-b.t@{'a' * 32}#3999-{'0' * 16}")
+    assert client.code == 0

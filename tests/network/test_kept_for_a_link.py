@@ -27,6 +27,18 @@ def test_each_direction_of_each_connector_has_names_of_its_own_and_knows_them() 
     assert len(long.encode()) <= 512 and names.among([f"{'x' * 512}::{long}"])[0].copy == 99
 
 
+def test_a_connector_whose_name_begins_like_another_one_leaves_its_queues_alone() -> None:
+    hub, eu = KeptNames("hub", ID), KeptNames("hub.eu", ID)
+    queues = [f"{topic}::{eu.name(topic, '', 0)}" for topic in ("t", "x" * 512)]
+    assert hub.among(queues) == [] and [one.address for one in eu.among(queues)] == ["t", "x" * 512]
+
+
+@pytest.mark.parametrize("kind", ["#0", "#", "-1", "#99999999999-x", f"#99999999999-{'0' * 16}", f"#4000-{'0' * 16}"])
+def test_a_name_that_another_broker_claims_and_no_link_gives_is_left_alone(kind: str) -> None:
+    names = KeptNames("to-b", ID)
+    assert names.among([f"t::{names.name('t', '', 0)}{kind}"]) == []
+
+
 async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_after_a_kill() -> None:
     async with world() as made:
         await start(made, {"b": "", "a": "b"}, connection_ttl=3)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.address import NETWORK_KEPT, SEPARATOR
+from meshq.address import NETWORK_KEPT, SEPARATOR, kept_copy
 
 #: What stands before the id of the broker that has the connector, and before the number of a copy.
 _OF: Final = "@"
@@ -42,17 +42,19 @@ class KeptNames:
         return f"{self._prefix}{address if len(address.encode()) <= room else _digest(address)}{self._of}{kind}"
 
     def among(self, queues: Iterable[str]) -> list[KeptQueue]:
-        """Return the queues of this direction among the queues of a broker."""
+        """Return the queues of this direction among the queues of a broker.
+
+        What another broker says of its queues is a claim: any other name is none of these.
+        """
         found = []
         for queue in queues:
             address, _, name = queue.partition(SEPARATOR)
-            place = name.rfind(self._of)
-            if place < 0 or not name.startswith(self._prefix):
-                continue
-            kind = name[place + len(self._of) :]
-            number = kind[1:].partition("-")[0]
-            if not kind or (kind.startswith(_COPY) and number.isdecimal()):
-                found.append(KeptQueue(address, name, int(number or 0)))
+            copy = kept_copy(name)
+            if copy is not None and name.rpartition(self._of)[0] in (
+                f"{self._prefix}{address}",
+                f"{self._prefix}{_digest(address)}",
+            ):
+                found.append(KeptQueue(address, name, copy))
         return found
 
 

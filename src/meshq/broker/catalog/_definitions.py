@@ -10,13 +10,13 @@ import attrs
 from meshq import limits
 from meshq.address import (
     INTERNAL,
-    NETWORK_KEPT,
     SEPARATOR,
     TEMPORARY,
     Target,
     check_literal,
     check_name,
     check_routing,
+    kept_copy,
     tells_events,
 )
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
@@ -174,7 +174,7 @@ class Definitions:
         """
         full = f"{check_made(check_name('address', address))}{SEPARATOR}{check_name('name', name)}"
         queue = self._router.queues.get(full)
-        if not name.startswith(NETWORK_KEPT) or (queue is not None and not queue.spec.routes):
+        if kept_copy(name) is None or (queue is not None and not queue.spec.routes):
             raise UsageError(f"{full!r} is no name of a queue that keeps messages for another broker")
         if queue is None:
             kept_routes(spec.routes)
