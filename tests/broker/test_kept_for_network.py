@@ -150,3 +150,12 @@ def test_a_name_that_no_connector_gives_is_refused(name: str) -> None:
     assert client.code == USAGE and not house.core.router.queues
     keep(client, name=f"{NETWORK_KEPT}to-b.t@{'a' * 32}#3999-{'0' * 16}")
     assert client.code == 0
+
+
+def test_no_more_ids_than_an_address_remembers_are_kept_after_a_start() -> None:
+    address = Address("t", "multicast", AddressSettings(duplicate_id_cache_size=10), lambda *_: {})
+    ids = [NETWORK_MARK + bytes([one]) for one in range(100)]
+    for at in range(0, 100, 25):
+        note_recovered(address, ids[at : at + 25])
+        assert len(address.hops) <= 10
+    assert list(address.hops) == ids[90:]
