@@ -102,8 +102,8 @@ class Definitions:
             address.auto_created = False
         return address or self._add_address(name, routing)
 
-    def _add_address(self, name: str, routing: str, *, auto_created: bool = False) -> Address:
-        check_advisory(name, supported=self._event_bus.advisory_support)
+    def _add_address(self, name: str, routing: str, *, auto_created: bool = False, advisories: bool = False) -> Address:
+        check_advisory(name, supported=advisories or self._event_bus.advisory_support)
         # The journal may refuse: it is asked before anything has changed.
         position = self._records.write({"kind": "address", "name": name, "routing": routing, "on_use": auto_created})
         address = self._router.add_address(name, routing)
@@ -233,7 +233,9 @@ class Definitions:
         """
         found = self._router.check_address(address, wanted.routing)
         if found is None:
-            found = self._add_address(address, wanted.routing, auto_created="on_use" in wanted.features.split())
+            # Also an advisory, which this node may not tell: what is handed over has to be somewhere.
+            on_use = "on_use" in wanted.features.split()
+            found = self._add_address(address, wanted.routing, auto_created=on_use, advisories=True)
         return found
 
     def _add_queue(self, name: str, address: Address, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> Queue:
