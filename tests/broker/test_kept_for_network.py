@@ -159,3 +159,13 @@ def test_no_more_ids_than_an_address_remembers_are_kept_after_a_start() -> None:
         note_recovered(address, ids[at : at + 25])
         assert len(address.hops) <= 10
     assert list(address.hops) == ids[90:]
+
+
+def test_the_queue_has_no_cursor_which_would_stop_its_link() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.leave(keep(client))
+    client.call("open_cursor", queue=f"t::{NAME}", name="c", token="a", lease_ms=1_000)
+    assert client.code == USAGE
+    keep(client)
+    assert client.code == 0
