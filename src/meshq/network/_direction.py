@@ -265,6 +265,9 @@ class Direction:
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer = None
+            if key.kept and key not in self._wanted:
+                # Its queue is still there: the next look finds it.
+                self._tidied = ""
             self._failures[key] += 1
             with trio.move_on_after(self._settings.retry_after(self._failures[key])):
                 await forwarding.stopping.wait()
