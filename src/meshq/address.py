@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, NamedTuple, cast, get_args
 
 from meshq import limits
@@ -15,6 +16,10 @@ ROUTINGS: Final = get_args(Routing)
 INTERNAL: Final = "$meshq."
 #: How the names of subscriptions begin that keep messages of a topic for another broker of the network.
 NETWORK_KEPT: Final = f"{INTERNAL}network."
+#: The further parts of such a name: connector and topic, the id of a broker, and which copy of a message it is.
+_KEPT: Final = re.compile(r".+@[0-9a-f]{32}(?:#(?P<copy>0|[1-9][0-9]{0,3})-[0-9a-f]{16})?")
+#: The number of a copy is below this: each has a network consumer, of which a link has so many.
+KEPT_COPIES_END: Final = 4_000
 #: How the names of the queues of stages begin, and the address of all of them.
 STAGE: Final = f"{INTERNAL}stage."
 STAGES: Final = f"{INTERNAL}stages"
@@ -41,6 +46,14 @@ class Target(NamedTuple):
 def tells_events(address: str) -> bool:
     """Whether an address is that of notifications or an advisory, to which only the broker sends."""
     return address == NOTIFICATIONS or address.startswith(ADVISORY)
+
+
+def kept_copy(name: str) -> int | None:
+    """Return which copy of a message of a topic a subscription keeps for another broker of the network; None: the name
+    is none of such a subscription."""
+    parts = _KEPT.fullmatch(name, len(NETWORK_KEPT)) if name.startswith(NETWORK_KEPT) else None
+    copy = int(parts["copy"] or 0) if parts is not None else KEPT_COPIES_END
+    return copy if copy < KEPT_COPIES_END else None
 
 
 def check_name(what: str, name: object) -> str:

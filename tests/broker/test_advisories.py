@@ -10,6 +10,7 @@ from meshq import limits
 from meshq.address import ADVISORY, NOTIFICATIONS
 from meshq.broker.catalog._demand_updates import is_hidden
 from meshq.broker.events._advisories_plan import ADVISORY_ONLY
+from meshq.errors import SettingsError
 from meshq.network._demand_machine import is_forwarded
 from meshq.notifications import KINDS
 from meshq.settings import AddressSettings
@@ -169,3 +170,10 @@ def test_a_broker_without_advisory_support_tells_nothing_and_says_so() -> None:
     answer = header_of(client.last(FrameType.ANSWER), Answer)
     assert answer.code == USAGE and "advisory_support=False" in answer.text
     assert not house.core.router.addresses
+
+
+@pytest.mark.parametrize("name", ["dead_letter_address", "expiry_address"])
+@pytest.mark.parametrize("address", ["ActiveMQ.Advisory.Connection", "activemq.notifications"])
+def test_no_setting_sends_messages_of_users_where_only_the_broker_tells(name: str, address: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        AddressSettings(**{name: address})

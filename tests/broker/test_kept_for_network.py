@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from meshq import UsageError
 from meshq.address import NETWORK_KEPT
 from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._network_copies import note_recovered, onward_queues
@@ -24,7 +27,7 @@ def keep(client: RawClient, **about: Any) -> int:
     about = {
         "routes": (NEXT,), "hops": 2, "subscription": "shared", "durable": True, "name": NAME, **about,
     }  # fmt: skip
-    header = Consume(queue="t", window=10, window_bytes=1 << 20, **about)
+    header = Consume(**{"queue": "t", "window": 10, "window_bytes": 1 << 20, **about})
     client.request(FrameType.CONSUME, header, channel=client.channels)
     return client.channels
 
@@ -96,3 +99,73 @@ def test_how_far_messages_from_before_a_start_had_come_is_not_known() -> None:
         address = Address("t", routing, AddressSettings(), lambda *_: {})
         note_recovered(address, ids)
         assert address.hops == dict.fromkeys(expected, NETWORK_HOPS_MAX + 1)
+
+
+def test_routes_that_its_definition_has_no_room_for_are_refused_and_what_was_written_can_be_read() -> None:
+    log = FakeLog()
+    house = make_house(log)
+    client = house.client()
+    topic, name = "t" * 500, f"{NETWORK_KEPT}{'c' * 60}.{'x' * 300}@{'a' * 32}"
+    wanted = "a IN ({})".format(",".join(f"'{one:04}'" for one in range(240)))
+    channel = keep(client, queue=topic, name=name, filter=wanted)
+    ids = [f"{one:032x}" for one in range(1, 100)]
+    long = ["/".join([*ids[at : at + 14], NEXT]) for at in range(0, 84, 14)]
+    client.call("network_routes", channel=channel, routes=" ".join(long))
+    assert client.code == USAGE
+    keep(client, queue="other", routes=tuple(long), hops=16)
+    assert client.code == USAGE and "other" not in house.core.router.addresses
+    (queue,) = house.core.router.queues.values()
+    assert queue.spec.routes == (NEXT,)
+    client.call("network_routes", channel=channel, routes=" ".join(long[:4]))
+    assert client.code == 0
+    house.rest()
+    again = House(make_core(log.after_crash(), records=log.recovered()))
+    assert [one.spec.routes for one in again.core.router.queues.values()] == [tuple(long[:4])]
+
+
+def test_a_definition_whose_record_could_not_be_read_again_is_not_written() -> None:
+    house = make_house(FakeLog())
+    with pytest.raises(UsageError, match=r"8,192 are possible"):
+        house.core.definitions._records.write({"kind": "address", "name": "x" * 9_000, "routing": "anycast"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "to-b.t",
+        f"to-b.t@{'a' * 31}",
+        f"to-b.t@{'A' * 32}",
+        f"@{'a' * 32}",
+        f"to-b.t@{'a' * 32}#0",
+        f"to-b.t@{'a' * 32}#0-x",
+        f"to-b.t@{'a' * 32}#00-{'0' * 16}",
+        f"to-b.t@{'a' * 32}#4000-{'0' * 16}",
+        f"to-b.t@{'a' * 32}#99999999999-{'0' * 16}",
+    ],
+)
+def test_a_name_that_no_connector_gives_is_refused(name: str) -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    keep(client, name=f"{NETWORK_KEPT}{name}")
+    assert client.code == USAGE and not house.core.router.queues
+    keep(client, name=f"{NETWORK_KEPT}to-b.t@{'a' * 32}#3999-{'0' * 16}")
+    assert client.code == 0
+
+
+def test_no_more_ids_than_an_address_remembers_are_kept_after_a_start() -> None:
+    address = Address("t", "multicast", AddressSettings(duplicate_id_cache_size=10), lambda *_: {})
+    ids = [NETWORK_MARK + bytes([one]) for one in range(100)]
+    for at in range(0, 100, 25):
+        note_recovered(address, ids[at : at + 25])
+        assert len(address.hops) <= 10
+    assert list(address.hops) == ids[90:]
+
+
+def test_the_queue_has_no_cursor_which_would_stop_its_link() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.leave(keep(client))
+    client.call("open_cursor", queue=f"t::{NAME}", name="c", token="a", lease_ms=1_000)
+    assert client.code == USAGE
+    keep(client)
+    assert client.code == 0

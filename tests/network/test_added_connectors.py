@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from meshq import NetworkConnector, NotActiveError, NotFoundError, SettingsError
 from tests.bridge.kit import URL, numbered
@@ -74,3 +75,32 @@ async def test_a_connector_that_is_added_stops_with_its_broker() -> None:
         await made.brokers["a"].network("late").wait_for(timeout=30)
         await made.stop("a")
         await until(lambda: made.brokers["a"].state == "stopped")
+
+
+async def test_a_connector_whose_adding_is_cancelled_is_not_there_and_may_be_added_again() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": ""})
+        broker = made.brokers["a"]
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await broker.add_network(to("b"))
+        assert scope.cancelled_caught
+        with pytest.raises(NotFoundError):
+            broker.network("to-b")
+        await broker.add_network(to("b"))
+        await broker.network("to-b").wait_for(timeout=30)
+
+
+async def test_a_connector_may_be_added_again_when_its_removal_was_cancelled() -> None:
+    async with world() as made:
+        connector = to("b")
+        await made.start("b")
+        await made.start("a", lambda: [connector])
+        broker = made.brokers["a"]
+        await broker.network("to-b").wait_for(timeout=30)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await broker.remove_network("to-b")
+        await broker.add_network(connector)
+        await trio.sleep(10)
+        await broker.network("to-b").wait_for(timeout=5)

@@ -48,6 +48,24 @@ async def test_dead_letters_of_two_queues_cross_both_and_go_on_under_one_id() ->
             assert len({one.body for one in got}) == 3
 
 
+async def test_a_divert_does_not_double_what_comes_to_a_queue_of_one_name_on_two_nodes() -> None:
+    async with world() as made:
+        for name, other in ("xy", "yx"):
+            await made.start(name, lambda other=other: clustered(other))  # type: ignore[misc]
+            async with made.here(name) as client:
+                await client.create_address("t", routing="multicast")
+                await client.create_queue("aside")
+                await client.create_divert("d", address="t", forwarding_address="aside")
+        await made.start("a", lambda: [to("x"), to("y")])
+        async with subscribed(made, "x", "y", name="s", durable=True) as both:
+            for name in "xy":
+                await made.brokers[name].cluster("mesh").wait_for(nodes=2, queues=2, address="t", timeout=30)
+                await known(made, f"a{name}", "t", 1)
+            await publish(made, "a", numbered(20))
+            got = [one.body for each in both for one in await each.receive_many(100, timeout=5)]
+            assert sorted(got) == sorted(numbered(20))
+
+
 async def test_a_redriven_message_does_not_come_again_where_it_was() -> None:
     dead = {"#": AddressSettings(max_delivery_attempts=1, dead_letter_address="dead")}
     async with world() as made:

@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 import trio
 
 from meshq import UsageError
-from meshq.network._kept_plan import KeptNames
+from meshq.address import KEPT_COPIES_END
+from meshq.network._kept_plan import KeptNames, places_of
 from tests.bridge.kit import numbered
 from tests.network.kit import World, carried, connectors, known, publish, start, subscribed, take, until, world
 
+PLACE = "b:5000"
 ID, OTHER = "a" * 32, "b" * 32
 
 
 def test_each_direction_of_each_connector_has_names_of_its_own_and_knows_them() -> None:
-    names = KeptNames("to-b", ID)
+    names = KeptNames("to-b", PLACE, ID)
     made = [names.name("t", "", 0), names.name("t", "", 1), names.name("t", "a = 1", 0), names.name("t.u", "", 0)]
-    assert made[0] == f"$meshq.network.to-b.t@{ID}"
-    assert len(set(made)) == 4 and all(one.startswith("$meshq.network.to-b.t") for one in made)
-    others = [KeptNames("to-b", OTHER).name("t", "", 0), KeptNames("to", ID).name("b.t", "", 0), "mine", f"@{ID}"]
+    digest = hashlib.sha256(PLACE.encode()).hexdigest()[:16]
+    assert made[0] == f"$meshq.network.to-b/{digest}.t@{ID}"
+    assert len(set(made)) == 4 and all(one.startswith(f"$meshq.network.to-b/{digest}.t") for one in made)
+    others = [KeptNames("to-b", PLACE, OTHER).name("t", "", 0), KeptNames("to", PLACE, ID).name("b.t", "", 0)]
+    others += ["mine", f"@{ID}"]
     queues = [f"t::{one}" for one in (*made[:3], *others[:1], *others[2:])] + [f"t.u::{made[3]}", "t", ID]
     assert [(one.address, one.name, one.copy) for one in names.among(queues)] == [
         ("t", made[0], 0), ("t", made[1], 1), ("t", made[2], 0), ("t.u", made[3], 0),
     ]  # fmt: skip
     long = names.name("x" * 512, "f", 99)
     assert len(long.encode()) <= 512 and names.among([f"{'x' * 512}::{long}"])[0].copy == 99
+
+
+def test_a_connector_whose_name_begins_like_another_one_leaves_its_queues_alone() -> None:
+    hub, eu = KeptNames("hub", PLACE, ID, [PLACE]), KeptNames("hub.eu", PLACE, ID)
+    queues = [f"{topic}::{eu.name(topic, '', 0)}" for topic in ("t", "x" * 512)]
+    assert hub.among(queues) == hub.left_behind(queues) == [] and [one.address for one in eu.among(queues)] == [
+        "t",
+        "x" * 512,
+    ]
+
+
+def test_names_say_for_which_place_messages_wait_and_not_for_which_url_of_a_list() -> None:
+    there = ["b:1", "c:1", "d:1", "b:1 2"]
+    urls = ["tcp://b:1?x=1", "tls://c:1", "failover:(tcp://d:1,tcp://e:1)?x=1", "failover:(tcp://b:1,tcp://f:1)"]
+    assert places_of(urls) == there
+    assert places_of([*urls[1::-1], "tcp://n:1", *urls[2:]]) == ["c:1", "b:1", "n:1", *there[2:]]
+    names = {place: KeptNames("hub", place, ID, there[1:]).name("t", "f", 7) for place in there}
+    assert len(set(names.values())) == len(there)
+    queues = [f"t::{name}" for name in names.values()]
+    old = [f"t::$meshq.network.hub{number}.t@{ID}" for number in ("", "/1")]
+    left = KeptNames("hub", "c:1", ID, there[1:]).left_behind([*queues, *old, "t", f"t::$meshq.network.hub/x.t@{ID}"])
+    assert [f"t::{one.name}" for one in left] == [queues[0], *old]
+    assert KeptNames("hub", "c:1", ID).left_behind(queues) == []
+
+
+def test_a_long_name_of_a_connector_leaves_room_for_the_topic() -> None:
+    for connector in ("c" * 512, "c" * 128):
+        names = KeptNames(connector, PLACE, ID)
+        for topic in ("t", "t" * 512, "ü" * 256):
+            made = names.name(topic, "f", KEPT_COPIES_END - 1)
+            assert len(made.encode()) <= 512 and [one.name for one in names.among([f"{topic}::{made}"])] == [made]
+
+
+@pytest.mark.parametrize("kind", ["#0", "#", "-1", "#99999999999-x", f"#99999999999-{'0' * 16}", f"#4000-{'0' * 16}"])
+def test_a_name_that_another_broker_claims_and_no_link_gives_is_left_alone(kind: str) -> None:
+    names = KeptNames("to-b", PLACE, ID)
+    assert names.among([f"t::{names.name('t', '', 0)}{kind}"]) == []
 
 
 async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_after_a_kill() -> None:
@@ -41,7 +84,7 @@ async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_afte
         await publish(made, "a", numbered(5, 10))
         async with made.here("a") as client:
             (queue,) = await client.queues()
-            assert queue.startswith("t::$meshq.network.to-b.t@")
+            assert queue.startswith("t::$meshq.network.to-b/") and ".t@" in queue
             assert (await client.queue(queue)).ready == 10
             # What nobody else gave a name to is the broker's own.
             with pytest.raises(UsageError, match="own"):

@@ -11,6 +11,7 @@ import pytest
 from meshq import Client, NetworkConnector, Queues, RemoteProtocolError, SettingsError
 from meshq.broker.management import _network_demand
 from meshq.client import DemandSnapshot, demand_of
+from meshq.client.admin._queue_names import names_behind
 from meshq.network import _network_link
 from meshq.network._demand_machine import CONSUMERS_MAX, COPIES_MAX, DemandRules, DemandTable, NetworkSubscription
 from tests.bridge.kit import URL, numbered
@@ -217,3 +218,15 @@ def test_the_settings_show_no_secret() -> None:
     connector = NetworkConnector("n", "static:(tcp://h:1?password=hunter2)")
     assert "hunter2" not in repr(connector.settings)
     assert "tcp://h:1" in repr(NetworkConnector("n", "static:(tcp://h:1)").settings)
+
+
+@pytest.mark.parametrize("names", [[5], [None], ["b", "a"], ["a", "a"], [""], ["a", 5]])
+async def test_names_of_queues_that_are_none_or_do_not_go_on_are_a_breach_of_the_protocol(names: list[Any]) -> None:
+    answer = {**{f"queue{at}": one for at, one in enumerate(names)}, "more": True}
+    with pytest.raises(RemoteProtocolError, match="about queues"):
+        await names_behind(answering(answer)._context.ask, "")
+
+
+async def test_names_of_queues_are_asked_for_as_long_as_there_are_more() -> None:
+    ask = answering({"queue0": "a", "queue1": "b", "more": True}, {"more": False})._context.ask
+    assert [await names_behind(ask, ""), await names_behind(ask, "b")] == [(["a", "b"], True), ([], False)]

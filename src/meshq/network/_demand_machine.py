@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from meshq.address import INTERNAL, MANAGEMENT, ROUTINGS, TEMPORARY, check_place, tells_events
+from meshq.address import INTERNAL, KEPT_COPIES_END, MANAGEMENT, ROUTINGS, TEMPORARY, check_place, tells_events
 from meshq.errors import SettingsError
 from meshq.ids import is_broker_id, needed_ways
 from meshq.network._inclusion_plan import InclusionPlan
@@ -21,7 +21,7 @@ from meshq.network._routing_plan import consumer_priority
 #: Subscriptions of one other broker that are known at most.
 SUBSCRIPTIONS_MAX: Final = 10_000
 #: Network consumers of one link at most: well below the channels of a session.
-CONSUMERS_MAX: Final = 4_000
+CONSUMERS_MAX: Final = KEPT_COPIES_END
 #: Copies of a topic at most for subscriptions that are alike: each has a queue.
 COPIES_MAX: Final = 100
 #: Characters of all routes of one network consumer, which stand in a header beside its filter.

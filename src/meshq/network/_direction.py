@@ -219,14 +219,19 @@ class Direction:
     async def _tidy(self, nursery: trio.Nursery, names: KeptNames, target_id: str) -> None:
         """Forward the messages kept for demand that is gone, and delete their queues."""
         try:
-            there = names.among(await self._source.queues())
+            queues = await self._source.queues()
         except MeshqError as error:
             self._counts.last_error = str(error)
             await trio.sleep(self._settings.retry_interval)
             self._tidied = "" if self._tidied == target_id else self._tidied
             self._look.wake()
             return
-        for one in there:
+        for one in names.left_behind(queues):
+            text = (
+                f"{one.address}{SEPARATOR}{one.name} keeps messages for a place that {self._settings.name} has no more"
+            )
+            self._warn("network_queue_left", f"{text}: give it that URL again, or delete the queue", one.name)
+        for one in names.among(queues):
             wanted = any(key.kept == one.name for key in (*self._wanted, *self._running))
             if self._tidied == target_id and not wanted:
                 destination = Destination(TOPIC, one.address)
@@ -260,6 +265,9 @@ class Direction:
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer = None
+            if key.kept and key not in self._wanted:
+                # Its queue is still there: the next look finds it.
+                self._tidied = ""
             self._failures[key] += 1
             with trio.move_on_after(self._settings.retry_after(self._failures[key])):
                 await forwarding.stopping.wait()

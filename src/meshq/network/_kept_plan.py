@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.address import NETWORK_KEPT, SEPARATOR
+from meshq.address import NETWORK_KEPT, SEPARATOR, kept_copy
 
 #: What stands before the id of the broker that has the connector, and before the number of a copy.
 _OF: Final = "@"
 _COPY: Final = "#"
-#: Digits of a digest that stands for a name or a filter.
+#: What is between the name of a connector and the place of a link.
+_AT: Final = "/"
+#: Digits of a digest that stands for a name, a filter or a place.
 _DIGITS: Final = 16
+#: Bytes of the name of a connector that stand in a name of a queue.  A longer name is a digest there: the topic needs
+#: room, too.
+_CONNECTOR_BYTES_MAX: Final = 128
+#: What stands for a place: a digest; before there was one, the number of a URL, or nothing.
+_PLACE: Final = re.compile(rf"(?:{_AT}([0-9a-f]+))?\.")
 
 
 class KeptQueue(NamedTuple):
@@ -27,13 +35,18 @@ class KeptQueue(NamedTuple):
 class KeptNames:
     """The names of the queues of one direction of a link.
 
-    ``connector``: the label of the link; ``node_id``: of the broker that has the connector.  The nodes of a cluster,
-    and brokers that have connectors of one name to one hub, have queues of their own by that.
+    ``connector``: its name; ``place``: the place of the link among its URLs, which says in any order of these whose
+    messages wait; ``node_id``: of the broker that has the connector.  The nodes of a cluster, and brokers that have
+    connectors of one name to one hub, have queues of their own by that.  ``places``: all places of the connector;
+    None: they come and go.
     """
 
-    def __init__(self, connector: str, node_id: str) -> None:
-        self._prefix = f"{NETWORK_KEPT}{connector}."
+    def __init__(self, connector: str, place: str, node_id: str, places: Collection[str] | None = None) -> None:
+        fits = len(connector.encode()) <= _CONNECTOR_BYTES_MAX
+        self._connector = f"{NETWORK_KEPT}{connector if fits else _digest(connector)}"
+        self._prefix = f"{self._connector}{_AT}{_digest(place)}."
         self._of = f"{_OF}{node_id}"
+        self._places = None if places is None else {_digest(one) for one in places}
 
     def name(self, address: str, filter: str, copy: int) -> str:
         """Return the name of the subscription that keeps messages of a topic, with this filter."""
@@ -42,18 +55,49 @@ class KeptNames:
         return f"{self._prefix}{address if len(address.encode()) <= room else _digest(address)}{self._of}{kind}"
 
     def among(self, queues: Iterable[str]) -> list[KeptQueue]:
-        """Return the queues of this direction among the queues of a broker."""
+        """Return the queues of this direction among the queues of a broker.
+
+        What another broker says of its queues is a claim: any other name is none of these.
+        """
+        return [one for one, before in self._kept(queues) if f"{before}." == self._prefix]
+
+    def left_behind(self, queues: Iterable[str]) -> list[KeptQueue]:
+        """Return the queues among those of a broker that kept messages for a place which the connector has no more."""
+        if self._places is None:
+            return []
         found = []
+        for one, before in self._kept(queues):
+            place = (
+                _PLACE.fullmatch(f"{before[len(self._connector) :]}.") if before.startswith(self._connector) else None
+            )
+            if place is not None and place[1] not in self._places:
+                found.append(one)
+        return found
+
+    def _kept(self, queues: Iterable[str]) -> Iterator[tuple[KeptQueue, str]]:
+        """Yield the queues that keep messages for a broker, with what stands before their topic."""
         for queue in queues:
             address, _, name = queue.partition(SEPARATOR)
-            place = name.rfind(self._of)
-            if place < 0 or not name.startswith(self._prefix):
-                continue
-            kind = name[place + len(self._of) :]
-            number = kind[1:].partition("-")[0]
-            if not kind or (kind.startswith(_COPY) and number.isdecimal()):
-                found.append(KeptQueue(address, name, int(number or 0)))
-        return found
+            copy = kept_copy(name)
+            topic = name.rpartition(self._of)[0]
+            for ending in (f".{address}", f".{_digest(address)}"):
+                if copy is not None and topic.endswith(ending):
+                    yield KeptQueue(address, name, copy), topic[: -len(ending)]
+
+
+def place_of(url: str) -> str:
+    """Return the host and port of the first place of a URL."""
+    return url.partition("://")[2].partition("?")[0].partition(",")[0].rstrip(")")
+
+
+def places_of(urls: Iterable[str]) -> list[str]:
+    """Return the places of the links of a connector: of each URL its own, also where several begin alike."""
+    found: dict[str, None] = {}
+    for url in urls:
+        place = place_of(url)
+        alike = sum(one.partition(" ")[0] == place for one in found)
+        found[f"{place} {alike + 1}" if alike else place] = None
+    return list(found)
 
 
 def _digest(text: str) -> str:

@@ -19,6 +19,7 @@ from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
 from meshq.network._demand_machine import NetworkSubscription, Reached, nearest
+from meshq.network._kept_plan import KeptNames, place_of, places_of
 from meshq.network._network_link import LinkOwner, NetworkLink
 from meshq.network._settings import SHARED_SETTINGS, NetworkOptions, NetworkSettings
 from meshq.settings import TLS, Secret, SSLContext, takes_settings
@@ -70,6 +71,8 @@ class NetworkConnector(Service):
         self._warnings = Warnings("network", trio.current_time)
         self._changed = ChangeSignal()
         self._links: list[NetworkLink] = []
+        # The places of its links; None: they come and go.
+        self._places: list[str] | None = None
         self._broker: LocalBroker | None = None
 
     def __repr__(self) -> str:
@@ -114,7 +117,10 @@ class NetworkConnector(Service):
         agent = self.settings.agent
         urls = agent.urls
         labels = [self.name] if len(urls) == 1 else [f"{self.name}/{number}" for number in range(1, len(urls) + 1)]
-        self._links = [self._link(url, label, broker) for url, label in zip(urls, labels, strict=True)]
+        # Where brokers are found, their places come and go.
+        self._places = places_of(urls) if agent.heard_at is None else None
+        each = zip(urls, labels, places_of(urls), strict=True)
+        self._links = [self._link(url, label, broker, place=place) for url, label, place in each]
         self._hint(broker)
         broker.demand.note_connector(self.name, self.settings.shared)
         try:
@@ -151,7 +157,8 @@ class NetworkConnector(Service):
                 self._demand_changed()
             for url in urls:
                 if url not in kept:
-                    link = self._link(url, f"{self.name}/{_place_of(url)}", broker)
+                    place = place_of(url)
+                    link = self._link(url, f"{self.name}/{place}", broker, place=place)
                     links[link] = trio.CancelScope()
                     self._links.append(link)
                     nursery.start_soon(_run, link, links[link])
@@ -175,8 +182,9 @@ class NetworkConnector(Service):
             )
             self._warnings.say("network_id_changes", text, self.name)
 
-    def _link(self, url: str, label: str, broker: LocalBroker) -> NetworkLink:
+    def _link(self, url: str, label: str, broker: LocalBroker, *, place: str) -> NetworkLink:
         owner = LinkOwner(
+            kept=KeptNames(self.name, place, broker.control.node_id.hex(), self._places),
             factory=partial(self._factory, url, broker.control.env),
             warn=self._warnings.say,
             changed=self._changed.tell,
@@ -261,8 +269,3 @@ class NetworkConnector(Service):
 async def _run(link: NetworkLink, scope: trio.CancelScope) -> None:
     with scope:
         await link.run()
-
-
-def _place_of(url: str) -> str:
-    """The host and port of the first place of a URL."""
-    return url.partition("://")[2].partition("?")[0].partition(",")[0].rstrip(")")

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from meshq.abc import LocalBroker
+from meshq.address import is_name
 from meshq.bridge import BridgeCounts
 from meshq.client import (
     Client,
@@ -76,12 +77,14 @@ class _Events:
 class LinkOwner:
     """The connector of a link, as the link sees it.
 
-    ``factory``: makes the client of the other broker.  ``warn``: takes event, text and cause.  ``changed``: called when
+    ``factory``: makes the client of the other broker.  ``kept``: the names of queues that keep messages for the link.
+    ``warn``: takes event, text and cause.  ``changed``: called when
     something has changed that a program may wait for.  ``demand_changed``: called when the links of the broker have to
     compare.
     """
 
     factory: Callable[[], ClientFactory]
+    kept: KeptNames
     warn: Callable[[str, str, str], None]
     changed: Callable[[], None]
     demand_changed: Callable[[], None]
@@ -196,7 +199,7 @@ class NetworkLink:
         there = self._owner.factory().connect()
         on_failed_attempts(there, self._not_reached)
         watch(there, self._events)
-        names = KeptNames(self._label, self._here.node_id)
+        names = self._owner.kept
         self._forward = self._direction(self.table, here, there, names)
         self._forward.broker = self._here
         if self._settings.duplex:
@@ -263,7 +266,8 @@ class NetworkLink:
         while True:
             await self._up.wait()
             with trio.CancelScope() as self._asking:
-                names = {"connector": self._label, "broker": self._here.name}
+                label = self._label if is_name(self._label) else self._settings.name
+                names = {"connector": label, "broker": self._here.name}
                 names["settings"] = " ".join(self._settings.shared)
                 snapshot = await self._asked(there, self._here.node_id, self._known, names)
                 if snapshot is None or not self._up.is_set():

@@ -23,6 +23,8 @@ class ServedServices:
         #: The services as they see each other.
         self.all: list[Service] = []
         self._served: dict[Service, ServedService] = {}
+        # Those that were removed and have not ended, by kind and name.
+        self._going: dict[tuple[str, str], ServedService] = {}
         self._nursery: trio.Nursery | None = None
         self._broker: LocalBroker | None = None
 
@@ -67,7 +69,8 @@ class ServedServices:
         nursery, broker = self._nursery, self._broker
         if nursery is None or broker is None:
             raise NotActiveError(f"{service.name!r} can't be added to a node that is not active")
-        if any((one.kind, one.name) == (service.kind, service.name) for one in self.all):
+        known = [*((one.kind, one.name) for one in self.all), *self._going]
+        if (service.kind, service.name) in known:
             allowed = f"a {service.kind.replace('_', ' ')} with a name that the broker has not"
             raise SettingsError("name", service.name, allowed)
         service.check_services((*self.all, service))
@@ -75,19 +78,34 @@ class ServedServices:
         service.take_up(broker)
         self.all.append(service)
         self._links.append(service.bridges)
-        await self._serve(service, nursery, broker)
+        try:
+            await self._serve(service, nursery, broker)
+        except BaseException:
+            # Cancelled, or it can't start: nothing of it stays.
+            self._take_out(service)
+            raise
 
     async def remove(self, service: Service) -> None:
         """End a service; the others see it no more.
 
         Checkpoint: always.
-        Cancellation: it ends all the same.
+        Cancellation: it ends all the same, and is waited for.
         """
+        served = self._take_out(service)
+        going = self._going[(service.kind, service.name)] = served
+        served.cancel()
+        try:
+            # One of its name must not begin while it ends.
+            with trio.CancelScope(shield=True):
+                await going.wait_ended()
+        finally:
+            del self._going[(service.kind, service.name)]
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def _take_out(self, service: Service) -> ServedService:
         self.all.remove(service)
         self._links.remove(service.bridges)
-        served = self._served.pop(service)
-        served.cancel()
-        await served.wait_ended()
+        return self._served.pop(service)
 
     def cancel(self) -> None:
         """Tell all services to end, and take no more."""

@@ -20,6 +20,7 @@ from meshq.address import (
     is_pattern,
     matches,
     specificity,
+    tells_events,
 )
 from meshq.errors import SettingsError
 from meshq.settings._secrets import fits
@@ -45,6 +46,8 @@ def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
     _check_own(attribute.name, value)
     if value is not None:
         check_literal(attribute.name, value)
+        if tells_events(value):
+            raise SettingsError(attribute.name, value, "an address to which others than the broker send, too")
 
 
 def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from meshq.broker.catalog._queue_numbers import QueueNumbers
 from meshq.broker.catalog._router import Router
 from meshq.broker.log._release_queue import ReleaseQueue
-from meshq.broker.records import DEFINITION, encode_definition
-from meshq.errors import DamagedError, FilterError
+from meshq.broker.records import DEFINITION, DEFINITION_BYTES_MAX, encode_definition
+from meshq.errors import DamagedError, FilterError, UsageError
 from meshq.selector import Filter, parse_filter
 
 
@@ -22,10 +22,19 @@ class DefinitionRecords:
         self.numbers: QueueNumbers = QueueNumbers(release_queue)
 
     def write(self, values: dict[str, Any], deletes: list[int] | None = None) -> int:
-        """Write a definition, in place of the records at ``deletes``; return the position of the record."""
+        """Write a definition, in place of the records at ``deletes``; return the position of the record.
+
+        Raises:
+            UsageError: the record would be too long to be read again; nothing was written.
+            AddressFullError, JournalBrokenError: nothing was written.
+        """
+        record = encode_definition(values)
+        if len(record) > DEFINITION_BYTES_MAX:
+            name = values.get("name", values.get("pattern", ""))
+            text = f"the definition of {values['kind']} {name!r} takes {len(record):,} bytes"
+            raise UsageError(f"{text}; at most {DEFINITION_BYTES_MAX:,} are possible")
         # A full disk takes a record that deletes another one: it is vital.
-        record = [encode_definition(values)]
-        return self._release_queue.write(DEFINITION, record, deletes=deletes or (), vital=bool(deletes))
+        return self._release_queue.write(DEFINITION, [record], deletes=deletes or (), vital=bool(deletes))
 
     def forget(self, positions: list[int]) -> None:
         """Delete records, by a new record of the highest queue number that was ever given."""

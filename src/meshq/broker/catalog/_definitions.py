@@ -10,13 +10,13 @@ import attrs
 from meshq import limits
 from meshq.address import (
     INTERNAL,
-    NETWORK_KEPT,
     SEPARATOR,
     TEMPORARY,
     Target,
     check_literal,
     check_name,
     check_routing,
+    kept_copy,
     tells_events,
 )
 from meshq.broker.catalog._auto_create_plan import makeable, resolve_target
@@ -26,7 +26,7 @@ from meshq.broker.catalog._divert_definitions import DivertDefinitions
 from meshq.broker.catalog._kept_pins import KeptPins
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._names import check_made, check_open
-from meshq.broker.catalog._network_demand_plan import ROUTES_SEPARATOR
+from meshq.broker.catalog._network_demand_plan import ROUTES_SEPARATOR, kept_routes
 from meshq.broker.catalog._queue_numbers import QueueNumbers
 from meshq.broker.catalog._relay_table import RelayPlace
 from meshq.broker.catalog._router import Address, Router
@@ -102,8 +102,8 @@ class Definitions:
             address.auto_created = False
         return address or self._add_address(name, routing)
 
-    def _add_address(self, name: str, routing: str, *, auto_created: bool = False) -> Address:
-        check_advisory(name, supported=self._event_bus.advisory_support)
+    def _add_address(self, name: str, routing: str, *, auto_created: bool = False, advisories: bool = False) -> Address:
+        check_advisory(name, supported=advisories or self._event_bus.advisory_support)
         # The journal may refuse: it is asked before anything has changed.
         position = self._records.write({"kind": "address", "name": name, "routing": routing, "on_use": auto_created})
         address = self._router.add_address(name, routing)
@@ -170,13 +170,14 @@ class Definitions:
 
         Raises:
             NotFoundError: the address doesn't exist, and isn't made on first use.
-            UsageError: the name is none of such a queue, or the address is no topic.
+            UsageError: the name is none of such a queue, the address is no topic, or the ways are too long.
         """
         full = f"{check_made(check_name('address', address))}{SEPARATOR}{check_name('name', name)}"
         queue = self._router.queues.get(full)
-        if not name.startswith(NETWORK_KEPT) or (queue is not None and not queue.spec.routes):
+        if kept_copy(name) is None or (queue is not None and not queue.spec.routes):
             raise UsageError(f"{full!r} is no name of a queue that keeps messages for another broker")
         if queue is None:
+            kept_routes(spec.routes)
             return self._subscribed(full, address, durable=True, spec=spec)
         self.keep_for_network(queue, spec)
         return queue
@@ -185,11 +186,12 @@ class Definitions:
         """Change the filter and the ways of a queue for another broker of the network.
 
         Raises:
+            UsageError: the ways are too long.
             AddressFullError, JournalBrokenError: nothing changed.
         """
         former = queue.spec
         if (spec.filter_text, spec.routes, spec.wanted) != (former.filter_text, former.routes, former.wanted):
-            routes = ROUTES_SEPARATOR.join(spec.routes)
+            routes = kept_routes(spec.routes)
             self._rewrite(queue, {"filter": spec.filter_text, "routes": routes, "wanted": spec.wanted})
             queue.spec = spec
             self._router.demand.changed(queue)
@@ -231,7 +233,9 @@ class Definitions:
         """
         found = self._router.check_address(address, wanted.routing)
         if found is None:
-            found = self._add_address(address, wanted.routing, auto_created="on_use" in wanted.features.split())
+            # Also an advisory, which this node may not tell: what is handed over has to be somewhere.
+            on_use = "on_use" in wanted.features.split()
+            found = self._add_address(address, wanted.routing, auto_created=on_use, advisories=True)
         return found
 
     def _add_queue(self, name: str, address: Address, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> Queue:

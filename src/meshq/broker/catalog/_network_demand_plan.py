@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.errors import SettingsError
+from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES, is_broker_id, needed_ways
 from meshq.selector import Filter, parse_filter
 
@@ -23,6 +23,9 @@ MORE_ROUTES: Final = "+"
 _TOLD_CHARACTERS_MAX: Final = 1_400
 #: Routes of one network consumer at most.
 ROUTES_MAX: Final = 64
+#: Characters of all routes of a queue that keeps messages, which stand in its definition beside a filter and what is
+#: wanted: some times what a connector asks for.
+KEPT_ROUTES_CHARACTERS_MAX: Final = 2_048
 
 
 class QueueDemand(NamedTuple):
@@ -48,6 +51,19 @@ def are_routes(routes: Sequence[str]) -> bool:
     if len(routes) > ROUTES_MAX or len({way[-1] for way in ways}) != 1 or MORE_ROUTES in routes[:-1]:
         return False
     return all(len(set(way)) == len(way) <= limits.NETWORK_HOPS_MAX and all(map(is_broker_id, way)) for way in ways)
+
+
+def kept_routes(routes: Sequence[str]) -> str:
+    """Return the routes of a queue that keeps messages, as they stand in its definition.
+
+    Raises:
+        UsageError: they are too long to stand there.
+    """
+    text = ROUTES_SEPARATOR.join(routes)
+    if len(text) > KEPT_ROUTES_CHARACTERS_MAX:
+        most = f"at most {KEPT_ROUTES_CHARACTERS_MAX:,} are possible for messages that are kept"
+        raise UsageError(f"the routes of a network consumer take {len(text):,} characters; {most}")
+    return text
 
 
 def next_broker(routes: Sequence[str]) -> str:

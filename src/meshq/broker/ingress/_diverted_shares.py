@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from meshq.broker.catalog._distribution_plan import Share, takes
 from meshq.broker.catalog._diverts import Diverts
 from meshq.broker.catalog._router import Address
-from meshq.broker.ingress._distribution import PartGroups, deal_here, shared, wants_of
+from meshq.broker.ingress._distribution import deal_here, wants_of
 from meshq.broker.queue._run import StoredRun
 
 #: The diverts of a node, and what finds an address there, or makes it; None: it can't be made.
@@ -15,9 +15,9 @@ Ways = tuple[Diverts, Callable[[str], Address | None]]
 
 
 def diverted_shares(
-    run: StoredRun, address: Address, rows: Sequence[int], ways: Ways, part_groups: PartGroups | None
+    run: StoredRun, address: Address, rows: Sequence[int], ways: Ways, divide: Callable[[list[int]], list[Share]]
 ) -> list[Share]:
-    """Return the shares of a run that is diverted.
+    """Return the shares of a run that is diverted.  ``divide``: divides rows among the queues of the address itself.
 
     An address gets each message once, however many ways lead there.  Behind a divert only the queues of this node get
     something: the others have their own diverts.
@@ -40,7 +40,7 @@ def diverted_shares(
         if not kept:
             continue
         if name == address.name:
-            shares += shared(run, address, None, list(kept), part_groups)
+            shares += divide(list(kept))
         elif (found := address_here(name)) is not None:
             shares += deal_here(run, found, found.queues, list(kept))
     return shares

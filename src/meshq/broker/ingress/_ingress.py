@@ -254,7 +254,11 @@ class Ingress:
         """Divide messages among the queues of an address, diverts included."""
         part_groups = self.groups.parting(asked)
         if only is None and address.name in self._diverts.from_address:
-            return diverted_shares(run, address, rows, (self._diverts, self._address_here), part_groups)
+
+            def divide(kept: list[int]) -> list[Share]:
+                return self._copies.shares_of(run, address, None, kept, part_groups)
+
+            return diverted_shares(run, address, rows, (self._diverts, self._address_here), divide)
         return self._copies.shares_of(run, address, only, rows, part_groups)
 
     def _address_here(self, name: str) -> Address | None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from meshq import limits
 from meshq.broker.catalog._distribution_plan import Member, RemoteBinding, Share, plan_by_key
@@ -53,6 +54,7 @@ def note_recovered(address: Address, ids: Sequence[bytes]) -> None:
     if address.routing == "multicast":
         # A later copy goes on, once; where it comes it is known.
         address.hops.update(dict.fromkeys((one for one in ids if one.startswith(NETWORK_MARK)), _UNKNOWN))
+        _forget_oldest(address.hops, address.duplicates.capacity)
 
 
 def shorter_shares(run: StoredRun, address: Address, skipped: Sequence[int], queues: Sequence[Queue]) -> list[Share]:
@@ -74,8 +76,7 @@ def note_ways(run: StoredRun, address: Address, skipped: Sequence[int]) -> None:
         # Less than one there is not.
         if duplicate_id and hops < known and (hops > 1 or row in repeated):
             address.hops[duplicate_id] = hops
-    while len(address.hops) > address.duplicates.capacity:
-        del address.hops[next(iter(address.hops))]
+    _forget_oldest(address.hops, address.duplicates.capacity)
 
 
 def not_had(run: StoredRun, address: Address, shares: list[Share]) -> list[Share]:
@@ -139,8 +140,14 @@ def note_had(run: StoredRun, address: Address | None, shares: Sequence[Share]) -
     for row, found in queues.items():
         known = address.had.get(ids[row])
         address.had[ids[row]] = alike[found] if known is None else tuple(dict.fromkeys((*known, *found)))
-    while len(address.had) > address.duplicates.capacity:
-        del address.had[next(iter(address.had))]
+    _forget_oldest(address.had, address.duplicates.capacity)
+
+
+def _forget_oldest(known: dict[bytes, Any], capacity: int) -> None:
+    """Keep as many ids as an address remembers, the newest ones."""
+    # All at once: each search for the first key of a dictionary passes all that were deleted before it.
+    for one in list(islice(known, max(0, len(known) - capacity))):
+        del known[one]
 
 
 def _copied_rows(run: StoredRun, address: Address, rows: Sequence[int]) -> list[int]:

@@ -41,6 +41,8 @@ def open_cursor(
 ) -> Values:
     """Take a cursor of a queue, which is registered if it is not there; `held` says that another owner has it."""
     found = _existing(core, queue)
+    if found.spec.routes:
+        raise UsageError(f"{found.name!r} keeps messages for another broker of the network, and can have no cursor")
     if not 1 <= len(token) <= TOKEN_CHARACTERS_MAX:
         raise UsageError(f"the token of an owner has from 1 to {TOKEN_CHARACTERS_MAX} characters, not {len(token)}")
     if lease_ms not in LEASE_MS:

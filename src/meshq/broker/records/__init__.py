@@ -80,6 +80,7 @@ from meshq.broker.records._runs import (
     encode_run_head,
 )
 from meshq.broker.records._state import (
+    DEFINITION_BYTES_MAX,
     PRODUCERS_MAX,
     BranchesRecord,
     BranchMark,
@@ -109,6 +110,7 @@ __all__ = [
     "COUNT_MAX",
     "DECIDED",
     "DEFINITION",
+    "DEFINITION_BYTES_MAX",
     "DUE",
     "ELSEWHERE",
     "HANDED",

@@ -69,7 +69,7 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "sink": {"kind": str, "sink": str, "batch": int},
 }
 #: A queue of a further node that fills the header which describes it takes a little more in its record.
-_DEFINITION_BYTES_MAX: Final = 2 * limits.HEADER_BYTES_MAX
+DEFINITION_BYTES_MAX: Final = 2 * limits.HEADER_BYTES_MAX
 #: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
 _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "address": {"on_use": False},
@@ -146,7 +146,7 @@ def encode_definition(values: dict[str, Any]) -> bytes:
 def decode_definition(payload: bytes) -> dict[str, Any]:
     """Decode a definition; missing values are defaults."""
     try:
-        values = decode_map(payload, _DEFINITION_BYTES_MAX)
+        values = decode_map(payload, DEFINITION_BYTES_MAX)
     except RemoteProtocolError as error:
         raise unreadable("definition") from error
     kind = values.get("kind")

@@ -13,6 +13,7 @@ from meshq.client.admin import _message_routes as routes
 from meshq.client.admin._cluster_queues import ClusterQueue, cluster_queue
 from meshq.client.admin._message_hops import check_everywhere, message_hops, node_routes
 from meshq.client.admin._message_routes import MessageLocation, MessageRoute, MessageTrace, query
+from meshq.client.admin._queue_names import names_behind
 from meshq.client.admin._statistics import Divert, QueueStatistics
 from meshq.client.session._client_context import ClientContext
 from meshq.errors import SettingsError
@@ -270,10 +271,8 @@ class Administration:
         names: list[str] = []
         more = True
         while more:
-            values = await self._context.ask("queues", after=names[-1] if names else "")
-            found = [name for key, name in values.items() if key.startswith("queue")]
+            found, more = await names_behind(self._context.ask, names[-1] if names else "")
             names += found
-            more = bool(values.get("more")) and bool(found)
         return names
 
     async def create_divert(
