@@ -238,6 +238,9 @@ class Wins:
     async def leave_out(self) -> bool:
         return self._stores
 
+    def say_held(self, replica: str) -> None:
+        """Nobody is shown it."""
+
 
 async def test_a_word_of_another_life_is_no_word_of_the_replica_where_others_vote() -> None:
     same, other = says(1), Answer(log=attrs.evolve(cast("Log", says(1).log), instance=bytes(16)), lives=True)
