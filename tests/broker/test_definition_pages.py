@@ -74,7 +74,7 @@ def test_the_example_of_the_page_is_written_and_read_as_it_says() -> None:
     encoded = [records.encode_definition(values) for values in EXAMPLE]
     assert found == b"".join(encoded)
     assert [records.decode_definition(payload) for payload in encoded] == EXAMPLE
-    assert f"at most {_state._DEFINITION_BYTES_MAX:,} bytes" in PAGE
+    assert f"at most {records.DEFINITION_BYTES_MAX:,} bytes" in PAGE
 
 
 def test_a_node_recovers_the_example_of_the_page_and_a_queue_in_front_of_its_address() -> None:
