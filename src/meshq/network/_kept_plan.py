@@ -62,7 +62,7 @@ class KeptNames:
         return [one for one, before in self._kept(queues) if f"{before}." == self._prefix]
 
     def left_behind(self, queues: Iterable[str]) -> list[KeptQueue]:
-        """Return the queues among those of a broker that kept messages for a place which the connector has no more."""
+        """Return the kept queues of this connector whose place is in no URL of it any more."""
         if self._places is None:
             return []
         found = []
@@ -75,7 +75,7 @@ class KeptNames:
         return found
 
     def _kept(self, queues: Iterable[str]) -> Iterator[tuple[KeptQueue, str]]:
-        """Yield the queues that keep messages for a broker, with what stands before their topic."""
+        """Yield the kept queues among these names; the text of each is the part before its topic."""
         for queue in queues:
             address, _, name = queue.partition(SEPARATOR)
             copy = kept_copy(name)

@@ -234,8 +234,8 @@ class Definitions:
         found = self._router.check_address(address, wanted.routing)
         if found is None:
             # Also an advisory, which this node may not tell: what is handed over has to be somewhere.
-            on_use = "on_use" in wanted.features.split()
-            found = self._add_address(address, wanted.routing, auto_created=on_use, advisories=True)
+            auto_created = "on_use" in wanted.features.split()
+            found = self._add_address(address, wanted.routing, auto_created=auto_created, advisories=True)
         return found
 
     def _add_queue(self, name: str, address: Address, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> Queue:
