@@ -9,6 +9,7 @@ import attrs
 from meshq.abc import Disk, File
 from meshq.errors import BusyError, SettingsError
 from meshq.ha._epochs_plan import newest_epoch
+from meshq.ha._whole_file import open_or_create, replace_file
 from meshq.ha.replication._saved_stores_plan import MOVES, PARTS, SYNCING, Moves, plan_moves, to_remove
 from meshq.ha.replication._standing_format import BYTES_MAX, NAME, Standing, decode_standing, encode_standing
 from meshq.store import make_directory, store_node_id
@@ -38,7 +39,7 @@ class NodeDirectory:
             DamagedError, OSError: the disk has failed.
         """
         make_directory(self._disk, self.root)
-        lock = self._opened(f"{self.root}/{LOCK}")
+        lock = open_or_create(self._disk, f"{self.root}/{LOCK}")
         if not lock.lock():
             lock.close()
             raise BusyError(f"the store in {self.root} is open already, here or in another process")
@@ -150,22 +151,7 @@ class NodeDirectory:
             file.close()
 
     def _write(self, name: str, data: bytes) -> None:
-        path = f"{self.root}/{name}"
-        file = self._opened(f"{path}.tmp")
-        try:
-            file.truncate(0)
-            file.write_at(0, [data])
-            file.sync()
-        finally:
-            file.close()
-        self._disk.replace(f"{path}.tmp", path)
-        self._disk.sync_directory(self.root)
-
-    def _opened(self, path: str) -> File:
-        try:
-            return self._disk.open(path)
-        except FileNotFoundError:
-            return self._disk.open(path, create=True)
+        replace_file(self._disk, self.root, name, data)
 
 
 @attrs.frozen

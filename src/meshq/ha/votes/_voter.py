@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import trio
 
-from meshq.abc import Disk, Env, File, ReplicaEnd, ReplicaHost, ReplicaLine
+from meshq.abc import Disk, Env, ReplicaEnd, ReplicaHost, ReplicaLine
 from meshq.errors import DamagedError
+from meshq.ha._whole_file import replace_file
 from meshq.ha.votes._ballot_box_format import BYTES_MAX, decode_box, encode_box, file_of
 from meshq.ha.votes._ballot_box_machine import Ballot, BallotBox, GivenVote
 from meshq.ids import IDENTITY_BYTES
@@ -43,22 +44,7 @@ class BoxFile:
     def write(self, data: bytes) -> None:
         """Replace the box; durable on return.  Raises: OSError."""
         make_directory(self._disk, self._root)
-        path = f"{self._root}/{self._name}"
-        file = self._opened(f"{path}.tmp")
-        try:
-            file.truncate(0)
-            file.write_at(0, [data])
-            file.sync()
-        finally:
-            file.close()
-        self._disk.replace(f"{path}.tmp", path)
-        self._disk.sync_directory(self._root)
-
-    def _opened(self, path: str) -> File:
-        try:
-            return self._disk.open(path)
-        except FileNotFoundError:
-            return self._disk.open(path, create=True)
+        replace_file(self._disk, self._root, self._name, data)
 
 
 class Voter(ReplicaHost[Replicate, Log, Logged]):
