@@ -311,6 +311,7 @@ def test_the_same_seed_is_the_same_run_in_every_process(
 def test_a_wrong_seed_is_an_error_of_usage(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nmeshq_seed = x")
     result = run(pytester, "def test_it(): pass", "-p", "no:asyncio")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*meshq_seed='x' is not allowed; allowed: a whole number from 0"])
 
 
