@@ -78,6 +78,9 @@ def standing(states: dict[str, Any], identities: dict[str, str]) -> dict[str, li
                 continue
             # The queue of a bridge that was handed over may stand beside another one of the same bridge.
             found.setdefault(MeshNode.place_of(queue, name), []).extend(live)
+        for address, uid in state["decided"]:
+            # It would be placed by the next life of the node, which may be gone for good.
+            found.setdefault(MeshNode.place_of(address, name), []).append((uid, 0))
         for queue, (number, rows) in state["forwarding"].items():
             peer = identities.get(queue.rpartition(".")[2])
             if peer is None:

@@ -71,7 +71,7 @@ MESH_SIGHTS: Final = (
     "tcp_only",
 )
 #: Faults come so long, and closer together than at a single broker, so that there are as many in less time.
-FAULTS_S: Final = 30.0
+FAULTS_S: Final = 22.0
 #: Three nodes cost as much as three: so each has less to do than a single one, and no seed is short of sends.
 PACE: Final = 0.3
 IDLE_S: Final = 1.0

@@ -284,7 +284,7 @@ async def recount(env: Env) -> dict[str, Any]:
     """Return the contents of a journal: by queue (uid, number) and the highest number; high watermarks, ids.
 
     Of store-and-forward queues the queue's number, and each message with the numbers, or the name, of the peer's queues
-    that it is for.
+    that it is for.  ``decided``: the messages of committed batches that stand in stages still, with their addresses.
 
     Checkpoint: always.  Cancellation: it stays open.
     """
@@ -293,6 +293,9 @@ async def recount(env: Env) -> dict[str, Any]:
 
 def _contents(core: Core, journal: Journal, files: LargeBodyFiles) -> dict[str, Any]:
     queues: dict[str, tuple[list[tuple[int, int]], int]] = {}
+    decided: list[tuple[str, int]] = []
+    ledger = core.definitions.stages.ledger
+    placing = {stage.facts.number for sink in ledger.sinks for stage in ledger.placing(sink)}
     forwarding: dict[str, tuple[int, list[tuple[int, int, tuple[int | str, ...]]]]] = {}
     for queue in core.router.queues.values():
         live: list[tuple[int, int, tuple[int | str, ...]]] = []
@@ -303,6 +306,8 @@ def _contents(core: Core, journal: Journal, files: LargeBodyFiles) -> dict[str, 
                     number = view.first + row if view.first else 0
                     body = reader.body(row) if view.run.body is None else _read(files, view.run.body)
                     live.append((uid_of(body) or -1, number, _targets(view)))
+                    if queue.number in placing:
+                        decided.append((view.run.address, uid_of(body) or -1))
         if queue.name.startswith(FORWARDING):
             forwarding[queue.name] = (queue.number, live)
         else:
@@ -312,6 +317,7 @@ def _contents(core: Core, journal: Journal, files: LargeBodyFiles) -> dict[str, 
         "store": journal.journal_id.hex(),
         "queues": queues,
         "forwarding": forwarding,
+        "decided": decided,
         "numbers": {queue.name: queue.number for queue in core.router.queues.values()},
         "links": {link.hex(): number for link, number in core.ingress.links.items()},
         "ids": ids,

@@ -107,7 +107,8 @@ def test_what_a_peer_has_stored_and_its_sender_still_holds_counts_once() -> None
     link = hashlib.sha256(stores["a"] + (9).to_bytes(8, "big")).digest()[:16]
 
     def state(name: str, **parts: object) -> dict[str, object]:
-        return {"store": stores[name].hex(), "queues": {}, "forwarding": {}, "numbers": {"q": 5}, "links": {}, **parts}
+        empty = {"queues": {}, "forwarding": {}, "decided": [], "numbers": {"q": 5}, "links": {}}
+        return {"store": stores[name].hex(), **empty, **parts}
 
     rows = [(1, 1, (5,)), (2, 2, (5,)), (3, 3, (5,))]
     states = {
@@ -117,3 +118,10 @@ def test_what_a_peer_has_stored_and_its_sender_still_holds_counts_once() -> None
     history = History(lambda: 0.0)
     recount_mesh(history, states, {value.hex(): name for name, value in ids.items()})
     assert history.final.remaining == {"q@b": [(1, 4), (2, 5)], "q@a>b": [(3, 3)]}
+
+
+def test_what_stands_in_a_stage_counts_once_its_batch_is_committed() -> None:
+    state = {"store": "", "queues": {"$meshq.stage.1": ([(1, 1), (2, 2)], 2)}, "forwarding": {}, "decided": [("q", 2)]}
+    history = History(lambda: 0.0)
+    recount_mesh(history, {"a": state}, {})
+    assert history.final.remaining == {"q@a": [(2, 0)]}

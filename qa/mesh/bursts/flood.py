@@ -19,6 +19,8 @@ from qa.simulation.workload import Actor, Dial, Scene
 BURST: Final = 40
 BURST_BYTES: Final = 15_000
 ADDRESS: Final = "shared"
+#: Bursts a second, about: a burst costs as much as a minute of a node that has nothing to do.
+BURSTS_PACE: Final = 0.1
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +71,7 @@ class Flood(Actor):
                 return
             if self._may_send is None or self._may_send():
                 await self._send(client)
-            await trio.sleep(self.rng.expovariate(0.3))
+            await trio.sleep(self.rng.expovariate(BURSTS_PACE))
 
     async def _send(self, client: Client) -> None:
         burst = self._burst
