@@ -169,6 +169,8 @@ if TYPE_CHECKING:
     from meshq.node import HighAvailability as HighAvailability
     from meshq.node import HighAvailabilityInThread as HighAvailabilityInThread
     from meshq.node import HostedBackup as HostedBackup
+    from meshq.node import ReplicaStore as ReplicaStore
+    from meshq.node import ReplicaStoreInThread as ReplicaStoreInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
@@ -384,6 +386,8 @@ _HOME: Final = {
     "HighAvailability": "meshq.node",
     "HighAvailabilityInThread": "meshq.node",
     "HostedBackup": "meshq.node",
+    "ReplicaStore": "meshq.node",
+    "ReplicaStoreInThread": "meshq.node",
     "RoleMember": "meshq.abc",
     "RoleStatus": "meshq.statistics",
     "SharedStoreBackup": "meshq.ha",

@@ -12,6 +12,7 @@ from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError, RefusedError
 from meshq.ha.replication._batch_format import pack_batch
 from meshq.ha.replication._catch_up_plan import CatchUp, SyncLeft, check_dense, tail_segments, within
+from meshq.ha.replication._comparison_plan import Compared, read_answer
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.limits import MIB
@@ -71,6 +72,9 @@ class Feeder(ReplicaEnd[Logged]):
         self.counted: bool = False
         #: Whether the replica was told that it is in sync: only then does it take over.
         self.told: bool = False
+        # How often the replica was asked to compare its store, and its last answer.
+        self._compares = 0
+        self.compared: Compared = Compared()
         self._ended = False
 
     # -- from the link
@@ -86,6 +90,8 @@ class Feeder(ReplicaEnd[Logged]):
             self.end(answer.reason or "left", answer.text, known=True)
             return
         self.counted = self.counted or answer.kind == "joined"
+        if answer.kind == "compared":
+            self.compared = read_answer(self.compared.number + 1, answer, first)
         if answer.kind == "voters":
             self._term.knows_voters = max(self._term.knows_voters, first)
         if answer.kind == "working":
@@ -105,6 +111,14 @@ class Feeder(ReplicaEnd[Logged]):
         """Tell the replica, the first ``time`` or a later one, that others vote from now on."""
         self._say(Log(kind="voters", voters=voters), time)
         self._line.flush()
+
+    def compare(self, beyond: int, upto: int, digests: bytes) -> int:
+        """Ask for the first difference between two positions, once all is there that is placed; return the number."""
+        self._queue.append((Log(kind="compare", number=upto), beyond, digests))
+        self.queued_bytes += len(digests)
+        self._compares += 1
+        self._changed.tell()
+        return self._compares
 
     def drained(self) -> None:
         """Go on."""

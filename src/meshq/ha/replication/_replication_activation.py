@@ -13,6 +13,7 @@ from meshq.abc import ActiveTerm, NodeControl, RoleMember, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
 from meshq.ha.replication._acting_side import ActingSide
+from meshq.ha.replication._comparer import Comparer
 from meshq.ha.replication._follower import FollowEnd, Follower
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._own_pauses import OwnPauses
@@ -62,6 +63,7 @@ class ReplicationPart:
             pauses=self._pauses,
             warnings=self._warnings,
         )
+        self._comparer = Comparer(lambda: (self._acting.feeder, self._acting.term))
         self._standing = Standing()
         self._follower: Follower | None = None
         self._last_error = ""
@@ -94,13 +96,14 @@ class ReplicationPart:
             # An operator who makes a primary of it later knows what that means.
             await self._remember(attrs.evolve(self._standing, as_backup=True))
         self._control.board.replicas = self._acting
+        self._control.board.comparer = self._comparer
         self._nursery.start_soon(self._keep)
         self._nursery.start_soon(self._note_pauses)
         self._show("started")
 
     def leave(self) -> None:
         """Take no part any more; twice is silent."""
-        self._control.board.replicas = None
+        self._control.board.replicas = self._control.board.comparer = None
         self._acting.end()
         if self._life.state != "stopped":
             self._life.on("end")
