@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from meshq.abc import BalancerPolicy as BalancerPolicy
     from meshq.abc import BalancerTarget as BalancerTarget
+    from meshq.abc import Difference as Difference
     from meshq.abc import RoleMember as RoleMember
     from meshq.bridge import Bridge as Bridge
     from meshq.bridge import BridgeStatistics as BridgeStatistics
@@ -388,6 +389,7 @@ _HOME: Final = {
     "HostedBackup": "meshq.node",
     "ReplicaStore": "meshq.node",
     "ReplicaStoreInThread": "meshq.node",
+    "Difference": "meshq.abc",
     "RoleMember": "meshq.abc",
     "RoleStatus": "meshq.statistics",
     "SharedStoreBackup": "meshq.ha",

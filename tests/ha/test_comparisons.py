@@ -197,12 +197,20 @@ async def test_who_can_not_be_compared_is_refused_with_the_reason(monkeypatch: p
         with pytest.raises(NotActiveError):
             await pair.second.ha.replica("a").diff()
 
-        async def damaged(beyond: int, upto: int) -> Any:
-            await trio.lowlevel.checkpoint()
-            raise DamagedError("/data/x", 0, "a record", "nothing")
+        failure: Exception = OSError("the disk failed")
 
-        source: Any = pair.journal.source
-        monkeypatch.setattr(source, "live", damaged)
+        async def fail(beyond: int, upto: int) -> Any:
+            await trio.lowlevel.checkpoint()
+            raise failure
+
+        with monkeypatch.context() as patched:
+            patched.setattr(pair.here, "live", fail)
+            with pytest.raises(OSError, match="the disk failed"):
+                await pair.diff()
+            failure = DamagedError("/data/x", 0, "a record", "nothing")
+            with pytest.raises(DamagedError):
+                await pair.diff()
+        monkeypatch.setattr(pair.journal.source, "live", fail)
         with pytest.raises(RefusedError, match=r"'b' can't read its store: .*/data/x"):
             await pair.first.ha.replica("b").diff()
         # That ends no link.

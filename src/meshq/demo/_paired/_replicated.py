@@ -32,7 +32,7 @@ LINK: Final[dict[str, Any]] = {"connection_ttl": TTL_S, "check_period": TTL_S / 
 #: The witnesses of a quorum, and how long the lock of a node lasts that they hear nothing of.
 WITNESSES: Final = ("witness-1", "witness-2", "witness-3")
 PASSWORD: Final = "flights"
-SESSION_S: Final = 6.0
+SESSION_S: Final = 9.0
 #: While a node copies, so small a share of the flights is sent every so many seconds.
 TRICKLE: Final = 100
 TRICKLE_S: Final = 0.1

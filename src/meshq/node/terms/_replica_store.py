@@ -58,8 +58,6 @@ class ReplicaStoreInThread:
         Raises:
             NotActiveError: the node does not serve, or its policy is not replication; or the broker does not run.
             NotFoundError: no node of this name follows.
-            RefusedError: the replica is not in sync, or was lost meanwhile, or can't read its store; outcome not done.
-            DamagedError, OSError: the node can't read its own store.
         """
         check_in_trio("ReplicaStore")
         found: Difference | None = await self._broker.call(self._inner.diff)
