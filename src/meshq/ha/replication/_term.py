@@ -93,6 +93,9 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         """Wait until more is durable by the policy."""
         await trio.lowlevel.checkpoint()
         while self.replicator.durable <= position:
+            # What was placed behind the last word was confirmed to nobody, and the replica answers no more.
+            if self.ended and self.leaving and self.replicator.placed > position:
+                return Position(self.replicator.placed)
             await self.changed.wait()
         return Position(self.replicator.durable)
 
