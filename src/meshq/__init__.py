@@ -174,6 +174,7 @@ if TYPE_CHECKING:
     from meshq.node import ReplicaStoreInThread as ReplicaStoreInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
+    from meshq.notifications import BackupChanged as BackupChanged
     from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
     from meshq.notifications import BalancerQuorumReached as BalancerQuorumReached
     from meshq.notifications import BalancerTargetLost as BalancerTargetLost
@@ -289,6 +290,7 @@ _NOTIFICATIONS: Final = (
     "SessionCreated",
     "StageExpired",
     "StoreDamaged",
+    "BackupChanged",
     "BalancerQuorumLost",
     "BalancerQuorumReached",
     "BalancerTargetLost",
