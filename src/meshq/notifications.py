@@ -301,8 +301,10 @@ class NodeLeft(_OfNode):
 
 @attrs.frozen(kw_only=True)
 class BackupChanged(_OfNode):
-    """Another node than before would take over from a node of a cluster, this one among them; ``node_id`` is
-    hexadecimal.  ``backup``: where it is reached; empty: there is none any more.  ``cluster``: whose topology tells it.
+    """A node of a cluster has another backup than before, or none any more; the broker's own node counts.
+
+    ``node_id`` is hexadecimal.  ``backup``: where it is reached; empty: there is none.  ``cluster``: whose topology
+    tells it.
     """
 
     kind = "backup_changed"

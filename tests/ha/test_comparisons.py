@@ -21,7 +21,8 @@ from meshq import (
     ReplicationPrimary,
 )
 from meshq.abc import Difference, RecordDigest
-from meshq.ha.replication._comparison_plan import (
+from meshq.ha.replication._follower import Follower
+from meshq.ha.replication.comparison._comparison_plan import (
     Compared,
     answer_of,
     failed_answer,
@@ -31,7 +32,6 @@ from meshq.ha.replication._comparison_plan import (
     stretch,
     unpack_digests,
 )
-from meshq.ha.replication._follower import Follower
 from meshq.store import Journal
 from tests.ha.replicated import Machines, machines
 
@@ -58,10 +58,10 @@ def test_what_is_said_of_records_and_of_a_difference_is_what_is_heard() -> None:
         unpack_digests(pack_digests(here)[1:])
     for found in (None, Difference(position=7, here=ONE, there=OTHER), Difference(position=7, here=ONE, there=None)):
         expected = Compared(4) if found is None else Compared(4, 7, found.there)
-        assert read_answer(4, *answer_of(found)) == expected
-    assert read_answer(4, failed_answer(OSError("gone")), 0) == Compared(4, failure="gone")
+        assert read_answer(*answer_of(4, found)) == expected
+    assert read_answer(failed_answer(4, OSError("gone")), 0) == Compared(4, failure="gone")
     with pytest.raises(RemoteProtocolError):
-        read_answer(4, attrs.evolve(answer_of(None)[0], text="no digits"), 7)
+        read_answer(attrs.evolve(answer_of(4, None)[0], text="no digits"), 7)
 
 
 @attrs.define

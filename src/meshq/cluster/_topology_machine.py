@@ -176,7 +176,7 @@ class TopologyMachine:
         return found
 
     def changed_backups(self) -> list[NodeDescription]:
-        """Return the known nodes, this one among them, whose backup is another one than at the last call."""
+        """Return the nodes with another backup than at the last call; the node itself is one of them."""
         now = [one.about for one in self.nodes()]
         before, self._backups = self._backups, {about.node_id: about.backup for about in now}
         return [about for about in now if about.backup != before.get(about.node_id, "")]

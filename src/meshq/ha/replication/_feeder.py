@@ -12,9 +12,9 @@ from meshq.concurrency import ChangeSignal
 from meshq.errors import MeshqError, RefusedError
 from meshq.ha.replication._batch_format import pack_batch
 from meshq.ha.replication._catch_up_plan import CatchUp, SyncLeft, check_dense, tail_segments, within
-from meshq.ha.replication._comparison_plan import Compared, read_answer
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.comparison._comparison_plan import read_answer
 from meshq.limits import MIB
 from meshq.wire import Log, Logged, Replicate
 
@@ -72,9 +72,6 @@ class Feeder(ReplicaEnd[Logged]):
         self.counted: bool = False
         #: Whether the replica was told that it is in sync: only then does it take over.
         self.told: bool = False
-        # How often the replica was asked to compare its store, and its last answer.
-        self._compares = 0
-        self.compared: Compared = Compared()
         self._ended = False
 
     # -- from the link
@@ -91,7 +88,7 @@ class Feeder(ReplicaEnd[Logged]):
             return
         self.counted = self.counted or answer.kind == "joined"
         if answer.kind == "compared":
-            self.compared = read_answer(self.compared.number + 1, answer, first)
+            self._term.compared = read_answer(answer, first)
         if answer.kind == "voters":
             self._term.knows_voters = max(self._term.knows_voters, first)
         if answer.kind == "working":
@@ -112,13 +109,16 @@ class Feeder(ReplicaEnd[Logged]):
         self._say(Log(kind="voters", voters=voters), time)
         self._line.flush()
 
-    def compare(self, beyond: int, upto: int, digests: bytes) -> int:
-        """Ask for the first difference between two positions, once all is there that is placed; return the number."""
-        self._queue.append((Log(kind="compare", number=upto), beyond, digests))
+    @property
+    def name(self) -> str:
+        """The name of the replica."""
+        return self.wanted.node_name
+
+    def compare(self, number: int, beyond: int, upto: int, digests: bytes) -> None:
+        """Ask for the first difference between two positions, once all is there that is placed."""
+        self._queue.append((Log(kind="compare", number=number, base=upto), beyond, digests))
         self.queued_bytes += len(digests)
-        self._compares += 1
         self._changed.tell()
-        return self._compares
 
     def drained(self) -> None:
         """Go on."""

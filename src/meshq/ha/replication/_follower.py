@@ -12,16 +12,16 @@ from meshq.abc import Difference, Env, RecordDigest, StoredBatch, StoredSegment
 from meshq.client import LogLink, LogPiece
 from meshq.errors import DamagedError, JournalBrokenError, MeshqError, RemoteProtocolError
 from meshq.ha.replication._batch_format import followed, unpack_batch
-from meshq.ha.replication._comparison_plan import (
+from meshq.ha.replication._node_directory import BodyFile, NodeDirectory, is_body
+from meshq.ha.replication._replica_machine import Following
+from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication.comparison._comparison_plan import (
     answer_of,
     failed_answer,
     first_difference,
     stretch,
     unpack_digests,
 )
-from meshq.ha.replication._node_directory import BodyFile, NodeDirectory, is_body
-from meshq.ha.replication._replica_machine import Following
-from meshq.ha.replication._standing_format import Standing
 from meshq.ids import Position
 from meshq.limits import MIB
 from meshq.settings import EncryptionKey
@@ -106,8 +106,6 @@ class Follower:
         self._waiting: Log | None = None
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
-        # Questions about the store are answered one after the other.
-        self._comparing = trio.Lock()
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -316,18 +314,17 @@ class Follower:
         if self._journal is None or self._nursery is None:
             raise violation("illegal_frame", "a question about a store that is not whole")
         # Beside the log: what is read for it holds nothing up.
-        self._nursery.start_soon(self._compare, self._journal, first, header.number, unpack_digests(body))
+        self._nursery.start_soon(self._compare, self._journal, header, first, unpack_digests(body))
         await trio.lowlevel.checkpoint()
 
-    async def _compare(self, journal: Journal, beyond: int, upto: int, told: list[RecordDigest]) -> None:
-        async with self._comparing:
-            try:
-                # What the other node has deleted is deleted here as soon as it is on the disk.
-                await journal.wait_durable(journal.last)
-                answer, position = answer_of(await self._difference(journal, beyond, upto, told))
-            except (MeshqError, OSError) as error:
-                answer, position = failed_answer(error), 0
-            self._link.tell(answer, position)
+    async def _compare(self, journal: Journal, asked: Log, beyond: int, told: list[RecordDigest]) -> None:
+        try:
+            # What the other node has deleted is deleted here as soon as it is on the disk.
+            await journal.wait_durable(journal.last)
+            answer, position = answer_of(asked.number, await self._difference(journal, beyond, asked.base, told))
+        except (MeshqError, OSError) as error:
+            answer, position = failed_answer(asked.number, error), 0
+        self._link.tell(answer, position)
 
     async def _difference(
         self, journal: Journal, beyond: int, upto: int, told: list[RecordDigest]

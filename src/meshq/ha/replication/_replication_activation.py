@@ -13,7 +13,6 @@ from meshq.abc import ActiveTerm, NodeControl, RoleMember, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
 from meshq.ha.replication._acting_side import ActingSide
-from meshq.ha.replication._comparer import Comparer
 from meshq.ha.replication._follower import FollowEnd, Follower
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._own_pauses import OwnPauses
@@ -24,6 +23,7 @@ from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._role_report import role_report
 from meshq.ha.replication._standing_format import Standing, forgotten
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.comparison._comparer import Comparer
 from meshq.ha.replication.meeting._asking import STRANGERS, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._standpoints import is_stranger, order_of
@@ -63,7 +63,6 @@ class ReplicationPart:
             pauses=self._pauses,
             warnings=self._warnings,
         )
-        self._comparer = Comparer(lambda: (self._acting.feeder, self._acting.term))
         self._standing = Standing()
         self._follower: Follower | None = None
         self._last_error = ""
@@ -96,7 +95,7 @@ class ReplicationPart:
             # An operator who makes a primary of it later knows what that means.
             await self._remember(attrs.evolve(self._standing, as_backup=True))
         self._control.board.replicas = self._acting
-        self._control.board.comparer = self._comparer
+        self._control.board.comparer = Comparer(lambda: (self._acting.feeder, self._acting.term))
         self._nursery.start_soon(self._keep)
         self._nursery.start_soon(self._note_pauses)
         self._show("started")

@@ -134,7 +134,7 @@ def _position_of(one: RecordDigest) -> int:
 
 
 def digest_of(record: JournalRecord) -> bytes:
-    """Return a digest of all that a live record says, whichever segment it is in."""
+    """Return the digest of a live record: of its kind, its targets and its payload."""
     found = blake2b(digest_size=DIGEST_BYTES)
     found.update(_KIND_AND_TARGETS.pack(record.kind, len(record.deletes), len(record.refs)))
     found.update(pack_numbers([*record.deletes, *record.refs]))

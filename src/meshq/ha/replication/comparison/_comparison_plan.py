@@ -19,7 +19,7 @@ FAILED: Final = "failed"
 
 @attrs.frozen
 class Compared:
-    """The answer of a replica to the question of a ``number``, which counts them.
+    """The answer of a replica to the question of that ``number``.
 
     ``position``: of the first record that differs; 0: none does.  ``digest``: of that record at the replica; None: it
     has none.  ``failure``: why the replica can't say; empty: it can.
@@ -31,28 +31,29 @@ class Compared:
     failure: str = ""
 
 
-def answer_of(found: Difference | None) -> tuple[Logged, int]:
+def answer_of(number: int, found: Difference | None) -> tuple[Logged, int]:
     """Return the answer of a replica, and its position."""
     if found is None:
-        return Logged(kind="compared"), 0
-    return Logged(kind="compared", text="" if found.there is None else found.there.hex()), found.position
+        return Logged(kind="compared", number=number), 0
+    text = "" if found.there is None else found.there.hex()
+    return Logged(kind="compared", number=number, text=text), found.position
 
 
-def failed_answer(error: Exception) -> Logged:
+def failed_answer(number: int, error: Exception) -> Logged:
     """Return the answer of a replica that can't read its store."""
-    return Logged(kind="compared", reason=FAILED, text=str(error)[:500] or type(error).__name__)
+    return Logged(kind="compared", number=number, reason=FAILED, text=str(error)[:500] or type(error).__name__)
 
 
-def read_answer(number: int, answer: Logged, position: int) -> Compared:
-    """Return what a replica has answered.
+def read_answer(answer: Logged, position: int) -> Compared:
+    """Read the answer of a replica.
 
     Raises:
         RemoteProtocolError: it is no such answer.
     """
     if answer.reason == FAILED:
-        return Compared(number, failure=answer.text)
+        return Compared(answer.number, failure=answer.text)
     try:
-        return Compared(number, position, bytes.fromhex(answer.text) if answer.text else None)
+        return Compared(answer.number, position, bytes.fromhex(answer.text) if answer.text else None)
     except ValueError:
         raise violation("bad_header", "a digest that is none") from None
 

@@ -1,0 +1,1 @@
+"""Two stores of a pair by replication, compared while traffic goes on."""
