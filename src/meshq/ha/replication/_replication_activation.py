@@ -23,7 +23,7 @@ from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._role_report import role_report
 from meshq.ha.replication._standing_format import Standing, forgotten
 from meshq.ha.replication._term import ReplicationTerm
-from meshq.ha.replication.comparison._comparer import Comparer
+from meshq.ha.replication.comparison import Comparer
 from meshq.ha.replication.meeting._asking import STRANGERS, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._standpoints import is_stranger, order_of

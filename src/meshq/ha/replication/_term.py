@@ -11,7 +11,7 @@ from meshq.abc import Disk, File, ReplicatedBatch, ReplicationSink, ReplicationS
 from meshq.concurrency import ChangeSignal
 from meshq.ha.replication._node_directory import is_body
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
-from meshq.ha.replication.comparison._comparison_plan import Compared
+from meshq.ha.replication.comparison import Compared
 from meshq.ids import Position
 
 
