@@ -204,6 +204,8 @@ def made(name: str) -> typing.Any:
         "ClusterConnectionInThread": lambda: broker.run_in_thread().cluster("c"),
         "HighAvailability": lambda: broker.ha,
         "HighAvailabilityInThread": lambda: broker.run_in_thread().ha,
+        "ReplicaStore": lambda: broker.ha.replica("b"),
+        "ReplicaStoreInThread": lambda: broker.run_in_thread().ha.replica("b"),
         "Journal": lambda: meshq.Journal("nowhere"),
         "NetworkConnector": lambda: meshq.NetworkConnector("n", "static:(tcp://127.0.0.1:1)"),
         "QuorumNode": lambda: meshq.QuorumNode("w", data_dir="nowhere", acceptors=["tcp://127.0.0.1:0"], password="x"),

@@ -20,7 +20,7 @@ from meshq import (
     ReplicationPrimary,
     connect,
 )
-from meshq.abc import ActiveTerm, HAPolicy
+from meshq.abc import ActiveTerm, Difference, HAPolicy
 from meshq.concurrency import first_error
 from meshq.ha.replication import _joined
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
@@ -307,8 +307,11 @@ async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStag
     await trio.sleep(2)
     stage.over = True
     await trio.sleep(5)
+    differences = await _differences(stage)
     left = await drain(stage, stage.url)
     stage.check(left)
+    if differences:
+        raise PairError(f"H6: the stores of the two are not the same: {differences}")
     faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in stage.faults)
     return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))
 
@@ -426,6 +429,15 @@ async def _until_in_sync(stage: ReplicatedStage, seconds: float) -> None:
             await trio.sleep(0.1)
         return
     raise PairError(f"H4: no node is in sync {seconds:g} s after the last fault: {_states(stage)}")
+
+
+async def _differences(stage: ReplicatedStage) -> list[Difference]:
+    """Return the first record that differs between the node that serves and its replica, if there is one."""
+    found: list[Difference | None] = []
+    for one in stage.members:
+        if one.active and one.broker is not None:
+            found += [await one.broker.ha.replica(each.name).diff() for each in one.broker.ha.replicas if each.in_sync]
+    return [one for one in found if one is not None]
 
 
 def _states(stage: ReplicatedStage) -> str:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from meshq.abc import BalancerPolicy as BalancerPolicy
     from meshq.abc import BalancerTarget as BalancerTarget
+    from meshq.abc import Difference as Difference
     from meshq.abc import RoleMember as RoleMember
     from meshq.bridge import Bridge as Bridge
     from meshq.bridge import BridgeStatistics as BridgeStatistics
@@ -169,8 +170,11 @@ if TYPE_CHECKING:
     from meshq.node import HighAvailability as HighAvailability
     from meshq.node import HighAvailabilityInThread as HighAvailabilityInThread
     from meshq.node import HostedBackup as HostedBackup
+    from meshq.node import ReplicaStore as ReplicaStore
+    from meshq.node import ReplicaStoreInThread as ReplicaStoreInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
+    from meshq.notifications import BackupChanged as BackupChanged
     from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
     from meshq.notifications import BalancerQuorumReached as BalancerQuorumReached
     from meshq.notifications import BalancerTargetLost as BalancerTargetLost
@@ -286,6 +290,7 @@ _NOTIFICATIONS: Final = (
     "SessionCreated",
     "StageExpired",
     "StoreDamaged",
+    "BackupChanged",
     "BalancerQuorumLost",
     "BalancerQuorumReached",
     "BalancerTargetLost",
@@ -384,6 +389,9 @@ _HOME: Final = {
     "HighAvailability": "meshq.node",
     "HighAvailabilityInThread": "meshq.node",
     "HostedBackup": "meshq.node",
+    "ReplicaStore": "meshq.node",
+    "ReplicaStoreInThread": "meshq.node",
+    "Difference": "meshq.abc",
     "RoleMember": "meshq.abc",
     "RoleStatus": "meshq.statistics",
     "SharedStoreBackup": "meshq.ha",

@@ -26,6 +26,18 @@ class Notification:
 
 
 @attrs.frozen(kw_only=True)
+class _OfQueue(Notification):
+    address: str
+    queue: str
+
+
+@attrs.frozen(kw_only=True)
+class _OfNode(Notification):
+    node_id: str
+    node_name: str
+
+
+@attrs.frozen(kw_only=True)
 class BrokerStateChanged(Notification):
     """The broker has changed its state; only ``Broker.events()`` reports it."""
 
@@ -34,12 +46,10 @@ class BrokerStateChanged(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class QueueCreated(Notification):
+class QueueCreated(_OfQueue):
     """A queue was created."""
 
     kind = "queue_created"
-    address: str
-    queue: str
     routing: str
     durable: bool
     #: Whether the queue ends with the session that created it.
@@ -47,21 +57,17 @@ class QueueCreated(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class QueueDeleted(Notification):
+class QueueDeleted(_OfQueue):
     """A queue was deleted with its messages."""
 
     kind = "queue_deleted"
-    address: str
-    queue: str
 
 
 @attrs.frozen(kw_only=True)
-class ConsumerCreated(Notification):
+class ConsumerCreated(_OfQueue):
     """A consumer or a browser of a queue was created."""
 
     kind = "consumer_created"
-    address: str
-    queue: str
     session: int
     user: str
     #: A condition of its own; empty if it takes all.
@@ -72,12 +78,10 @@ class ConsumerCreated(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class ConsumerClosed(Notification):
+class ConsumerClosed(_OfQueue):
     """A consumer was closed, and its unacked messages are back in the queue."""
 
     kind = "consumer_closed"
-    address: str
-    queue: str
     session: int
     user: str
     browse: bool
@@ -132,7 +136,7 @@ class SecurityRefused(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class MessageDeadLettered(Notification):
+class MessageDeadLettered(_OfQueue):
     """Messages were dead-lettered together: rejected, delivered too often, or forwarded for a queue that is gone.
 
     ``target``: the address to which they went; empty: they are gone.  ``reason``: ``rejected``, ``attempts`` or
@@ -140,42 +144,34 @@ class MessageDeadLettered(Notification):
     """
 
     kind = "message_dead_lettered"
-    address: str
-    queue: str
     target: str
     reason: str
     messages: int
 
 
 @attrs.frozen(kw_only=True)
-class MessageExpired(Notification):
+class MessageExpired(_OfQueue):
     """Messages have expired together; ``target`` as for dead letters."""
 
     kind = "message_expired"
-    address: str
-    queue: str
     target: str
     messages: int
 
 
 @attrs.frozen(kw_only=True)
-class MessagesRedistributed(Notification):
+class MessagesRedistributed(_OfQueue):
     """Messages of a queue without a consumer on this node were moved together to nodes of its cluster that have one."""
 
     kind = "messages_redistributed"
-    address: str
-    queue: str
     messages: int
 
 
 @attrs.frozen(kw_only=True)
-class MessagesStuck(Notification):
+class MessagesStuck(_OfQueue):
     """Messages of a queue have not moved for the ``stuck_timeout`` of a cluster connection, although a consumer
     wants them; told again each minute while that lasts.  ``cause``: its name, and ``why`` the same as a sentence."""
 
     kind = "messages_stuck"
-    address: str
-    queue: str
     cause: str
     why: str
     messages: int
@@ -203,12 +199,10 @@ class TransactionDecided(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class CursorLagging(Notification):
+class CursorLagging(_OfQueue):
     """A cursor has nearly as many messages before it as it may have; told again after it has caught up."""
 
     kind = "cursor_lagging"
-    address: str
-    queue: str
     name: str
     #: Messages that the cursor has not acknowledged, and how many these may be.
     lag: int
@@ -216,12 +210,10 @@ class CursorLagging(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class CursorReleased(Notification):
+class CursorReleased(_OfQueue):
     """A cursor is gone, and its queue is for consumers again: ``deleted``, or given up beyond its ``max_lag``."""
 
     kind = "cursor_released"
-    address: str
-    queue: str
     name: str
     reason: str
 
@@ -288,16 +280,14 @@ class StoreDamaged(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class NodeJoined(Notification):
+class NodeJoined(_OfNode):
     """Another node of a cluster is linked, for the first time or again; ``node_id`` is hexadecimal."""
 
     kind = "node_joined"
-    node_id: str
-    node_name: str
 
 
 @attrs.frozen(kw_only=True)
-class NodeLeft(Notification):
+class NodeLeft(_OfNode):
     """Another node of a cluster is gone; ``reason``: ``left`` (said goodbye), ``away`` (does not answer), ``down``
     (all attempts failed) or ``scaled_down`` (said goodbye, and has handed all over).
 
@@ -305,20 +295,29 @@ class NodeLeft(Notification):
     """
 
     kind = "node_left"
-    node_id: str
-    node_name: str
     reason: str
     successor: str
 
 
 @attrs.frozen(kw_only=True)
-class BindingAdded(Notification):
+class BackupChanged(_OfNode):
+    """A node of a cluster has another backup than before, or none any more; the broker's own node counts.
+
+    ``node_id`` is hexadecimal.  ``backup``: where it is reached; empty: there is none.  ``cluster``: whose topology
+    tells it.
+    """
+
+    kind = "backup_changed"
+    cluster: str
+    backup: str
+
+
+@attrs.frozen(kw_only=True)
+class BindingAdded(_OfNode):
     """A queue of another node of a cluster is known here: messages can be forwarded to it.
     ``node_id`` is hexadecimal; ``distance``: the number of links to that node."""
 
     kind = "binding_added"
-    node_id: str
-    node_name: str
     address: str
     queue: str
     routing: str
@@ -326,13 +325,11 @@ class BindingAdded(Notification):
 
 
 @attrs.frozen(kw_only=True)
-class BindingRemoved(Notification):
+class BindingRemoved(_OfNode):
     """A queue of another node of a cluster that was known here is deleted there, or its node is not reached any more.
     ``node_id`` is hexadecimal."""
 
     kind = "binding_removed"
-    node_id: str
-    node_name: str
     address: str
     queue: str
 
@@ -492,7 +489,7 @@ KINDS: tuple[type[Notification], ...] = (
     *(MessageDeadLettered, MessageExpired, MessagesRedistributed, MessagesStuck),
     *(TransactionPrepared, TransactionDecided, CursorLagging, CursorReleased, BatchCommitted, StageExpired),
     *(AddressFull, MemoryFull, StoreDamaged),
-    *(NodeJoined, NodeLeft, BindingAdded, BindingRemoved),
+    *(NodeJoined, NodeLeft, BackupChanged, BindingAdded, BindingRemoved),
     *(BalancerTargetReady, BalancerTargetLost, BalancerQuorumReached, BalancerQuorumLost),
     *(RoleChanged, InSyncChanged, VoteHeld),
     *(SyncBegun, SyncProgress, SyncDone, SyncFailed, ReplicaDropped, ColocatedBackupStarted),

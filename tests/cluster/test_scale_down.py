@@ -85,6 +85,9 @@ async def test_only_a_node_of_the_group_takes_over_and_the_last_of_a_group_stops
         with caplog.at_level(logging.WARNING):
             await made.brokers["b"].stop()
         assert "stops without scaling down" in caplog.text and "of the group 'g1'" in caplog.text
+        # K57: one record, with a stable event.
+        events = [getattr(one, "event", "") for one in caplog.records if one.levelno >= logging.WARNING]
+        assert events.count("last_of_group") == 1 and "scale_down_failed" not in events
         assert await ready_of(made, "c") == {"c": 0}
 
 

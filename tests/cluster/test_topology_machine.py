@@ -238,3 +238,27 @@ def test_whatever_links_come_and_go_in_the_end_each_node_knows_exactly_those_tha
         net.settle()
         for name in names:
             assert known(net.machines[name]) == net.distances(name)
+
+
+def test_a_backup_that_has_changed_is_told_once_of_this_node_and_of_others() -> None:
+    machine = TopologyMachine(node("a"))
+    told: list[list[tuple[str, str]]] = []
+
+    def look() -> None:
+        told.append([(about.name, about.backup) for about in machine.changed_backups()])
+
+    machine.meet("b", node("b"))
+    look()
+    machine.describe(primary="tcp://a:5000", backup="tcp://x:1")
+    machine.meet("b", node("b", 2, backup="tcp://y:1"))
+    look()
+    look()
+    # Another life of it, at the place of its backup, which has none itself.
+    machine.meet("b", node("b", 3, life="2", primary="tcp://y:1"))
+    look()
+    # A node that comes has its backup already; what has gone is told as a node.
+    machine.meet("c", node("c", backup="tcp://z:1"))
+    look()
+    machine.part("c", "left")
+    look()
+    assert told == [[], [("a", "tcp://x:1"), ("b", "tcp://y:1")], [], [("b", "")], [("c", "tcp://z:1")], []]

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from meshq import (
+    BackupChanged,
     BroadcastGroup,
     Broker,
     ClusterConnection,
@@ -16,6 +17,7 @@ from meshq import (
     ScaleDown,
     SharedStoreBackup,
     SharedStorePrimary,
+    TopologyChanged,
     connect,
 )
 from meshq.abc import RoleMember, RoleReport
@@ -31,7 +33,8 @@ from tests.ha.test_shared_store_brokers import crash, pair, start
 
 async def test_of_two_backups_one_is_announced_and_neither_serves_anybody() -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
-        await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        a = await start(ground, nursery, ground.broker("a", SharedStorePrimary()))
+        events = a.events()
         b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
         await trio.sleep(1)
         await start(ground, nursery, ground.broker("c", SharedStoreBackup()))
@@ -43,12 +46,19 @@ async def test_of_two_backups_one_is_announced_and_neither_serves_anybody() -> N
             assert isinstance(caught.value.__cause__, NotActiveError)
         async with ground.client() as client:
             (node,) = client.topology()
+            heard = client.events()
             assert (node.primary, node.backup) == ("tcp://127.0.0.1:7001", "tcp://127.0.0.1:7002")
             assert [name for name, _ in (await client.ha()).waiting] == ["b", "c"]
             # The one that was announced is gone: the other one becomes that.
             await crash(ground, b)
             await trio.sleep(2)
             assert client.topology()[0].backup == "tcp://127.0.0.1:7003"
+        # K56: each change is an event, at the broker and at the client.
+        await a.stop()
+        told = [(one.node_name, one.backup) async for one in events if isinstance(one, BackupChanged)]
+        assert told[:1] == [("a", "tcp://127.0.0.1:7002")] and told[-1] == ("a", "tcp://127.0.0.1:7003")
+        changed = [one.changed[0].backup async for one in heard if isinstance(one, TopologyChanged)]
+        assert changed[-1] == "tcp://127.0.0.1:7003" and len(told) <= 3
         nursery.cancel_scope.cancel()
 
 
@@ -169,6 +179,7 @@ async def test_another_node_tells_of_the_backup_and_links_to_it_under_the_same_i
         b = await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
         c = await start(ground, nursery, ground.broker("c", None, data_dir="/other", services=mesh(*pair_urls)))
         node_id, other_id = str(a.node_id), str(c.node_id)
+        events = c.events()
         await c.cluster("c").wait_for(nodes=2, timeout=10)
         await trio.sleep(1)
         async with connect("tcp://127.0.0.1:7003", env=ground.env()) as client:
@@ -181,8 +192,13 @@ async def test_another_node_tells_of_the_backup_and_links_to_it_under_the_same_i
                     told = {node.node_id: (node.primary, node.backup) for node in client.topology()}
             assert str(b.node_id) == node_id and set(told) == {other_id, node_id}
             await b.cluster("c").wait_for(nodes=2, timeout=10)
-        events = {getattr(record, "event", "") for record in caplog.records if record.levelname == "ERROR"}
-        assert events == set()
+        errors = {getattr(record, "event", "") for record in caplog.records if record.levelname == "ERROR"}
+        assert errors == set()
+        # K56: another broker is told of the backup, and that there is none any more.
+        await c.stop()
+        changes = [event async for event in events if isinstance(event, BackupChanged)]
+        assert {(one.node_id, one.cluster) for one in changes} == {(node_id, "c")}
+        assert [one.backup for one in changes] == [pair_urls[1], ""]
         nursery.cancel_scope.cancel()
 
 

@@ -136,8 +136,10 @@ async def test_a_node_whose_lock_is_held_by_another_one_follows_it_and_never_ser
 async def test_a_primary_that_returns_gets_its_role_back_without_looking_where_the_backup_allows_it(
     allowed: bool,
 ) -> None:
+    """F72."""
     async with pairs() as pair:
-        first, second = await pair.both(allow_failback=allowed)
+        # It is not allowed unless that is said.
+        first, second = await (pair.both(allow_failback=True) if allowed else pair.both())
         await pair.kill(first)
         await active(second)
         # ``check_for_live_server`` is False.
@@ -146,8 +148,10 @@ async def test_a_primary_that_returns_gets_its_role_back_without_looking_where_t
             await active(first)
             assert first.ha._board.report.reason == "failback"
             await second.ha.wait_for(phase="in_sync", timeout=60)
+            assert (first.ha.role, second.ha.role, second.state) == ("primary", "backup", "waiting")
         else:
             await pair.in_sync(second)
+            await trio.sleep(3)
             assert (first.state, second.state) == ("waiting", "active")
 
 

@@ -267,6 +267,23 @@ async def test_a_feeder_that_has_ended_takes_no_news_of_the_next_one() -> None:
     assert len(term.bodies.news) == 1
 
 
+async def test_a_journal_that_closes_does_not_wait_for_what_was_placed_behind_the_last_word() -> None:
+    feeder, _, term = fed()
+    for number in (1, 2):
+        term.place(batch(number))
+    feeder.leaving()
+    term.place(batch(3))
+    with trio.move_on_after(30) as waited:
+        # The journal is not being closed yet, and would confirm.
+        await term.durable_beyond(Position(0))
+    assert waited.cancelled_caught
+    term.end()
+    assert await term.durable_beyond(Position(0)) == 3
+    with trio.move_on_after(30) as waited:
+        await term.durable_beyond(Position(3))
+    assert waited.cancelled_caught
+
+
 def test_who_hands_over_by_force_acts_until_it_has() -> None:
     term = ReplicationTerm(1, ReplicationBounds(sync_s=30, slow_s=5))
     for reason, acts in (("forced", True), ("failback", True), ("superseded", False)):

@@ -70,9 +70,10 @@ def replicated(*reasons: str) -> list[Change]:
     return [attrs.evolve(one, node=f"-{node}") for one, node in zip(changes(*reasons), nodes, strict=False)]
 
 
-def two_pairs(lines: Sequence[bytes] = LINES, *, missed: str = "") -> ReplicaTally:
+def two_pairs(lines: Sequence[bytes] = LINES, *, missed: str = "", steps_back: str = "superseded") -> ReplicaTally:
     """An account of two pairs; one of them lacks a change of role for this reason."""
-    tally = ReplicaTally(lines=LINES, meanwhile=1, stepped_back=[("west-first", "superseded")])
+    stepped_back = [("west-first", "superseded")]
+    tally = ReplicaTally(lines=LINES, meanwhile=1, stepped_back=stepped_back, steps_back=steps_back)
     tally.changes = {
         pair: [attrs.evolve(one, node=pair + one.node) for one in replicated("started", "crash", "failback")]
         for pair in ("east", "west")
@@ -107,6 +108,12 @@ def test_the_account_of_two_pairs_names_what_differs() -> None:
     bold = two_pairs()
     bold.stepped_back.clear()
     assert bold.differences == ["the node that was stopped has not stepped back when it went on"]
+    # With a quorum the lock runs out, and nobody has to tell.
+    told = two_pairs(steps_back="lease_lost")
+    assert told.differences == bold.differences
+    told.stepped_back.append(("west-first", "lease_lost"))
+    assert told.differences == []
+    assert "west-first has stepped back: lease_lost" in account_table(told)
     idle = two_pairs()
     idle.meanwhile = 0
     assert idle.differences == ["no flight was confirmed while a node copied what it had missed"]
@@ -133,6 +140,7 @@ def test_a_flight_that_is_lost_or_comes_twice_ends_the_demo_with_status_1(
 def test_a_number_of_flights_may_be_said() -> None:
     assert parse_paired(["--ha", "shared-store"]) == PairOptions("shared-store", None)
     assert parse_paired(["--ha", "replication", "--rows", "2000"]) == PairOptions("replication", 2_000)
+    assert parse_paired(["--ha", "quorum", "--rows", "2000"]) == PairOptions("quorum", 2_000)
     with pytest.raises(SettingsError, match="from 2,000"):
         parse_paired(["--ha", "shared-store", "--rows", "1999"])
 
@@ -155,3 +163,13 @@ def test_the_demo_of_two_pairs_by_replication_runs_and_leaves_no_process() -> No
     assert (found.returncode, found.stderr) == (0, "")
     assert "4,000 of 4,000 flights: 0 lost, 0 came twice" in found.stdout
     assert "west-first has stepped back: superseded" in found.stdout
+
+
+@pytest.mark.demo
+@pytest.mark.timeout(240)
+def test_the_demo_of_two_pairs_with_witnesses_runs_and_leaves_no_process() -> None:
+    command = [sys.executable, "-m", "meshq", "demo", "--ha", "quorum", "--rows", "33677"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=230, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "33,677 of 33,677 flights: 0 lost, 0 came twice" in found.stdout
+    assert "west-first has stepped back: lease_lost" in found.stdout

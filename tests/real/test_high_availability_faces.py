@@ -16,7 +16,9 @@ from meshq import (
     ClusterConnection,
     HighAvailabilityInThread,
     NotActiveError,
+    NotFoundError,
     RefusedError,
+    ReplicationPrimary,
     SharedStoreBackup,
     SharedStorePrimary,
     UsageError,
@@ -79,9 +81,19 @@ async def test_errors_come_out_of_the_thread_of_a_broker(tmp_path: Path) -> None
             await ha.wait_for(phase="isolated", timeout=0)
         with pytest.raises(UsageError):
             await ha.wait_for(role="master")
-    for late in (ha.fail_over, ha.fail_back, ha.wait_for):
+        with pytest.raises(NotActiveError, match="by replication"):
+            await ha.replica("b").diff()
+    for late in (ha.fail_over, ha.fail_back, ha.wait_for, ha.replica("b").diff):
         with pytest.raises(NotActiveError):
             await late()
+
+
+async def test_a_store_without_a_replica_is_compared_with_none(tmp_path: Path) -> None:
+    given = {**settings(tmp_path, first=True), "ha": ReplicationPrimary()}
+    async with Broker("a", **given).run_in_thread() as a:
+        assert repr(a.ha.replica("b")) == "<ReplicaStore of 'b'>" and a.ha.replica("b").name == "b"
+        with pytest.raises(NotFoundError, match="no node 'b' follows"):
+            await a.ha.replica("b").diff()
 
 
 async def _until_it_waits(broker: Any) -> None:
@@ -98,6 +110,8 @@ def test_without_async(tmp_path: Path) -> None:
     ):
         serves(a.ha, 1)
         assert repr(a.ha).startswith("<HighAvailability shared_store_primary")
+        with pytest.raises(NotActiveError, match="by replication"):
+            a.ha.replica("b").diff()
         while not a.ha.waiting:
             time.sleep(0.05)
         time.sleep(0.2)
@@ -127,6 +141,8 @@ async def test_with_asyncio(tmp_path: Path) -> None:
         while not a.ha.waiting:  # noqa: ASYNC110 - there is no event of that
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.2)
+        with pytest.raises(NotActiveError, match="by replication"):
+            await a.ha.replica("b").diff()
         async with aio.connect(f"({a.urls[0]},{b.urls[0]})", reconnect_attempts=float("inf")) as client:
             assert (await client.ha()).acting == "a"
             await client.fail_over()

@@ -81,7 +81,14 @@ class Model:
             kept = [number for number in kept if number not in gone]
 
     def check(self) -> None:
-        assert self.usage.live_positions() == [p for p in sorted(self.entries) if self.is_live(p)]
+        alive_all = [p for p in sorted(self.entries) if self.is_live(p)]
+        assert (
+            self.usage.live_positions() == self.usage.live_beyond(0, self.last, len(alive_all) + 1, 10**9) == alive_all
+        )
+        half = self.last // 2
+        assert (
+            self.usage.live_beyond(half, self.last - 1, 2, 10**9) == [p for p in alive_all if half < p < self.last][:2]
+        )
         for number, segment in self.usage.segments.items():
             mine = [e for e in self.entries.values() if e.segment == number]
             alive = [e for e in mine if self.is_live(e.position)]
@@ -198,6 +205,18 @@ def test_a_delete_during_a_copy_must_stay_as_long_as_the_copy() -> None:
     model.roll()
     model.check()
     assert removable(model.usage.segments, active=3, covered=10) == []
+
+
+def test_live_records_are_read_in_pieces_of_so_many_bytes_and_one_in_any_case() -> None:
+    model = Model()
+    for size in (10, 50, 10, 10):
+        model.place(True, (), (), size)
+        model.roll()
+    model.place(True, (3,), ())
+    assert model.usage.live_beyond(0, 5, 9, 40) == [1]
+    assert model.usage.live_beyond(1, 5, 9, 40) == [2]
+    assert model.usage.live_beyond(2, 5, 9, 40) == [4, 5]
+    assert model.usage.live_beyond(2, 4, 9, 40) == [4] and model.usage.live_beyond(5, 5, 9, 40) == []
 
 
 def test_the_offset_of_a_batch_is_found_by_any_of_its_positions() -> None:

@@ -49,6 +49,7 @@ from meshq.abc._questions import QUESTION_HOPS_MAX, ClusterMember, NodeQuestions
 from meshq.abc._redirection import Redirector, Redirectors
 from meshq.abc._replicas import ReplicaEnd, ReplicaHost, ReplicaLine
 from meshq.abc._replication import (
+    RecordDigest,
     RecordSource,
     ReplicatedBatch,
     ReplicationSink,
@@ -56,7 +57,7 @@ from meshq.abc._replication import (
     StoredBatch,
     StoredSegment,
 )
-from meshq.abc._roles import Replica, RoleBoard, RoleMember, RoleReport
+from meshq.abc._roles import Difference, Replica, RoleBoard, RoleMember, RoleReport, StoreComparer
 from meshq.abc._services import Controllable, Demand, LocalBroker, NodeControl, NotificationSink, Service
 from meshq.abc._targets import TargetPolicy, TopologySource
 from meshq.abc._threads import Threads
@@ -83,6 +84,7 @@ __all__ = [
     "DatagramSocket",
     "Datagrams",
     "Demand",
+    "Difference",
     "Disk",
     "Entropy",
     "Env",
@@ -115,6 +117,7 @@ __all__ = [
     "QuorumProvider",
     "QuorumRecord",
     "QuorumSession",
+    "RecordDigest",
     "RecordSource",
     "Redirect",
     "Redirector",
@@ -136,6 +139,7 @@ __all__ = [
     "Service",
     "StepBack",
     "StoreAndForwardQueue",
+    "StoreComparer",
     "StoredBatch",
     "StoredSegment",
     "StrandedMessages",

@@ -41,8 +41,16 @@ class StoredBatch:
     positions: Sequence[int] | None = None
 
 
+@attrs.frozen
+class RecordDigest:
+    """A live record of a journal: its position, and a digest of all that it says."""
+
+    position: int
+    digest: bytes
+
+
 class RecordSource(ABC):
-    """The records that a journal has on its own disk, for a copy of it."""
+    """The records that a journal has on its own disk, for a copy of it, or to compare it with one."""
 
     @abstractmethod
     def holding(self) -> AbstractAsyncContextManager[None]:
@@ -60,6 +68,19 @@ class RecordSource(ABC):
         Cancellation: nothing has changed.
         Raises:
             MeshqError: the segment is gone, because the disk had no space for it any more, or is damaged.
+            OSError: the disk failed.
+        """
+
+    @abstractmethod
+    async def live(self, beyond: int, upto: int) -> Sequence[RecordDigest]:
+        """Read the next live records beyond a position, in order, up to another one; not all at once; empty: none.
+
+        Records that are deleted meanwhile may be left out.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            MeshqError: a record is damaged.
             OSError: the disk failed.
         """
 

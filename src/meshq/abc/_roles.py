@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,34 @@ class Replica:
 
 
 @attrs.frozen(kw_only=True)
+class Difference:
+    """The first record that differs between the store of the active node and that of a replica.
+
+    ``here``, ``there``: a digest of the record in the one and in the other; None: it is not there, or is deleted there.
+    """
+
+    position: int
+    here: bytes | None
+    there: bytes | None
+
+
+class StoreComparer(ABC):
+    """The part of a policy that compares stores."""
+
+    @abstractmethod
+    async def compare(self, replica: str) -> Difference | None:
+        """Compare the store of the active node with that of a replica; return the first difference, if there is one.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            NotFoundError: no node of that name follows.
+            RefusedError: the replica is not in sync, or was lost meanwhile; or can't read its store.
+            BrokenError, DamagedError, OSError: the active node can't read its own store.
+        """
+
+
+@attrs.frozen(kw_only=True)
 class RoleReport:
     """The role of a node at one moment.
 
@@ -76,6 +105,8 @@ class RoleBoard:
         self.report: RoleReport = RoleReport()
         #: Lets other nodes follow the log of this one, while it is active; None: nobody may.
         self.replicas: ReplicaHost[Any, Any, Any] | None = None
+        #: Compares the store of this node with those of its replicas; None: its policy has none.
+        self.comparer: StoreComparer | None = None
         #: Votes about other nodes, while this one is active; None: it does not.
         self.voter: ReplicaHost[Any, Any, Any] | None = None
         #: Notifies the watchers of the broker; None: nobody watches it yet.

@@ -10,7 +10,7 @@ from meshq.aio._cursor import Cursor
 from meshq.aio._delivery import Delivery
 from meshq.aio._events import EventStream
 from meshq.aio._factory import ClientFactory, connect
-from meshq.aio._high_availability import HighAvailability
+from meshq.aio._high_availability import HighAvailability, ReplicaStore
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 
@@ -28,6 +28,7 @@ __all__ = [
     "EventStream",
     "HighAvailability",
     "Producer",
+    "ReplicaStore",
     "Transaction",
     "connect",
 ]

@@ -10,7 +10,7 @@ from meshq.blocking._cursor import Cursor
 from meshq.blocking._delivery import Delivery
 from meshq.blocking._events import EventStream
 from meshq.blocking._factory import ClientFactory, connect
-from meshq.blocking._high_availability import HighAvailability
+from meshq.blocking._high_availability import HighAvailability, ReplicaStore
 from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
 
@@ -28,6 +28,7 @@ __all__ = [
     "EventStream",
     "HighAvailability",
     "Producer",
+    "ReplicaStore",
     "Transaction",
     "connect",
 ]

@@ -5,8 +5,36 @@ from __future__ import annotations
 import math
 
 from meshq import node as trio_node
+from meshq.abc import Difference
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.node import RoleFigures
+
+
+class ReplicaStore:
+    """The store of a replica of a broker's node, as threads see it.  ``name``: the replica's."""
+
+    def __init__(self, inner: trio_node.ReplicaStore, loop: ThreadLoop) -> None:
+        self.name: str = inner.name
+        self._inner = inner
+        self._call = loop.call
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def diff(self) -> Difference | None:
+        """Compare the replica's store with the node's own; return the first record that differs, if there is one.
+
+        All records that neither has deleted are compared by their digests, up to the position that both have on their
+        disks; traffic goes on meanwhile.  The bytes of large bodies, which have files of their own, are not compared.
+
+        Interrupted: nothing has changed.
+        Raises:
+            NotActiveError: the node does not serve, or its policy is not replication.
+            NotFoundError: no node of this name follows.
+            RefusedError: the replica is not in sync, or was lost meanwhile, or can't read its store; outcome not done.
+            DamagedError, OSError: the node can't read its own store.
+        """
+        return self._call(self._inner.diff)
 
 
 class HighAvailability(RoleFigures):
@@ -15,7 +43,12 @@ class HighAvailability(RoleFigures):
     def __init__(self, inner: trio_node.HighAvailability, loop: ThreadLoop) -> None:
         super().__init__(inner._run)
         self._inner = inner
+        self._loop = loop
         self._call = loop.call
+
+    def replica(self, name: str) -> ReplicaStore:
+        """Return the store of the replica of this name, to compare it with the node's own; nothing is asked yet."""
+        return ReplicaStore(self._inner.replica(name), self._loop)
 
     def wait_for(
         self,

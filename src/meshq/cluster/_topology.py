@@ -16,6 +16,7 @@ from meshq.cluster.gate import GateFacts, HandoverGate
 from meshq.concurrency import Wakeup
 from meshq.endpoint import told_place
 from meshq.logs import logger
+from meshq.notifications import BackupChanged
 from meshq.wire import COUNTER_MAX
 
 #: Nodes of which it is kept that they hand over, at most.
@@ -75,6 +76,7 @@ class ClusterTopology(TopologyMember):
         self.cluster: str = settings.name
         # Has the nodes of this node's pair; and where this node is reached.
         self._board = control.board
+        self._notifications = broker.notifications
         self._place = ""
         self._own_url = partial(settings.own_url, control)
         # Whether nodes are found in another way, too.
@@ -234,6 +236,9 @@ class ClusterTopology(TopologyMember):
             about = change.node.about
             text = f"node {about.name} at {about.primary or 'no known place'}, of {self.cluster}: {change.reason}"
             _log.info("%s", text, extra={"event": f"topology_{change.reason}"})
+        for about in self._machine.changed_backups():
+            place = {"node_id": about.node_id.hex(), "node_name": about.name, "cluster": self.cluster}
+            self._notifications.emit(BackupChanged, **place, backup=about.backup)
         if self._machine.refused:
             text = f"{self.cluster} has more than {NODES_MAX:,} nodes: {self._machine.refused} are not known here"
             self._warn("topology_full", text, self.cluster)

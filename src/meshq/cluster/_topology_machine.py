@@ -55,7 +55,7 @@ class _Known:
 class TopologyMachine:
     """The nodes of a cluster as one of them knows them.  A teller is one link to or from another node, by any key."""
 
-    __slots__ = ("_how", "_known", "_last", "_met", "_own", "_reported", "_tellers", "refused")
+    __slots__ = ("_backups", "_how", "_known", "_last", "_met", "_own", "_reported", "_tellers", "refused")
 
     def __init__(self, own: NodeDescription) -> None:
         self._own = own
@@ -67,6 +67,8 @@ class TopologyMachine:
         self._how: dict[bytes, str] = {}
         # What ``changes`` has told.
         self._reported: dict[bytes, ToldNode] = {}
+        # By node the backup that ``changed_backups`` has told.
+        self._backups: dict[bytes, str] = {}
         # The others, as they were known when there were others.
         self._last: dict[bytes, NodeDescription] = {}
         #: Nodes that are told of, and not known because there are too many.
@@ -172,6 +174,12 @@ class TopologyMachine:
         # How a node has left matters as long as it may be dialed.
         self._how = {node_id: how for node_id, how in self._how.items() if node_id in self._last}
         return found
+
+    def changed_backups(self) -> list[NodeDescription]:
+        """Return the nodes with another backup than at the last call; the node itself is one of them."""
+        now = [one.about for one in self.nodes()]
+        before, self._backups = self._backups, {about.node_id: about.backup for about in now}
+        return [about for about in now if about.backup != before.get(about.node_id, "")]
 
     # -- what is believed
 

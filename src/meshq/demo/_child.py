@@ -25,6 +25,7 @@ ROLES: Final[dict[str, tuple[str, str]]] = {
     "network": ("meshq.demo._networked", "run_network_broker"),
     "query": ("meshq.demo._sparked", "run_query"),
     "replica": ("meshq.demo._paired", "run_replica_member"),
+    "witness": ("meshq.demo._paired", "run_witness"),
     "target": ("meshq.demo._balanced", "run_target"),
     "producer": ("meshq.demo._producer_process", "run_producer"),
     "consumer": ("meshq.demo._consumer_process", "run_consumer"),

@@ -139,7 +139,8 @@ def _add_other_demos(parser: argparse.ArgumentParser) -> None:
         metavar="WAY",
         help="show backups instead, with --rows N and no other option: of two nodes with one store (shared-store) the "
         "one that serves is killed, comes back, and is stopped for longer than its lease; or the same of two pairs in "
-        "a cluster, in which each node has a store of its own (replication)",
+        "a cluster, in which each node has a store of its own (replication), and with three witnesses that say who "
+        "serves (quorum)",
     )
     parser.add_argument(
         "--network",

@@ -7,6 +7,7 @@ from meshq.node._cluster_in_thread import ClusterConnectionInThread, ClusterFigu
 from meshq.node._service_in_thread import BalancerFigures, BrokerBalancerInThread, ServiceInThread
 from meshq.node.hosting._hosted_backup import HostedBackup
 from meshq.node.terms._high_availability import HighAvailability, HighAvailabilityInThread, RoleFigures
+from meshq.node.terms._replica_store import ReplicaStore, ReplicaStoreInThread
 from meshq.statistics import BrokerStatistics
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "HighAvailability",
     "HighAvailabilityInThread",
     "HostedBackup",
+    "ReplicaStore",
+    "ReplicaStoreInThread",
     "RoleFigures",
     "ServiceInThread",
     "watch",

@@ -10,9 +10,9 @@ import trio
 from meshq.abc import HAPolicy, LocalBroker, NodeControl, Service
 from meshq.address import HANDOVER
 from meshq.endpoint import Endpoint
-from meshq.errors import MeshqError, NotActiveError, SettingsError, UsageError
+from meshq.errors import MeshqError, NotActiveError, NotFoundError, SettingsError, UsageError
 from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup
-from meshq.logs import logger
+from meshq.logs import Warnings, logger
 from meshq.node._settings import BrokerSettings
 from meshq.statistics import BridgeStatistics
 
@@ -26,6 +26,8 @@ LINKED_S: Final = 2.0
 PATIENCE_S: Final = 30.0
 #: Seconds after which a backup that found no target looks for one again.
 AGAIN_S: Final = 5.0
+#: The event of a warning that a node has nobody to hand over to: it is the last one of its group.
+LAST_OF_GROUP: Final = "last_of_group"
 _log = logger("node")
 
 
@@ -242,14 +244,17 @@ async def take_over_and_hand_over(
     Checkpoint: always.
     Cancellation: what has moved has moved; the rest stays in the store.
     """
+    warnings = Warnings("node", trio.current_time)
     while True:
         try:
             async with _drain_of(broker, name, order):
                 pass
         except MeshqError as error:
             failed()
-            text = "%s has taken over, and can't hand over what it holds; it tries again in %g s: %s"
-            _log.warning(text, name, AGAIN_S, error, extra={"event": "scale_down_waits"})
+            event = LAST_OF_GROUP if isinstance(error, NotFoundError) else "scale_down_waits"
+            text = f"{name} has taken over, and can't hand over what it holds; it tries again in {AGAIN_S:g} s: {error}"
+            # What is known of other nodes stands in the text, and changes with each try.
+            warnings.say(event, text)
             await trio.sleep(AGAIN_S)
         else:
             return
@@ -269,4 +274,5 @@ async def hand_over(broker: LeavingBroker, name: str, order: ScaleDown) -> None:
         _log.info("%s does not scale down to its end: %s", name, error, extra={"event": "scale_down_cut"})
     except MeshqError as error:
         text = "%s stops without scaling down: what is durable stays in its store: %s"
-        _log.warning(text, name, error, extra={"event": "scale_down_failed"})
+        event = LAST_OF_GROUP if isinstance(error, NotFoundError) else "scale_down_failed"
+        _log.warning(text, name, error, extra={"event": event})

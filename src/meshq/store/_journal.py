@@ -10,7 +10,7 @@ from types import TracebackType
 import trio
 from trio import TaskStatus
 
-from meshq.abc import Buffer, Env, ReplicationSink
+from meshq.abc import Buffer, Env, RecordSource, ReplicationSink
 from meshq.directories import StoreDirectories
 from meshq.errors import (
     BusyError,
@@ -109,6 +109,11 @@ class Journal:
     def log(self) -> CommitLog:
         """The commit log, which places records; once the journal is open, for an owner that places many."""
         return self._parts.log
+
+    @property
+    def source(self) -> RecordSource:
+        """The records on this disk; once the journal is open."""
+        return self._parts.source
 
     @property
     def state(self) -> str:
@@ -214,8 +219,7 @@ class Journal:
         )
         self._recovery = recovery
         for number, reason in recovery.refused.items():
-            path = self._layout.index(number)
-            _log.warning("%s is refused: %s", path, reason, extra={"event": "index_refused"})
+            _log.warning("%s is refused: %s", self._layout.index(number), reason, extra={"event": "index_refused"})
         self._life.on("recover")
 
     def attach(self, owner: JournalOwner) -> None:
@@ -259,9 +263,8 @@ class Journal:
         """
         if self._life.state != "open":
             raise UsageError("read_recovered() reads between open and run")
-        return {
-            position: record.payload for position, record in RecordReader(self._parts.state).read_now(positions).items()
-        }
+        found = RecordReader(self._parts.state).read_now(positions)
+        return {position: record.payload for position, record in found.items()}
 
     # -- running ---------------------------------------------------------------------------------------------------
 

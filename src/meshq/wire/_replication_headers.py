@@ -74,6 +74,9 @@ class Log(Header):
     Both answers, ``accepted`` and ``waiting``, have the ``node_id`` of the server's store, the ``instance`` of its life
     and the ``group`` of its policy, as far as there are any.
 
+    ``compare``, the question of a ``number``: the body has the positions (8 bytes each) and digests (16 each) of all
+    records of the server that are live beyond ``first``, up to ``base``; the replica says which one differs first.
+
     ``more``: the body goes on in the next frame.
     """
 
@@ -104,13 +107,16 @@ class Log(Header):
 class Logged(Header):
     """Replica to server: ``first`` of the frame is the last position that is durable here.
 
-    ``kind``: ``position``; ``working``: nothing more is durable, but work is done; ``joined``: a position, of
-    a replica that has heard that it joins, and whose store has the counter of the server; ``voters``: the replica
-    remembers the voters that were told the ``first`` time or a later one; ``withdraw``: the vote is not needed any
-    more; ``failed``, last: ``reason`` says why in one word, and ``text`` in a sentence.
+    ``kind``: ``position``; ``working``: nothing more is durable, but work is done; ``joined``: a position, of a replica
+    that has heard that it joins, and whose store has the counter of the server; ``voters``: the replica remembers the
+    voters that were told the ``first`` time or a later one; ``compared``, to the question of that ``number``: the
+    record at ``first`` is the first that differs (0: none does), and ``text`` the digest that it has here, as
+    hexadecimal digits; with the ``reason`` ``failed`` the store can't be read, and ``text`` says why; ``withdraw``: the
+    vote is not needed any more; ``failed``, last: ``reason`` says why in one word, and ``text`` in a sentence.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.LOGGED
     kind: str = scalar((str,), default="position", size_max=16)
+    number: int = scalar((int,), default=0)
     reason: str = scalar((str,), default="", size_max=16)
     text: str = sentence()

@@ -1,4 +1,7 @@
-"""Two pairs by replication in a cluster: a primary is killed and comes back, another one is stopped and superseded."""
+"""Two pairs by replication in a cluster: a primary is killed and comes back, another one is stopped and superseded.
+
+The nodes of a cluster vote on who serves, or three witnesses of a quorum say so.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from meshq.demo._member import free_ports
 from meshq.demo._paired._account import BACKUP, PRIMARY, Change, FlightAccount, differences_of_epochs
 from meshq.demo._paired._flow import KILL_AT, Flow, serve
 from meshq.demo._parent import Parent
-from meshq.demo._report_format import Role
+from meshq.demo._report_format import Ready, Role
 from meshq.demo._settings import QUEUE
-from meshq.ha import ReplicationBackup, ReplicationPrimary
+from meshq.ha import MajorityVote, MeshQuorum, QuorumNode, ReplicationBackup, ReplicationPrimary
 from meshq.node import Broker
 from meshq.settings import AddressSettings
 
@@ -26,11 +29,18 @@ PAIRS: Final = (SOURCE, SINK)
 #: Seconds of silence after which a link is given up, and so a primary.
 TTL_S: Final = 2.0
 LINK: Final[dict[str, Any]] = {"connection_ttl": TTL_S, "check_period": TTL_S / 4}
+#: The witnesses of a quorum, and how long the lock of a node lasts that they hear nothing of.
+WITNESSES: Final = ("witness-1", "witness-2", "witness-3")
+PASSWORD: Final = "flights"
+SESSION_S: Final = 9.0
 #: While a node copies, so small a share of the flights is sent every so many seconds.
 TRICKLE: Final = 100
 TRICKLE_S: Final = 0.1
 #: Why nodes of a pair serve, and then the other one, and then the first one again.
 REASONS: Final = ("started", "crash", "failback")
+#: Why the node that was stopped steps back: the other one has told it, or its lock has run out.
+SUPERSEDED: Final = "superseded"
+LEASE_LOST: Final = "lease_lost"
 
 
 def member_name(pair: str, role: str) -> str:
@@ -42,20 +52,30 @@ def member_name(pair: str, role: str) -> str:
 MEMBERS: Final = tuple(member_name(pair, role) for pair in PAIRS for role in (PRIMARY, BACKUP))
 
 
-async def run_replica_member(parent: Parent, data_dir: str, name: str, *ports: str) -> None:
-    """Be a node of one of the pairs until the parent says nothing more."""
+async def run_witness(parent: Parent, data_dir: str, name: str) -> None:
+    """Be a witness until the parent says nothing more."""
+    acceptors = ["tcp://127.0.0.1:0"]
+    async with QuorumNode(name, data_dir=data_dir, acceptors=acceptors, password=PASSWORD) as node:
+        await parent.say(Ready(url=node.urls[0]))
+        while await parent.hear() is not None:
+            pass
+
+
+async def run_replica_member(parent: Parent, data_dir: str, name: str, witnesses: str, *ports: str) -> None:
+    """Be a node of one of the pairs until the parent says nothing more; ``witnesses``: their URLs, with commas."""
     at = MEMBERS.index(name)
     pair, role = name.split("-")
     urls = [f"tcp://127.0.0.1:{port}" for port in ports]
     # The other node of the pair is asked first, and those of the other pair behind it.
     others = [urls[at ^ 1], *(url for index, url in enumerate(urls) if index // 2 != at // 2)]
-    retries: dict[str, Any] = {"group_name": pair, "retry_interval": 0.1, "max_retry_interval": 0.5}
+    quorum = MeshQuorum(witnesses.split(","), password=PASSWORD, session=SESSION_S) if witnesses else MajorityVote()
+    shared: dict[str, Any] = {"group_name": pair, "quorum": quorum, "retry_interval": 0.1, "max_retry_interval": 0.5}
     ha = (
-        ReplicationPrimary(check_for_live_server=True, wait_for_activation=False, **retries)
+        ReplicationPrimary(check_for_live_server=not witnesses, wait_for_activation=False, **shared)
         if role == PRIMARY
-        else ReplicationBackup(allow_failback=True, **retries)
+        else ReplicationBackup(allow_failback=True, **shared)
     )
-    cluster = ClusterConnection("pairs", user="demo", password="flights", static_connectors=others, **LINK)
+    cluster = ClusterConnection("pairs", user="demo", password=PASSWORD, static_connectors=others, **LINK)
     broker = Broker(
         name,
         data_dir=data_dir,
@@ -73,6 +93,8 @@ async def run_replica_member(parent: Parent, data_dir: str, name: str, *ports: s
 class ReplicaTally(FlightAccount):
     """The account of two pairs by replication."""
 
+    #: Why the node that was stopped has to step back when it goes on.
+    steps_back: str = SUPERSEDED
     #: By pair: which node served, in turn.
     changes: dict[str, list[Change]] = attrs.field(factory=lambda: {pair: [] for pair in PAIRS})
     #: Why nodes have stepped back: name and reason.
@@ -89,7 +111,9 @@ class ReplicaTally(FlightAccount):
                 f"{pair:<6} {one.epoch:>5} {one.node:<12} {one.reason:<12} {one.without_service:>14.2f} s"
                 for one in self.changes[pair]
             ]
-        rows += [f"{name} has stepped back: {reason}" for name, reason in self.stepped_back if reason == "superseded"]
+        rows += [
+            f"{name} has stepped back: {reason}" for name, reason in self.stepped_back if reason == self.steps_back
+        ]
         return [*rows, f"{self.meanwhile:,} flights were confirmed while a node copied what it had missed"]
 
     def _further_differences(self) -> list[str]:
@@ -104,7 +128,7 @@ class ReplicaTally(FlightAccount):
                 what = ", ".join(f"{name} ({reason})" for name, reason in found)
                 said.append(f"nodes of {pair} served in another order: {what}")
             said += differences_of_epochs(self.changes[pair], f"at {pair} ")
-        if (member_name(SINK, PRIMARY), "superseded") not in self.stepped_back:
+        if (member_name(SINK, PRIMARY), self.steps_back) not in self.stepped_back:
             said.append("the node that was stopped has not stepped back when it went on")
         if not self.meanwhile:
             said.append("no flight was confirmed while a node copied what it had missed")
@@ -112,12 +136,16 @@ class ReplicaTally(FlightAccount):
 
 
 class ReplicaDemo(Flow[ReplicaTally]):
-    """The four nodes, a producer at one pair, and a consumer at the other one."""
+    """The four nodes, a producer at one pair, and a consumer at the other one; and the witnesses, if there are some."""
 
-    def __init__(self, data_dir: str, lines: list[bytes], nursery: trio.Nursery) -> None:
+    def __init__(
+        self, data_dir: str, lines: list[bytes], nursery: trio.Nursery, *, witnesses: tuple[str, ...] = ()
+    ) -> None:
+        account = ReplicaTally(lines=lines, steps_back=LEASE_LOST if witnesses else SUPERSEDED)
         # A client that finds no node of its pair waits for one: ids of flights are known to that pair alone.
-        super().__init__(ReplicaTally(lines=lines), nursery, use_topology=False, **LINK)
+        super().__init__(account, nursery, use_topology=False, **LINK)
         self._data_dir = data_dir
+        self._witnesses = witnesses
         self._ports: list[str] = []
 
     async def run(self) -> ReplicaTally:
@@ -127,6 +155,9 @@ class ReplicaDemo(Flow[ReplicaTally]):
         Raises:
             DemoError: a process has ended, or something takes too long.
         """
+        for name in self._witnesses:
+            self.start(name, "witness", f"{self._data_dir}/{name}", name)
+        await self.until("the witnesses are there", lambda: len(self._urls) == len(self._witnesses))
         self._ports = [str(port) for port in await free_ports(len(MEMBERS))]
         for name in MEMBERS:
             self._start_member(name)
@@ -139,7 +170,8 @@ class ReplicaDemo(Flow[ReplicaTally]):
         return self.account
 
     def _start_member(self, name: str) -> None:
-        self.start(name, "replica", f"{self._data_dir}/{name}", name, *self._ports)
+        witnesses = ",".join(self._urls[witness] for witness in self._witnesses)
+        self.start(name, "replica", f"{self._data_dir}/{name}", name, witnesses, *self._ports)
 
     def changed(self, name: str, report: Role) -> None:
         """Note which node serves, or has stepped back."""

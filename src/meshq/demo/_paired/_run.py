@@ -13,7 +13,7 @@ import trio
 from meshq.demo._flights import find_file, read_lines
 from meshq.demo._paired._account import FlightAccount
 from meshq.demo._paired._flow import ROWS_MIN
-from meshq.demo._paired._replicated import ReplicaDemo
+from meshq.demo._paired._replicated import WITNESSES, ReplicaDemo
 from meshq.demo._paired._shared import PairDemo
 from meshq.demo._process import ungrouped
 from meshq.errors import SettingsError
@@ -27,8 +27,12 @@ async def _replication(data_dir: str, lines: list[bytes], nursery: trio.Nursery)
     return await ReplicaDemo(data_dir, lines, nursery).run()
 
 
+async def _quorum(data_dir: str, lines: list[bytes], nursery: trio.Nursery) -> FlightAccount:
+    return await ReplicaDemo(data_dir, lines, nursery, witnesses=WITNESSES).run()
+
+
 #: The ways to have a backup that the demo shows.
-WAYS: Final = {"shared-store": _shared_store, "replication": _replication}
+WAYS: Final = {"shared-store": _shared_store, "replication": _replication, "quorum": _quorum}
 
 
 @attrs.frozen
@@ -60,7 +64,9 @@ def parse_paired(arguments: Sequence[str]) -> PairOptions:
         SettingsError: that is not allowed.
     """
     parser = argparse.ArgumentParser(prog="python -m meshq demo", allow_abbrev=False, description=__doc__)
-    parser.add_argument("--ha", choices=tuple(WAYS), required=True, help="how the backup gets what is stored")
+    parser.add_argument(
+        "--ha", choices=tuple(WAYS), required=True, help="how the backup gets what is stored, or who decides"
+    )
     parser.add_argument("--rows", type=int, metavar="N", help=f"the first N flights only, {ROWS_MIN:,} at least")
     given = parser.parse_args(arguments)
     rows: int | None = given.rows

@@ -14,6 +14,7 @@ from meshq.ha.replication._batch_format import pack_batch
 from meshq.ha.replication._catch_up_plan import CatchUp, SyncLeft, check_dense, tail_segments, within
 from meshq.ha.replication._node_directory import BodyFile
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.comparison._comparison_plan import read_answer
 from meshq.limits import MIB
 from meshq.wire import Log, Logged, Replicate
 
@@ -86,6 +87,8 @@ class Feeder(ReplicaEnd[Logged]):
             self.end(answer.reason or "left", answer.text, known=True)
             return
         self.counted = self.counted or answer.kind == "joined"
+        if answer.kind == "compared":
+            self._term.compared = read_answer(answer, first)
         if answer.kind == "voters":
             self._term.knows_voters = max(self._term.knows_voters, first)
         if answer.kind == "working":
@@ -105,6 +108,17 @@ class Feeder(ReplicaEnd[Logged]):
         """Tell the replica, the first ``time`` or a later one, that others vote from now on."""
         self._say(Log(kind="voters", voters=voters), time)
         self._line.flush()
+
+    @property
+    def name(self) -> str:
+        """The name of the replica."""
+        return self.wanted.node_name
+
+    def compare(self, number: int, beyond: int, upto: int, digests: bytes) -> None:
+        """Ask for the first difference between two positions, once all is there that is placed."""
+        self._queue.append((Log(kind="compare", number=number, base=upto), beyond, digests))
+        self.queued_bytes += len(digests)
+        self._changed.tell()
 
     def drained(self) -> None:
         """Go on."""

@@ -8,13 +8,20 @@ from typing import Any
 import attrs
 import trio
 
-from meshq.abc import Env, StoredBatch, StoredSegment
+from meshq.abc import Difference, Env, RecordDigest, StoredBatch, StoredSegment
 from meshq.client import LogLink, LogPiece
 from meshq.errors import DamagedError, JournalBrokenError, MeshqError, RemoteProtocolError
 from meshq.ha.replication._batch_format import followed, unpack_batch
 from meshq.ha.replication._node_directory import BodyFile, NodeDirectory, is_body
 from meshq.ha.replication._replica_machine import Following
 from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication.comparison._comparison_plan import (
+    answer_of,
+    failed_answer,
+    first_difference,
+    stretch,
+    unpack_digests,
+)
 from meshq.ids import Position
 from meshq.limits import MIB
 from meshq.settings import EncryptionKey
@@ -302,6 +309,33 @@ class Follower:
         self._in_sync = attrs.evolve(self._in_sync, voters=header.voters)
         await self._run(self._directory.remember, self._in_sync)
         self._link.tell(Logged(kind="voters"), first)
+
+    async def _take_compare(self, header: Log, first: int, body: bytes) -> None:
+        if self._journal is None or self._nursery is None:
+            raise violation("illegal_frame", "a question about a store that is not whole")
+        # Beside the log: what is read for it holds nothing up.
+        self._nursery.start_soon(self._compare, self._journal, header, first, unpack_digests(body))
+        await trio.lowlevel.checkpoint()
+
+    async def _compare(self, journal: Journal, asked: Log, beyond: int, told: list[RecordDigest]) -> None:
+        try:
+            # What the other node has deleted is deleted here as soon as it is on the disk.
+            await journal.wait_durable(journal.last)
+            answer, position = answer_of(asked.number, await self._difference(journal, beyond, asked.base, told))
+        except (MeshqError, OSError) as error:
+            answer, position = failed_answer(asked.number, error), 0
+        self._link.tell(answer, position)
+
+    async def _difference(
+        self, journal: Journal, beyond: int, upto: int, told: list[RecordDigest]
+    ) -> Difference | None:
+        while True:
+            own = await journal.source.live(beyond, upto)
+            end = own[-1].position if own else upto
+            found = first_difference(stretch(told, beyond, end), own)
+            if found is not None or not own:
+                return found
+            beyond = end
 
     async def _take_stopped(self, header: Log, first: int, body: bytes) -> None:
         self.last, self._reason = first, "stopped"

@@ -23,6 +23,7 @@ from meshq.ha.replication._role_life import REPLICATION_ROLE_TRANSITIONS
 from meshq.ha.replication._role_report import role_report
 from meshq.ha.replication._standing_format import Standing, forgotten
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.comparison import Comparer
 from meshq.ha.replication.meeting._asking import STRANGERS, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._standpoints import is_stranger, order_of
@@ -94,13 +95,14 @@ class ReplicationPart:
             # An operator who makes a primary of it later knows what that means.
             await self._remember(attrs.evolve(self._standing, as_backup=True))
         self._control.board.replicas = self._acting
+        self._control.board.comparer = Comparer(lambda: (self._acting.feeder, self._acting.term))
         self._nursery.start_soon(self._keep)
         self._nursery.start_soon(self._note_pauses)
         self._show("started")
 
     def leave(self) -> None:
         """Take no part any more; twice is silent."""
-        self._control.board.replicas = None
+        self._control.board.replicas = self._control.board.comparer = None
         self._acting.end()
         if self._life.state != "stopped":
             self._life.on("end")

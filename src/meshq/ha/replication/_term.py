@@ -11,6 +11,7 @@ from meshq.abc import Disk, File, ReplicatedBatch, ReplicationSink, ReplicationS
 from meshq.concurrency import ChangeSignal
 from meshq.ha.replication._node_directory import is_body
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
+from meshq.ha.replication.comparison import Compared
 from meshq.ids import Position
 
 
@@ -34,6 +35,8 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         self.bodies: BodyNews = BodyNews()
         #: Told when a position or the replica has changed.
         self.changed: ChangeSignal = ChangeSignal()
+        #: The last answer of a replica that was asked to compare its store.
+        self.compared: Compared = Compared()
         #: How often the replica was told of other voters, as far as it remembers them.
         self.knows_voters: int = 0
         #: Whether clients are served.
@@ -72,6 +75,11 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         """Return None: the store is the node's own, and a failure is one."""
         return None
 
+    @property
+    def positions(self) -> Replicator:
+        """How far the journal and the replica are."""
+        return self.replicator
+
     # -- the sink
 
     def begin(self, start: ReplicationStart) -> None:
@@ -93,6 +101,9 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         """Wait until more is durable by the policy."""
         await trio.lowlevel.checkpoint()
         while self.replicator.durable <= position:
+            # What was placed behind the last word was confirmed to nobody, and the replica answers no more.
+            if self.ended and self.leaving and self.replicator.placed > position:
+                return Position(self.replicator.placed)
             await self.changed.wait()
         return Position(self.replicator.durable)
 

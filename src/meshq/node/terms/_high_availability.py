@@ -14,6 +14,7 @@ from meshq.errors import CallTimeoutError, UsageError
 from meshq.loops import check_in_trio
 from meshq.node._cluster_in_thread import LoopCalls
 from meshq.node.hosting._hosted_backup import HostedBackup
+from meshq.node.terms._replica_store import ReplicaStore, ReplicaStoreInThread
 
 _ROLES: Final = ("live_only", "primary", "backup")
 
@@ -152,6 +153,10 @@ class HighAvailability(RoleFigures):
         self._changed = ChangeSignal()
         run.board.watch(self._changed.tell)
 
+    def replica(self, name: str) -> ReplicaStore:
+        """Return the store of the replica of this name, to compare it with the node's own; nothing is asked yet."""
+        return ReplicaStore(name, self._board)
+
     async def wait_for(
         self,
         role: str | None = None,
@@ -277,6 +282,10 @@ class HighAvailabilityInThread(RoleFigures):
         super().__init__(inner._run)
         self._inner = inner
         self._broker = broker
+
+    def replica(self, name: str) -> ReplicaStoreInThread:
+        """Return the store of the replica of this name, to compare it with the node's own; nothing is asked yet."""
+        return ReplicaStoreInThread(self._inner.replica(name), self._broker)
 
     async def wait_for(
         self,

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import struct
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from hashlib import blake2b
+from typing import Final
 
 import trio
 
-from meshq.abc import RecordSource, StoredBatch, StoredSegment
+from meshq.abc import RecordDigest, RecordSource, StoredBatch, StoredSegment
 from meshq.errors import NotFoundError
 from meshq.ids import Position
+from meshq.limits import MIB
 from meshq.store.commit._active_segment import ActiveSegment
 from meshq.store.commit._journal_state import JournalState
-from meshq.store.formats._batch_format import SIZE_MASK, TABLE, positions_of, records_at, rows_of
+from meshq.store.formats._batch_format import SIZE_MASK, TABLE, pack_numbers, positions_of, records_at, rows_of
 from meshq.store.formats._manifest_format import SegmentEntry
+from meshq.store.formats._record import JournalRecord
 from meshq.store.formats._scan_format import Scan
+from meshq.store.reading._record_reader import POOL, RecordReader
 from meshq.store.segments._segment_index import read_segment
+
+#: So many records, and bytes of records, are read at a time for a comparison.
+RECORDS_READ: Final = 1_024
+BYTES_READ: Final = 4 * MIB
+DIGEST_BYTES: Final = 16
+_KIND_AND_TARGETS: Final = struct.Struct("<BII")
 
 
 class SegmentSource(RecordSource):
@@ -61,11 +73,24 @@ class SegmentSource(RecordSource):
             raise NotFoundError(f"segment {number} is gone: the disk had no space for it")
         return await state.run_in_background(_read, state, entry, beyond)
 
+    async def live(self, beyond: int, upto: int) -> Sequence[RecordDigest]:
+        """Read the next live records beyond a position, up to another one."""
+        state, reader = self._state, RecordReader(self._state)
+        await trio.lowlevel.checkpoint()
+        while wanted := state.usage.live_beyond(beyond, upto, RECORDS_READ, BYTES_READ):
+            records = await reader.read(wanted)
+            if records:
+                return await state.env.threads.run(_digests, records.values(), pool=POOL)
+            # All of them were deleted meanwhile.
+            beyond = wanted[-1]
+        return []
+
     @property
     def synced(self) -> Position:
         """The last position on this disk."""
         writer = self._segment.writer
-        return Position(max(self._last, writer.last if writer is not None else 0))
+        # What a batch deletes is known together with it.
+        return Position(max(self._last, self._state.usage.segments[writer.number].last if writer is not None else 0))
 
     @property
     def full(self) -> bool:
@@ -98,3 +123,20 @@ def _batches(found: Scan, end: int, beyond: int) -> list[StoredBatch]:
             )
         )
     return batches
+
+
+def _digests(records: Iterable[JournalRecord]) -> list[RecordDigest]:
+    return sorted((RecordDigest(one.position, digest_of(one)) for one in records), key=_position_of)
+
+
+def _position_of(one: RecordDigest) -> int:
+    return one.position
+
+
+def digest_of(record: JournalRecord) -> bytes:
+    """Return the digest of a live record: of its kind, its targets and its payload."""
+    found = blake2b(digest_size=DIGEST_BYTES)
+    found.update(_KIND_AND_TARGETS.pack(record.kind, len(record.deletes), len(record.refs)))
+    found.update(pack_numbers([*record.deletes, *record.refs]))
+    found.update(record.payload)
+    return found.digest()

@@ -16,9 +16,10 @@ Nothing per tombstone.
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -88,6 +89,13 @@ class SegmentRecords:
             invariant(positions is not None, "a compacted segment has tables")
             self.positions.extend(positions or ())
             self.last = self.positions[-1]
+
+    def live_beyond(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yield the live positions beyond a position, in order, with the bytes of each record."""
+        positions = range(self.first, self.last + 1) if self.positions is None else self.positions
+        for index in range(bisect_right(positions, position), len(self.sizes)):
+            if self.sizes[index]:
+                yield positions[index], self.sizes[index]
 
     def needed_bytes(self) -> int:
         """Estimate the bytes that a compaction would keep."""
@@ -204,6 +212,34 @@ class SegmentUsage:
         found.sort()
         return found
 
+    def live_beyond(self, position: int, upto: int, records: int, size_bytes: int) -> list[int]:
+        """Return the next live positions beyond a position, in order, up to another one.
+
+        So many ``records`` and bytes at most, but one record in any case.
+        """
+        found: list[int] = []
+        for group in self._overlapping(position, upto):
+            for at, size in heapq.merge(*(segment.live_beyond(position) for segment in group)):
+                if at > upto or (found and (size > size_bytes or len(found) == records)):
+                    return found
+                found.append(at)
+                size_bytes -= size
+        return found
+
+    def _overlapping(self, position: int, upto: int) -> Iterator[list[SegmentRecords]]:
+        """Yield the segments with live records there, in groups whose ranges of positions do not overlap."""
+        wanted = (one for one in self.segments.values() if one.live_records and one.last > position)
+        group: list[SegmentRecords] = []
+        last = 0
+        for segment in sorted((one for one in wanted if one.first <= upto), key=_first_and_last):
+            if group and segment.first > last:
+                yield group
+                group = []
+            group.append(segment)
+            last = max(last, segment.last)
+        if group:
+            yield group
+
     # -- compaction --------------------------------------------------------------------------------------------
 
     def begin_compaction(self, victims: Iterable[int]) -> None:
@@ -269,3 +305,7 @@ class SegmentUsage:
                     if number in self.segments:
                         needs = self.segments[number].needs
                         needs[output.number] = needs.get(output.number, 0) + 1
+
+
+def _first_and_last(segment: SegmentRecords) -> tuple[int, int]:
+    return segment.first, segment.last
