@@ -18,8 +18,8 @@ from qa.seeds import SeedReport, one_seed
 from tests.known_seeds import WRITES, caught_by, caught_first
 
 #: How much less happens in brief runs of a mesh: three simulated seconds of faults and not twenty-two, with bursts
-#: three times as close together, within which the node that goes begins to; 45 for its drain, and fifteen for the others
-#: to see it again; no least number of sends.
+#: three times as close together, within which the node that goes begins to; 45 for its drain, and fifteen for the
+#: others to see it again; no least number of sends.
 #: What is judged afterwards is the same.
 BRIEF_MESH: Final = {
     "qa.mesh.scenario.FAULTS_S": 3.0,
