@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from qa.promises.pair import LEASE_S, TTL_S
+from qa.ha.pair import LEASE_S, TTL_S
 from qa.promises.table import NAMES, SECTIONS, PromiseRow, Section
 
 PAGE = Path(__file__).parents[1] / "docs" / "promises.md"
