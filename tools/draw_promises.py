@@ -29,6 +29,7 @@ INTRODUCTION = (
     f"and a lease of a shared store lasts {LEASE_S:g} s (5 s by default), so times without service are short.",
     "",
     "Messages that are not durable are gone with the node that had them, by every policy.",
+    "What each feature of delivery does when the nodes of a pair change is in the [delivery matrix](delivery-matrix.md).",
     "[Choose and set up](how-to/survive-a-node.md) · [How it works](design/high-availability.md)",
     "",
     "This page is drawn by `python -m tools.draw_promises`.",
