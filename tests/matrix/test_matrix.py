@@ -273,6 +273,9 @@ def test_in_the_last_check_every_feature_was_switched_off_and_only_what_had_to_f
             )
         ]
         assert len(played) == found["cells"]
+        # What lasts over a restart has to last over a change of nodes, in each kind of pair.
+        changed = {cell.column.transport for cell in played if cell.column.pair and cell.column.time != "before"}
+        assert changed == {*PAIRS} or not ablation.lasting
         assert failed and matrix_check.judge(ablation, failed, played).good, ablation.name
         assert (found["failed_and_should_not_have"], found["should_have_failed"]) == ({}, {})
 
