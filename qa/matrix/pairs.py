@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
 
+import outcome
 import trio
 
 from meshq.client import Client
@@ -46,12 +47,12 @@ PATIENT: Final[Mapping[str, Any]] = {
 }
 
 
-class PairError(AssertionError):
-    """A pair has not done what its cells need."""
+class ChangeError(AssertionError):
+    """The nodes of a pair did not change."""
 
 
 class Turn:
-    """A change of nodes, which begins when all cells have arranged what they need."""
+    """A change of nodes, which begins when all cells are ready for it."""
 
     def __init__(self, cells: int) -> None:
         self._missing = cells + 1
@@ -60,7 +61,7 @@ class Turn:
         self._error: Exception | None = None
 
     def ready(self) -> None:
-        """Say that a cell has arranged what it needs, or has failed to."""
+        """Count a cell that is ready, or has failed."""
         self._missing -= 1
         if not self._missing:
             self._arranged.set()
@@ -80,14 +81,14 @@ class Turn:
         """Wait until it is over.
 
         Checkpoint: if it is not.  Cancellation: nothing has happened.
-        Raises: PairError: it did not come to its end.
+        Raises: ChangeError: it did not come to its end.
         """
         await self._over.wait()
         if self._error is not None:
-            raise PairError("the nodes did not change") from self._error
+            raise ChangeError("the nodes did not change") from self._error
 
 
-class Pair:
+class MatrixPair:
     """A pair, and the cells that are played in it."""
 
     def __init__(self, simulation: Simulation, kind: str, cells: Sequence[Cell]) -> None:
@@ -134,12 +135,10 @@ class Pair:
     async def _play_one(self, prefix: str, cell: Cell, turn: Turn, changes: int) -> None:
         try:
             with trio.fail_after(CELL_S_MAX):
-                seen = frozen(await self._observe(prefix, cell, turn, changes))
-            problem = None if seen == cell.expected else f"saw {seen!r}, not {cell.expected!r}"
+                result = await outcome.acapture(self._observe, prefix, cell, turn, changes)
+                problem = _problem_of(result, cell.expected)
         except trio.TooSlowError:
             problem = f"took longer than {CELL_S_MAX:g} s of its own time"
-        except Exception as error:
-            problem = f"raised {leaf(error)!r}"
         self.problems[str(cell)] = problem
 
     async def _observe(self, prefix: str, cell: Cell, turn: Turn, changes: int) -> Any:
@@ -176,6 +175,15 @@ class Pair:
             await trio.sleep(LOOK_S)
 
 
+def _problem_of(result: outcome.Outcome[Any], expected: Any) -> str | None:
+    if isinstance(result, outcome.Error):
+        if not isinstance(result.error, Exception):
+            raise result.error
+        return f"raised {leaf(result.error)!r}"
+    seen = frozen(result.unwrap())
+    return None if seen == expected else f"saw {seen!r}, not {expected!r}"
+
+
 async def _renewed(client: Client, times: int) -> None:
     """Wait until the session of a client was made anew so often."""
     while client.statistics().renewed < times:  # noqa: ASYNC110 - looking costs nothing here
@@ -198,7 +206,7 @@ def _play_in(kind: str, cells: Sequence[Cell]) -> dict[str, str | None]:
     problems: dict[str, str | None] = {}
 
     async def scenario(simulation: Simulation) -> None:
-        pair = Pair(simulation, kind, cells)
+        pair = MatrixPair(simulation, kind, cells)
         await pair.play()
         problems.update(pair.problems)
 

@@ -48,7 +48,7 @@ class Stage:
     _prefix: str = ""
 
     def at(self, name: str) -> str:
-        """Return the name, in the broker, of what an entry calls so; a name that the broker has given is itself."""
+        """Return the name in the broker; names that the broker has given stay as they are."""
         return name if name.startswith("$") else f"{self._prefix}{name}"
 
     def settled(self, settings: AddressSettings) -> AddressSettings:

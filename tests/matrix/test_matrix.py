@@ -150,11 +150,11 @@ def test_cells_of_a_pair_whose_nodes_do_not_change_fail(monkeypatch: pytest.Monk
     async def nothing() -> None:
         await trio.sleep_forever()
 
-    monkeypatch.setattr(pairs.Pair, "_fail_over", lambda pair: nothing())
+    monkeypatch.setattr(pairs.MatrixPair, "_fail_over", lambda pair: nothing())
     monkeypatch.setattr(pairs, "CHANGE_S_MAX", 1.0)
     cells = [Cell(Unarranged(), Column("durable", "shared store", time)) for time in ("before", "failover")]
     before, failover = play_in_pairs(cells).values()
-    assert (before, failover) == (None, "raised PairError('the nodes did not change')")
+    assert (before, failover) == (None, "raised ChangeError('the nodes did not change')")
 
 
 def test_a_cell_says_what_it_saw_and_what_it_should_have_seen() -> None:
